@@ -1,0 +1,26 @@
+"""What is kept: one class per rule, made from its configuration by :func:`make_rule`."""
+
+from __future__ import annotations
+
+from fsd_core.acceptance.base import AcceptanceRule, Verdict
+from fsd_core.acceptance.fuzzy import FuzzyOfficialRule, FuzzyReducibleRule, FuzzyRule
+from fsd_core.acceptance.speculative import SpeculativeRule
+from fsd_core.config import AcceptanceConfig, Fuzzy, FuzzyOfficial, FuzzyReducible, Speculative
+from fsd_core.errors import InvalidSetting
+
+__all__ = ["AcceptanceRule", "Verdict", "make_rule"]
+
+
+def make_rule(config: AcceptanceConfig) -> AcceptanceRule:
+    """The rule that a configuration names. Raises ``InvalidSetting`` for the baselines, which judge nothing."""
+    match config:
+        case Speculative():
+            return SpeculativeRule()
+        case Fuzzy():
+            return FuzzyRule(config)
+        case FuzzyReducible():
+            return FuzzyReducibleRule(config)
+        case FuzzyOfficial():
+            return FuzzyOfficialRule(config)
+        case _:
+            raise InvalidSetting(f"'{config.kind}' drafts nothing, so it has no acceptance rule.")

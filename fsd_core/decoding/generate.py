@@ -1,0 +1,140 @@
+"""The ecosystem's door: our methods inside transformers' ``generate``.
+
+    model.generate(**inputs, custom_generate=fsd_core.generate, assistant_model=draft,
+                   acceptance="fsd-reducible", divergence="js", threshold=0.2)
+
+transformers (5.23) keeps its named arguments ``assistant_model`` and ``streamer`` to
+itself when the decoding method is a callable, so they are read from the calling
+frame. ``draft_model=`` is passed on like any other argument and needs no such help.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers.generation import GenerateDecoderOnlyOutput
+
+from fsd_core.config import BASELINES, DecodingConfig
+from fsd_core.decoding.session import Session
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.language_model import LanguageModel
+
+_OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
+_STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
+
+
+def _from_caller(name: str) -> Any:
+    """A local variable of ``GenerationMixin.generate`` when that is what called us, else ``None``."""
+    frame = sys._getframe(2)
+    return frame.f_locals.get(name) if frame.f_code.co_name == "generate" else None
+
+
+def _config(settings: GenerationConfig, prompt_length: int, acceptance: str, **chosen: Any) -> DecodingConfig:
+    sampled = bool(settings.do_sample)
+    rule: dict[str, Any] = {"kind": acceptance}
+    rule |= {k: chosen[k] for k in ("divergence", "threshold") if chosen[k] is not None}
+    if rule.get("threshold") == "off":
+        rule["threshold"] = None
+    return DecodingConfig.checked(
+        acceptance=rule,
+        drafter=None if acceptance in BASELINES else {"kind": chosen["drafter"]},
+        topology={"length": chosen["draft_length"]},
+        sampling={
+            "temperature": (1.0 if settings.temperature is None else settings.temperature) if sampled else 0.0,
+            "top_k": (settings.top_k or 0) if sampled else 0,
+            "top_p": (1.0 if settings.top_p is None else settings.top_p) if sampled else 1.0,
+        },
+        max_new_tokens=settings.max_length - prompt_length,
+    )
+
+
+def _refuse_what_is_not_ours(settings: GenerationConfig, processors: LogitsProcessorList | None) -> None:
+    foreign = [type(p).__name__ for p in processors or () if type(p).__name__ not in _OURS]
+    if foreign:
+        raise InvalidSetting(
+            f"{', '.join(foreign)} would change the target's distribution in a way this decoding does not know: use "
+            "temperature, top_k and top_p alone."
+        )
+    if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
+        raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")
+
+
+def generate(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    logits_processor: LogitsProcessorList | None = None,
+    stopping_criteria: StoppingCriteriaList | None = None,
+    generation_config: GenerationConfig | None = None,
+    *,
+    assistant_model: PreTrainedModel | None = None,
+    draft_model: PreTrainedModel | None = None,
+    acceptance: str = "fsd-reducible",
+    divergence: str | None = None,
+    threshold: float | str | None = None,
+    drafter: str = "draft-model",
+    draft_length: int = 5,
+    seed: int | None = None,
+    **model_kwargs: Any,
+) -> GenerateDecoderOnlyOutput | Tensor:
+    """Decodes ``input_ids`` [B,T] by one of our rules; called by transformers' ``generate``, returns what it returns.
+
+    Temperature, top-k, top-p, sampling or not, length and end tokens come from the generation config. ``threshold``
+    may be ``"off"``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed`` governs it. Rows of
+    a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the right, or a
+    ``GenerateDecoderOnlyOutput`` where the config asks for one. Raises ``InvalidSetting`` for what it cannot honour.
+    """
+    settings = generation_config or model.generation_config
+    draft_module = draft_model or assistant_model or _from_caller("assistant_model")
+    streamer = _from_caller("streamer")
+    _refuse_what_is_not_ours(settings, logits_processor)
+    config = _config(
+        settings, input_ids.shape[1], acceptance,
+        divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+    )  # fmt: skip
+    vocabulary = model.config.vocab_size
+    if draft_module is not None:
+        vocabulary = min(vocabulary, draft_module.config.vocab_size)
+    # The modules are the caller's, so they run as they are.
+    target = LanguageModel(model, vocabulary, lean=False)
+    draft = LanguageModel(draft_module, vocabulary, lean=False) if draft_module is not None else None
+    ends = settings.eos_token_id
+    eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
+    criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]
+    first_seed = int(torch.randint(2**31, ()).item()) if seed is None else seed
+
+    mask = model_kwargs.get("attention_mask")
+    texts = []
+    for row in range(input_ids.shape[0]):
+        prompt = input_ids[row] if mask is None else input_ids[row][mask[row].bool()]
+        session = Session(target, draft, config, prompt.tolist(), first_seed + row, eos)
+        written = _write(session, prompt, streamer if input_ids.shape[0] == 1 else None, criteria)
+        texts.append(written)
+    pad = settings.pad_token_id if settings.pad_token_id is not None else next(iter(eos), 0)
+    longest = max(len(text) for text in texts)
+    new = torch.tensor([text + [pad] * (longest - len(text)) for text in texts], dtype=torch.int64)
+    sequences: Any = torch.cat([input_ids, new.to(input_ids.device)], 1)
+    return GenerateDecoderOnlyOutput(sequences=sequences) if settings.return_dict_in_generate else sequences
+
+
+def _write(session: Session, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:
+    """Runs a session to its end; a stopping criterion is asked after each token, and cuts the text there."""
+    start = len(session.history)
+    seen = start
+    while session.stop_reason is None:
+        session.step()
+        for end in range(seen + 1, len(session.history) + 1):
+            so_far = torch.tensor([session.history[:end]], device=prompt.device)
+            if streamer is not None:
+                streamer.put(so_far[0, -1:].cpu())
+            if any(bool(criterion(so_far, None).all()) for criterion in criteria):
+                if streamer is not None:
+                    streamer.end()
+                return session.history[start:end]
+        seen = len(session.history)
+    if streamer is not None:
+        streamer.end()
+    return session.history[start:]

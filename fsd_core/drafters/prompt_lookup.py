@@ -1,0 +1,53 @@
+"""Drafts by copying: what followed the last few tokens where they stood before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.warping import one_hot
+
+
+def find_continuation(history: Sequence[int], max_ngram: int) -> int | None:
+    """Index behind the most recent earlier occurrence of the text's last n tokens, longest n first; or ``None``."""
+    end = len(history)
+    for n in range(min(max_ngram, end - 1), 0, -1):
+        last = list(history[end - n :])
+        for start in range(end - n - 1, -1, -1):
+            if list(history[start : start + n]) == last:
+                return start + n
+    return None
+
+
+class PromptLookupDrafter:
+    """Copies from the text itself; q = 1 on the copied token, so strict acceptance keeps it with probability p(x).
+
+    Saxena 2023, "Prompt Lookup Decoding". One text at a time (B = 1).
+    """
+
+    def __init__(self, max_ngram: int, vocabulary: int, device: torch.device) -> None:
+        self._max_ngram, self._vocabulary, self._device = max_ngram, vocabulary, device
+        self._copied: Sequence[int] = ()
+        self._at = 0
+
+    def _row(self) -> DraftRow | None:
+        if self._at >= len(self._copied):
+            return None
+        token = torch.full((1,), self._copied[self._at], device=self._device)
+        self._at += 1
+        point = one_hot(token, self._vocabulary)
+        return DraftRow(point, point)
+
+    def begin(self, tokens: Tensor, history: Sequence[int]) -> DraftRow | None:
+        start = find_continuation(history, self._max_ngram)
+        self._copied, self._at = ((), 0) if start is None else (history[start:], 0)
+        return self._row()
+
+    def extend(self, token: Tensor) -> DraftRow | None:
+        return self._row()
+
+    def commit(self, length: int) -> None:
+        """Nothing is kept between rounds."""

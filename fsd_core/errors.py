@@ -1,0 +1,55 @@
+"""Every error a user can cause, or be told of.
+
+One root, ``FsdError``; each leaf also inherits the built-in that fits, so callers
+may catch either. A message is one or two sentences: what was wrong, what was
+expected, what to do. The command line prints it and exits with status 2; the
+pages show it as it is.
+"""
+
+
+class FsdError(Exception):
+    """Root of all errors that are told to a user as a sentence."""
+
+    def __str__(self) -> str:
+        # KeyError would print the repr of its argument.
+        return str(self.args[0]) if self.args else self.__class__.__name__
+
+
+class InvalidSetting(FsdError, ValueError):
+    """A setting, or a combination of settings, that cannot work."""
+
+
+class UnknownName(FsdError, KeyError):
+    """A pair, task, run or other thing that was asked for by a name nobody knows."""
+
+
+class IncompatibleModels(FsdError, ValueError):
+    """Two models that cannot decode together, such as those of different tokenizers."""
+
+
+class ModelUnavailable(FsdError, OSError):
+    """Weights that are missing, corrupt or cannot be fetched."""
+
+
+class PromptTooLong(FsdError, ValueError):
+    """A prompt that leaves no room in the context of the models."""
+
+
+class DatabaseUnavailable(FsdError, OSError):
+    """A database that is locked, read-only, full, unreachable or corrupt."""
+
+
+class DatabaseOutdated(FsdError, RuntimeError):
+    """A database whose schema is not that of this version."""
+
+
+class TrackingUnavailable(FsdError, OSError):
+    """An MLflow server or store that does not answer. Never stops a run."""
+
+
+class WorkerRunning(FsdError, RuntimeError):
+    """A second worker on a home that has one."""
+
+
+class Cancelled(FsdError):
+    """Work that was stopped because a user asked for it."""

@@ -1,0 +1,69 @@
+"""The seam to transformers: a causal language model as a function from tokens to logits over our cache."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from fsd_core.errors import IncompatibleModels
+from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.models.lean_llama import LeanLlama
+
+
+class LanguageModel:
+    """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
+
+    ``vocabulary``: how many logits are returned; models pad theirs to different sizes. ``lean``: whether a plain Llama
+    runs through :class:`LeanLlama`, which rearranges the module's weights in memory. Raises ``IncompatibleModels``
+    for architectures whose cache this loop cannot roll back (sliding windows, encoder-decoders).
+    """
+
+    def __init__(self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True) -> None:
+        config = module.config
+        kinds = getattr(config, "layer_types", None) or ["sliding_attention"]  # where it is not told, all layers slide
+        slides = getattr(config, "sliding_window", None) is not None and "sliding_attention" in kinds
+        if getattr(config, "is_encoder_decoder", False) or slides:
+            raise IncompatibleModels(
+                f"A {config.model_type} model of this kind is not supported: expected a decoder whose layers attend to "
+                "the whole prefix. Choose another pair."
+            )
+        self.module = module.eval()
+        self.vocabulary = min(vocabulary or config.vocab_size, config.vocab_size)
+        self.context: int = config.max_position_embeddings
+        self.layers: int = config.num_hidden_layers
+        self.device, self.dtype = module.device, module.dtype
+        self._lean = LeanLlama(module, self.context) if lean and LeanLlama.supports(module) else None
+
+    @property
+    def eos_tokens(self) -> frozenset[int]:
+        """Token ids that end a text."""
+        ids = self.module.generation_config.eos_token_id
+        ids = self.module.config.eos_token_id if ids is None else ids
+        return frozenset() if ids is None else frozenset(ids if isinstance(ids, list) else [ids])
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty cache for up to ``capacity`` positions."""
+        return KVCache(self.layers, capacity)
+
+    def forward(self, tokens: Tensor, cache: KVCache, keep: int | None = None) -> Tensor:
+        """Feeds ``tokens`` behind what the cache holds and makes them part of it.
+
+        tokens: int64 [B,S]. Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
+        """
+        start, count = cache.length, tokens.shape[1]
+        if self._lean is not None:
+            mask = None if count == 1 else causal_mask(start, count, self.device)
+            logits = self._lean.forward(tokens, mask, cache, keep or count)
+        else:
+            logits = self.module(
+                input_ids=tokens,
+                # A ready 4-D mask is handed to the layers as it is.
+                attention_mask=causal_mask(start, count, self.device),
+                position_ids=torch.arange(start, start + count, device=self.device)[None],
+                past_key_values=cache,
+                use_cache=True,
+                logits_to_keep=keep or 0,
+            ).logits
+        cache.advance(count)
+        return logits[..., : self.vocabulary].float()

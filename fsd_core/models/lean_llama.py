@@ -1,0 +1,119 @@
+"""Llama's forward with as few operations as it takes.
+
+At batch 1 a small model spends its time on starting operations, not on doing them:
+transformers' forward starts about fifty a layer, this one about twenty. Same
+weights, same result up to rounding (a test holds the two together); any other
+architecture, or a Llama with anything unusual, runs through transformers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from fsd_core.models.kv_cache import KVCache
+
+_STATIC_ROPE = ("default", "linear", "llama3")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Weights of a layer, projections of the same input fused row-wise."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    """[(query heads + 2 key heads) x head size, H]"""
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    """[2 x intermediate, H]"""
+    down: Tensor
+
+
+def _fuse(*linears: Any) -> Tensor:
+    """One matrix of the weights' rows. The modules' own weights become views of it, so nothing is held twice."""
+    fused = torch.cat([linear.weight.data for linear in linears])
+    for linear, rows in zip(linears, fused.split([linear.weight.shape[0] for linear in linears]), strict=True):
+        linear.weight.data = rows
+    return fused
+
+
+class LeanLlama:
+    """The forward of a Llama whose weights are in memory. Use :meth:`supports` first."""
+
+    def __init__(self, module: PreTrainedModel, context: int) -> None:
+        config, model = module.config, module.model
+        self._queries, self._keys = config.num_attention_heads, config.num_key_value_heads
+        self._size = model.layers[0].self_attn.head_dim
+        self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
+        self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
+        self._head = module.lm_head.weight.data
+        self._layers = [
+            _Layer(
+                layer.input_layernorm.weight.data,
+                _fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
+                layer.self_attn.o_proj.weight.data,
+                layer.post_attention_layernorm.weight.data,
+                _fuse(layer.mlp.gate_proj, layer.mlp.up_proj),
+                layer.mlp.down_proj.weight.data,
+            )
+            for layer in model.layers
+        ]
+        positions = torch.arange(context, device=module.device)[None]
+        with torch.no_grad():
+            cos, sin = model.rotary_emb(self._embedding, position_ids=positions)  # [1,context,size] each
+        # rotate_half(x)·sin is a roll by half times sin with its first half negated: one operation instead of four.
+        half = self._size // 2
+        sin = torch.cat([-sin[..., :half], sin[..., half:]], -1)
+        self._cos, self._sin = cos[0, :, None].contiguous(), sin[0, :, None].contiguous()  # [context,1,size]
+
+    @staticmethod
+    def supports(module: PreTrainedModel) -> bool:
+        """Whether a module is a plain Llama: on one device, unquantised, without biases or moving rotary tables."""
+        config = module.config
+        rope = getattr(config, "rope_parameters", None) or {}
+        devices = {(parameter.device, parameter.dtype) for parameter in module.parameters()}
+        return (
+            config.model_type == "llama"
+            and not config.attention_bias
+            and not config.mlp_bias
+            and config.hidden_act == "silu"
+            and rope.get("rope_type", "default") in _STATIC_ROPE
+            and len(devices) == 1
+            and not getattr(module, "is_quantized", False)
+        )
+
+    def forward(self, tokens: Tensor, mask: Tensor | None, cache: KVCache, keep: int) -> Tensor:
+        """Logits of the last ``keep`` positions, [B,keep,V].
+
+        tokens: int64 [B,S], written behind what the cache holds. mask: bool [1,1,S,L] over all L = length + S
+        positions, or ``None`` if all are seen (S = 1).
+        """
+        batch, count = tokens.shape
+        start = cache.length
+        cos, sin = self._cos[start : start + count], self._sin[start : start + count]
+        groups = self._queries // self._keys
+        if mask is not None:
+            mask = mask.expand(1, groups, -1, -1).reshape(1, 1, groups * count, -1)
+        x = F.embedding(tokens, self._embedding)
+        for index, layer in enumerate(self._layers):
+            h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
+            heads = F.linear(h, layer.qkv).view(batch, count, -1, self._size)
+            qk, value = heads.split([self._queries + self._keys, self._keys], 2)
+            qk = torch.addcmul(qk * cos, qk.roll(self._size // 2, -1), sin).transpose(1, 2)
+            query, key = qk.split([self._queries, self._keys], 1)
+            keys, values = cache.update(key, value.transpose(1, 2), index)
+            # Queries that share a key head stand below each other as more positions of that head.
+            query = query.reshape(batch, self._keys, groups * count, self._size)
+            mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+            mixed = mixed.view(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
+            x = x + F.linear(mixed, layer.out)
+            h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
+            gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
+            x = x + F.linear(F.silu(gate) * up, layer.down)
+        return F.linear(F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon), self._head)

@@ -1,0 +1,140 @@
+"""Loads a pair: weights from safetensors only, no remote code, tokenizers compared before anything is used."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from fsd_core.errors import FsdError, IncompatibleModels, InvalidSetting, ModelUnavailable
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.pairs import PairSpec, get_pair
+
+
+@dataclass(frozen=True)
+class LoadedPair:
+    """A pair ready to decode. Both models answer with logits over the same vocabulary."""
+
+    spec: PairSpec
+    tokenizer: PreTrainedTokenizerBase
+    target: LanguageModel
+    draft: LanguageModel
+    device: str
+    dtype: str
+    weights: dict[str, str] | None = None
+    """SHA-256 of each model's weights, as told by :func:`fingerprint`; ``None`` for modules made in memory"""
+
+
+def resolve_device(name: str) -> torch.device:
+    """``auto`` is CUDA where there is one. Raises ``InvalidSetting`` for a device this machine lacks."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidSetting(f"'{name}' is not a device: expected auto, cpu, cuda or cuda:N.") from None
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidSetting(
+            f"The device {name} was asked for, but this machine has {torch.cuda.device_count()} CUDA devices: use cpu."
+        )
+    return device
+
+
+def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedModel:
+    progress = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+        model, report = loaded
+    except Exception as error:  # the loaders of three libraries raise what they like
+        raise ModelUnavailable(
+            f"The model in {folder} cannot be loaded ({type(error).__name__}): expected config.json and intact "
+            "safetensors weights. Restore the folder from where it came."
+        ) from error
+    finally:
+        if progress:
+            transformers_logging.enable_progress_bar()
+    broken = report["missing_keys"] or report["mismatched_keys"]
+    if broken:
+        raise ModelUnavailable(
+            f"The weights in {folder} do not fit their configuration: {len(broken)} tensors are missing or of another "
+            "shape. Restore the folder from where it came."
+        )
+    if device.type == "cpu" and model.dtype == torch.float16:
+        model = model.float()  # half precision is slower than single on a CPU, and not supported by every kernel
+    return model.to(device)
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:
+        raise ModelUnavailable(
+            f"The tokenizer in {folder} cannot be loaded ({type(error).__name__}). "
+            "Restore the folder from where it came."
+        ) from error
+
+
+def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:
+    """Raises ``IncompatibleModels`` unless both map the same texts to the same ids."""
+    ours, theirs = target.get_vocab(), draft.get_vocab()
+    if ours != theirs:
+        differing = sum(theirs.get(token) != index for token, index in ours.items()) or len(theirs) - len(ours)
+        raise IncompatibleModels(
+            f"The two models of '{name}' do not share a tokenizer: {differing} of {len(ours)} tokens differ. "
+            "Speculation compares the models token by token, so choose a draft of the target's family."
+        )
+
+
+def load_pair(name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
+    """Loads a pair by name (see ``models.pairs``).
+
+    ``dtype``: ``auto`` is that of the checkpoint; or float32, bfloat16, float16. Raises ``UnknownName``,
+    ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
+    """
+    spec, where = get_pair(name), resolve_device(device)
+    tokenizer = _load_tokenizer(spec.target)
+    check_tokenizers(tokenizer, _load_tokenizer(spec.draft), name)
+    try:
+        modules = [_load_model(folder, where, dtype) for folder in (spec.target, spec.draft)]
+    except torch.OutOfMemoryError as error:
+        raise FsdError(f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair.") from error
+    pair = make_pair(spec, tokenizer, *modules)
+    return replace(pair, weights={"target": fingerprint(spec.target), "draft": fingerprint(spec.draft)})
+
+
+def fingerprint(folder: Path) -> str:
+    """First 16 hex digits of the SHA-256 of a folder's safetensors; of files beyond 1 GiB, the size and first MiB."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as stream:
+            digest.update(stream.read() if size <= 2**30 else stream.read(2**20))
+    return digest.hexdigest()[:16]
+
+
+def make_pair(
+    spec: PairSpec, tokenizer: PreTrainedTokenizerBase, target: PreTrainedModel, draft: PreTrainedModel
+) -> LoadedPair:
+    """A pair of modules that are in memory already. Raises ``IncompatibleModels`` if a vocabulary is too small."""
+    vocabulary = min(target.config.vocab_size, draft.config.vocab_size)
+    if vocabulary < len(tokenizer):
+        raise IncompatibleModels(
+            f"A model of '{spec.name}' has {vocabulary} logits for {len(tokenizer)} tokens: choose a draft of the "
+            "target's family."
+        )
+    models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
+    return LoadedPair(spec, tokenizer, *models, str(models[0].device), str(models[0].dtype).removeprefix("torch."))

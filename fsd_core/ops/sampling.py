@@ -1,0 +1,42 @@
+"""Sampling with randomness that comes in from outside, so that runs repeat."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BELOW_ONE = 1 - 2.0**-40
+
+
+def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """Tokens drawn by inverting the cumulative sum; the weights need not sum to one.
+
+    ``weights``: [..., V], not negative, not all zero. ``uniforms``: [...] float64 in [0, 1). Returns int64 [...].
+    Summed in float64: in float32 a vocabulary of 150,000 would lose the tail.
+    """
+    cumulative = weights.double().cumsum(-1)
+    height = uniforms.double()[..., None] * _BELOW_ONE * cumulative[..., -1:]
+    return torch.searchsorted(cumulative, height, right=True).squeeze(-1).clamp_max(weights.shape[-1] - 1)
+
+
+class UniformStream:
+    """Uniforms in [0, 1) from one seed, the same on every device: drawn on the CPU, in blocks.
+
+    ``take(*shape)`` returns float64 [*shape]; the sequence of values depends on the seed alone, not on how it is cut.
+    """
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu", block: int = 4096) -> None:
+        self._generator = torch.Generator().manual_seed(seed)
+        self._device, self._block, self._at = device, block, 0
+        self._values = torch.empty(0, dtype=torch.float64, device=device)
+
+    def take(self, *shape: int) -> Tensor:
+        count = 1
+        for size in shape:
+            count *= size
+        if self._at + count > self._values.numel():
+            fresh = torch.rand(max(self._block, count), generator=self._generator, dtype=torch.float64)
+            self._values = torch.cat([self._values[self._at :], fresh.to(self._device)])
+            self._at = 0
+        self._at += count
+        return self._values[self._at - count : self._at].view(shape)

@@ -1,0 +1,48 @@
+"""From logits to the distribution that is sampled: temperature, then top-k, then top-p.
+
+The order and the treatment of ties are those of transformers' logits processors, so
+that the same settings mean the same here and there.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fsd_core.config import SamplingConfig
+
+
+def restrict(logits: Tensor, top_k: int, top_p: float) -> Tensor:
+    """Sets logits outside the top k, then outside the nucleus of mass ``top_p``, to −inf. [..., V] → [..., V]"""
+    if 0 < top_k < logits.shape[-1]:
+        kth = logits.topk(top_k, dim=-1).values[..., -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    if top_p < 1:
+        ascending, order = logits.sort(dim=-1)
+        removed = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
+        removed[..., -1] = False
+        logits = logits.masked_fill(torch.zeros_like(removed).scatter(-1, order, removed), -torch.inf)
+    return logits
+
+
+def one_hot(tokens: Tensor, vocabulary: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Probability 1 on each token. [...] → [..., V]"""
+    return torch.zeros(*tokens.shape, vocabulary, dtype=dtype, device=tokens.device).scatter_(-1, tokens[..., None], 1)
+
+
+def warp(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """The distribution that is sampled; one-hot on the likeliest token when greedy. [..., V] → [..., V]"""
+    if sampling.greedy:
+        return one_hot(logits.argmax(-1), logits.shape[-1], logits.dtype)
+    return restrict(logits / sampling.temperature, sampling.top_k, sampling.top_p).softmax(-1)
+
+
+def allowed(logits: Tensor, sampling: SamplingConfig) -> Tensor | None:
+    """Which tokens survive the target's top-k and top-p; ``None`` if all do. [..., V] → bool [..., V]
+
+    A greedy setting has a temperature of zero, under which only one token would survive; the restriction is then
+    taken at temperature 1, so that it bounds leniency instead of forbidding it.
+    """
+    if sampling.top_k == 0 and sampling.top_p >= 1:
+        return None
+    return restrict(logits / (sampling.temperature or 1.0), sampling.top_k, sampling.top_p) > -torch.inf

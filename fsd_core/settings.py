@@ -1,0 +1,96 @@
+"""Where things are kept and where they listen: read from ``FSD_*`` environment variables."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fsd_core.config import sentence
+from fsd_core.errors import InvalidSetting
+
+
+class Settings(BaseSettings):
+    """The installation, not an experiment: nothing here changes what a run computes, except the device."""
+
+    model_config = SettingsConfigDict(env_prefix="FSD_", env_ignore_empty=True, frozen=True)
+
+    home: Path = Field(default=Path.home() / ".fsd-lab", description="Folder of the database, MLflow's files and logs.")
+    database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
+    mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
+    mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
+    mlflow_port: int = Field(default=5000, description="First port tried for MLflow's pages.")
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads of the worker; default: torch decides.")
+    host: str = Field(default="127.0.0.1", description="Address the app listens on.")
+    port: int = Field(default=7860, description="Port the app listens on.")
+    allowed_hosts: str = Field(
+        default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
+    )
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _host_names(cls, value: str) -> str:
+        if all(re.fullmatch(r"\*|(\*\.)?[\w.:\[\]-]*", name.strip()) for name in value.split(",")):
+            return value
+        raise InvalidSetting(
+            f"The host names {value!r} cannot be read: expected names such as lab.example.org, or *.example.org, "
+            "with commas between them."
+        )
+
+    @property
+    def hosts(self) -> list[str]:
+        """Host names that requests may carry: a page of another name cannot talk to the app through DNS rebinding."""
+        own = [] if self.host in ("0.0.0.0", "::") else [f"[{self.host}]" if ":" in self.host else self.host]
+        more = (name.strip() for name in self.allowed_hosts.split(","))
+        return list(dict.fromkeys(["localhost", "127.0.0.1", "[::1]", *own, *filter(None, more)]))
+
+    def make_folders(self) -> None:
+        """Makes the folders of the installation. Raises ``InvalidSetting`` where that cannot be."""
+        try:
+            for folder in (self.home, self.home / "logs", self.mlflow_folder / "artifacts"):
+                folder.mkdir(parents=True, exist_ok=True)
+                if not os.access(folder, os.W_OK):
+                    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise InvalidSetting(
+                f"The folder {self.home} cannot be written to ({error.strerror}): set FSD_HOME to one that can."
+            ) from None
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.home / 'fsd.db'}"
+
+    @property
+    def mlflow_folder(self) -> Path:
+        return self.home / "mlflow"
+
+    @property
+    def resolved_mlflow_uri(self) -> str:
+        return self.mlflow_uri or f"sqlite:///{self.mlflow_folder / 'mlflow.db'}"
+
+    @property
+    def mlflow_url(self) -> str | None:
+        """Where a browser finds MLflow's pages: those of a server by URL, or our own; ``None`` if there are none."""
+        if self.resolved_mlflow_uri.startswith(("http://", "https://")):
+            return self.resolved_mlflow_uri.rstrip("/")
+        return f"http://127.0.0.1:{self.mlflow_port}" if self.mlflow_ui else None
+
+
+@cache
+def get_settings() -> Settings:
+    """The process's settings, read once. Raises ``InvalidSetting`` for a variable that cannot be used."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        raise InvalidSetting(f"An environment variable FSD_… cannot be used: {sentence(error)}") from None

@@ -1,0 +1,48 @@
+"""The contract of a drafter within the loop. A new drafter joins with one line in ``DRAFTERS``."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fsd_core.config import DecodingConfig, DrafterConfig, DraftModelDrafter, PromptLookupDrafter
+from fsd_core.decoding.session import Session
+from fsd_core.models.language_model import LanguageModel
+
+DRAFTERS: tuple[DrafterConfig, ...] = (DraftModelDrafter(), PromptLookupDrafter(), PromptLookupDrafter(max_ngram=1))
+
+
+def run(session: Session) -> Session:
+    """The session, run to its end."""
+    while session.stop_reason is None:
+        session.step()
+    return session
+
+
+def written(
+    target: LanguageModel,
+    draft: LanguageModel,
+    config: DecodingConfig,
+    prompt: list[int],
+    seed: int = 0,
+    ends: bool = True,
+) -> list[int]:
+    """The tokens that a configuration writes behind a prompt; ``ends``: whether end tokens end it."""
+    eos = target.eos_tokens if ends else frozenset()
+    return run(Session(target, draft, config, prompt, seed, eos)).history[len(prompt) :]
+
+
+@torch.inference_mode()
+def recomputed_logits(model: LanguageModel, tokens: list[int]) -> Tensor:
+    """Logits behind ``tokens``, with nothing cached: [V]."""
+    return model.forward(torch.tensor([tokens], device=model.device), model.new_cache(len(tokens)), keep=1)[0, 0]
+
+
+@torch.inference_mode()
+def next_logits(session: Session) -> Tensor:
+    """Logits behind a session's text by way of its own cache, which is left as it was: [V]."""
+    cache, length = session.cache, session.cache.length
+    rest = torch.tensor([session.history[length:]], device=session.model.device)
+    logits = session.model.forward(rest, cache, keep=1)[0, 0]
+    cache.rollback(length)
+    return logits

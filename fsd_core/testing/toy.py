@@ -1,0 +1,67 @@
+"""Tiny random pairs, for tests that need real models but no trained ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.models.pairs import PairSpec
+
+END = "<|end|>"
+
+
+def toy_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, and one that ends a text; the last id is the end."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate([*alphabet, END])}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([END])
+    return PreTrainedTokenizerFast(tokenizer_object=core, eos_token=END, pad_token=END)
+
+
+def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, context: int = 256) -> LlamaForCausalLM:
+    """A random Llama in float32, its logits spread wide enough that tokens are clearly likelier than others."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(
+            LlamaConfig(
+                vocab_size=vocabulary, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+                num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.15,
+                tie_word_embeddings=False, bos_token_id=None, eos_token_id=vocabulary - 1, pad_token_id=vocabulary - 1,
+            )
+        )  # fmt: skip
+    return model.eval()
+
+
+def related(model: LlamaForCausalLM, noise: float, seed: int) -> LlamaForCausalLM:
+    """A copy with every weight disturbed by ``noise`` times its standard deviation: a draft that mostly agrees."""
+    generator = torch.Generator().manual_seed(seed)
+    copy = LlamaForCausalLM(model.config)
+    copy.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        for weight in copy.parameters():
+            if weight.ndim == 2:
+                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
+    return copy.eval()
+
+
+def toy_pair(noise: float = 0.3, seed: int = 0) -> LoadedPair:
+    """A random target and a disturbed copy of it as draft."""
+    tokenizer = toy_tokenizer()
+    target = toy_model(len(tokenizer), seed)
+    spec = PairSpec("toy", "Toy pair", "Random weights.", Path("toy/target"), Path("toy/draft"))
+    return make_pair(spec, tokenizer, target, related(target, noise, seed + 1))
+
+
+def save_toy_pair(folder: Path, noise: float = 0.3, seed: int = 0) -> str:
+    """Writes a toy pair under ``folder`` and returns the name it loads by."""
+    pair = toy_pair(noise, seed)
+    for role, model in (("target", pair.target), ("draft", pair.draft)):
+        model.module.save_pretrained(folder / role)
+        pair.tokenizer.save_pretrained(folder / role)
+    return f"path:{folder}"

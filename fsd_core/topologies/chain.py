@@ -1,0 +1,37 @@
+"""One candidate per position: the shape of the original speculative decoding."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.sampling import draw
+from fsd_core.topologies.base import DraftTree, Extend
+
+
+class Chain:
+    """A tree with one child per node."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def grow(
+        self, first: DraftRow | None, extend: Extend, depth: int, uniforms: Tensor, greedy: bool
+    ) -> DraftTree | None:
+        rows, tokens, row = [], [], first
+        while row is not None:
+            token = row.warped.argmax(-1) if greedy else draw(row.warped, uniforms[:, len(tokens)])
+            rows.append(row)
+            tokens.append(token)
+            if len(tokens) == depth:
+                break
+            row = extend(token)
+        if not tokens:
+            return None
+        return DraftTree(
+            tokens=torch.stack(tokens, 1),
+            parents=tuple(range(-1, len(tokens) - 1)),
+            warped=torch.stack([row.warped for row in rows], 1),
+            raw=torch.stack([row.raw for row in rows], 1),
+        )

@@ -1,0 +1,179 @@
+"""Every drafter within the one loop: identities that hold token for token, and the law of whole texts."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+import torch
+
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DraftOnly,
+    Fuzzy,
+    FuzzyOfficial,
+    FuzzyReducible,
+    SamplingConfig,
+    Speculative,
+)
+from fsd_core.decoding.session import Session
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.testing.acceptance import fit
+from fsd_core.testing.decoding import DRAFTERS, next_logits, recomputed_logits, run, written
+from fsd_core.testing.toy import related, toy_model
+
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4]]
+RULES = [Speculative(), Fuzzy(threshold=0.05), FuzzyReducible(threshold=0.05), FuzzyOfficial(threshold=0.1)]
+SAMPLED = SamplingConfig(temperature=0.8, top_k=20, top_p=0.95)
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[LanguageModel, LanguageModel]:
+    target = toy_model(40, seed=11)
+    return LanguageModel(target), LanguageModel(related(target, noise=0.15, seed=12))
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS, ids=str)
+@pytest.mark.parametrize("length", [1, 3, 8])
+@pytest.mark.parametrize("rule", [Speculative(), FuzzyReducible(threshold=None), Fuzzy(threshold=None)], ids=str)
+def test_greedy_strict_decoding_is_the_greedy_target(models, drafter, length, rule):
+    for prompt in PROMPTS:
+        alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50), prompt, ends=False)
+        config = DecodingConfig(
+            acceptance=rule, drafter=drafter, topology=ChainTopology(length=length), max_new_tokens=50
+        )
+        assert written(*models, config, prompt, ends=False) == alone
+
+
+@pytest.mark.parametrize("length", [1, 4])
+@pytest.mark.parametrize(
+    "rule",
+    [Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2)), Fuzzy(divergence="kl", threshold=math.inf)],
+    ids=str,
+)
+def test_an_infinite_threshold_is_the_draft_model_alone(models, rule, length):
+    for prompt in PROMPTS:
+        alone = written(*models, DecodingConfig(acceptance=DraftOnly(), max_new_tokens=40), prompt, ends=False)
+        config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=length), max_new_tokens=40)
+        # The last token of the limit is the target's: with room for one, nothing is drafted.
+        assert written(*models, config, prompt, ends=False)[:39] == alone[:39]
+
+
+@pytest.mark.parametrize("sampling", [SamplingConfig(), SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_same_seed_same_tokens(models, rule, sampling):
+    config = DecodingConfig(acceptance=rule, sampling=sampling, max_new_tokens=40)
+    first, again = (written(*models, config, PROMPTS[0], seed=5, ends=False) for _ in range(2))
+    assert first == again
+    if not sampling.greedy and rule.kind != "fsd-official":
+        assert written(*models, config, PROMPTS[0], seed=6, ends=False) != first
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS, ids=str)
+@pytest.mark.parametrize("rule", [Speculative(), FuzzyReducible(threshold=0.05)], ids=str)
+def test_caches_hold_no_rejected_token(models, drafter, rule):
+    """After every round, the logits that follow are those of the text recomputed from nothing."""
+    config = DecodingConfig(acceptance=rule, drafter=drafter, sampling=SAMPLED, max_new_tokens=40)
+    session = Session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
+    rejected = 0
+    while session.stop_reason is None:
+        record = session.step()
+        rejected += record.accepted < len(record.drafted)
+        assert session.cache.length == len(session.history) - 1
+        torch.testing.assert_close(
+            next_logits(session), recomputed_logits(models[0], session.history), atol=1e-4, rtol=1e-4
+        )
+    assert rejected > 2  # or the test would have shown nothing
+
+
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_record_tells_the_round(models, rule):
+    config = DecodingConfig(acceptance=rule, sampling=SAMPLED, max_new_tokens=40)
+    session, text = Session(*models, config, PROMPTS[0], seed=2, eos=frozenset()), []
+    while session.stop_reason is None:
+        record = session.step()
+        text += record.emitted
+        assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
+        assert len(record.emitted) == record.accepted + 1 == len(record.kinds)
+        assert set(record.kinds[: record.accepted]) <= {"strict", "lenient"}
+        if record.drafted:
+            rejected = record.accepted < len(record.drafted)
+            assert (record.kinds[-1] == "correction") == rejected
+        for p, q, e in zip(
+            record.target_probability, record.draft_probability, record.emitted_probability, strict=False
+        ):
+            assert 0 <= p <= 1
+            assert 0 <= q <= 1
+            assert 0 < e <= 1
+    assert text == session.history[len(PROMPTS[0]) :]
+    assert len(text) == 40
+
+
+def test_a_text_ends_at_its_end_token_and_what_was_drafted_behind_it_is_not_counted(models):
+    for seed in range(200):
+        config = DecodingConfig(acceptance=FuzzyReducible(threshold=0.6), sampling=SamplingConfig(temperature=1.5))
+        session = run(Session(*models, config, PROMPTS[0], seed, eos=frozenset({39})))
+        if session.stop_reason == "eos":
+            assert session.history[-1] == 39
+            assert 39 not in session.history[:-1]
+            return
+    pytest.fail("no text ended in 200 tries")
+
+
+def test_the_context_is_filled_and_not_overrun(models):
+    context = models[0].context
+    prompt = [1, 2, 3] * 80
+    config = DecodingConfig(acceptance=Speculative(), max_new_tokens=500)
+    session = run(Session(*models, config, prompt, 0, eos=frozenset()))
+    assert (session.stop_reason, len(session.history)) == ("context", context)
+
+
+@pytest.mark.parametrize(
+    ("rule", "drafter", "law"),
+    [
+        (Speculative(), DRAFTERS[0], "target"),
+        (Speculative(), DRAFTERS[2], "target"),
+        (FuzzyReducible(threshold=None), DRAFTERS[0], "target"),
+        (Fuzzy(threshold=0.08), DRAFTERS[0], "fuzzy"),
+        (FuzzyReducible(threshold=0.08), DRAFTERS[0], "fuzzy"),
+    ],
+    ids=str,
+)
+def test_the_law_of_whole_texts(rule, drafter, law):
+    """3,000 texts of three tokens: χ² against the exact law, computed by enumeration; and not against the other law."""
+    vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
+    module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    sampling = SamplingConfig(temperature=1.0)
+    # The third token of room lets both measured tokens be drafted.
+    config = DecodingConfig(
+        acceptance=rule, drafter=drafter, topology=ChainTopology(length=1), sampling=sampling, max_new_tokens=length + 1
+    )
+    counts = torch.zeros(vocabulary**length, dtype=torch.int64)
+    for seed in range(3000):
+        text = written(target, draft, config, prompt, seed=seed, ends=False)[:length]
+        counts[text[0] * vocabulary + text[1]] += 1
+    emitted = torch.repeat_interleave(torch.arange(vocabulary**length), counts)
+    laws = {name: _law(target, draft, prompt, vocabulary, length, t) for name, t in (("target", None), ("fuzzy", 0.08))}
+    assert fit(emitted, laws[law]) > 1e-4
+    assert fit(emitted, laws["fuzzy" if law == "target" else "target"]) < 1e-6
+
+
+def _law(target, draft, prompt, vocabulary, length, threshold):
+    """Probability of every text of ``length`` tokens where q writes at D ≤ threshold and p elsewhere; [V^length]."""
+    from fsd_core.ops.divergences import js
+
+    def step(prefix):
+        p, q = (recomputed_logits(m, prompt + list(prefix)).softmax(-1) for m in (target, draft))
+        return q if threshold is not None and js(p, q) <= threshold else p
+
+    known = {prefix: step(prefix) for n in range(length) for prefix in product(range(vocabulary), repeat=n)}
+    return torch.tensor(
+        [
+            math.prod(known[text[:i]][token].item() for i, token in enumerate(text))
+            for text in product(range(vocabulary), repeat=length)
+        ]
+    )

@@ -1,0 +1,120 @@
+"""The figures of a run, from its generations and their traces; nothing is measured a second time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+
+from fsd_core.benchmarks.statistics import Interval, bootstrap_ratio, wilson
+from fsd_core.decoding.trace import StepRecord
+
+HISTOGRAM_BINS = 40
+
+
+class Generated(Protocol):
+    """What is read of one prompt's generation, whether fresh or from the database."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def drafted(self) -> int: ...
+    @property
+    def accepted(self) -> int: ...
+    @property
+    def fuzzy(self) -> int: ...
+    @property
+    def negative_log_likelihood(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def time_to_first_token(self) -> float: ...
+
+
+def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecord]]) -> dict[str, Any]:
+    """All figures of a run, ready for JSON; what cannot be told (no label, nothing drafted) is ``None``.
+
+    Accuracy counts truncated and failed prompts as not solved. Prompts that failed have no tokens and no part
+    in the figures of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
+    Intervals are of 95 %: Wilson's for accuracy, resampled prompts for ratios. ``negative_log_likelihood`` is in
+    nats per token, under the target, or under the draft where it decodes alone. ``mean_acceptance_length`` is
+    tokens per round, which is tokens per target forward wherever there is a target.
+    """
+    outcomes = Counter(g.outcome for g in generations)
+    done = [g for g in generations if g.outcome != "failed"]
+    tokens, seconds = sum(g.tokens for g in done), sum(g.seconds for g in generations)
+    solved = outcomes["correct"]
+    scored = len(generations) > 0 and not outcomes["unscored"]
+    return {
+        "n": len(generations),
+        **{name: outcomes[name] for name in ("correct", "wrong", "truncated", "failed", "unscored")},
+        **_with_interval(
+            "accuracy",
+            solved / len(generations) if scored else None,
+            lambda: wilson(solved, len(generations)),
+        ),
+        "tokens": tokens,
+        "rounds": sum(g.rounds for g in done),
+        "drafted": sum(g.drafted for g in done),
+        "accepted": sum(g.accepted for g in done),
+        "fuzzy_tokens": sum(g.fuzzy for g in done),
+        **_ratio("acceptance_rate", [g.accepted for g in done], [g.drafted for g in done]),
+        **_ratio("mean_acceptance_length", [g.tokens for g in done], [g.rounds for g in done]),
+        **_ratio("tokens_per_second", [g.tokens for g in done], [g.seconds for g in done]),
+        "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
+        "seconds": seconds,
+        "seconds_per_solved_task": seconds / solved if scored and solved else None,
+        "negative_log_likelihood": sum(g.negative_log_likelihood for g in done) / tokens if tokens else None,
+        "mean_tokens": tokens / len(done) if done else None,
+        **_of_traces(records),
+    }
+
+
+def _ratio(name: str, numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float | None]:
+    below = sum(denominators)
+    return _with_interval(
+        name, sum(numerators) / below if below else None, lambda: bootstrap_ratio(numerators, denominators)
+    )
+
+
+def _with_interval(name: str, value: float | None, interval: Callable[[], Interval]) -> dict[str, float | None]:
+    low, high = (None, None) if value is None else interval()
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _of_traces(records: Iterable[list[StepRecord]]) -> dict[str, Any]:
+    """Figures by draft position and divergence, in one pass: the traces of a long run are not held in memory."""
+    rounds, draft_seconds = 0, 0.0
+    accepted: Counter[int] = Counter()  # by position in the draft
+    judged: Counter[int] = Counter()
+    divergences: list[float] = []
+    for step in (step for steps in records for step in steps):
+        rounds += 1
+        draft_seconds += step.draft_seconds
+        accepted.update(range(step.accepted))
+        # A rule may also judge the token behind the draft, which takes the place of the bonus and is not drafted.
+        judged.update(range(min(len(step.target_probability), len(step.drafted))))
+        divergences.extend(d for d in step.divergence if d is not None)
+    return {
+        "acceptance_at_position": [accepted[i] / rounds for i in range(len(judged))],
+        "conditional_acceptance_at_position": [accepted[i] / judged[i] for i in range(len(judged))],
+        "draft_seconds": draft_seconds,
+        "divergence_histogram": _histogram(divergences),
+    }
+
+
+def _histogram(divergences: list[float]) -> dict[str, list] | None:
+    """Equal bins from 0 to the largest finite value; infinite divergences count in the last bin."""
+    if not divergences:
+        return None
+    highest = max((d for d in divergences if math.isfinite(d)), default=0.0) or 1.0
+    counts, edges = np.histogram(np.minimum(divergences, highest), bins=HISTOGRAM_BINS, range=(0, highest))
+    return {"edges": edges.tolist(), "counts": counts.tolist()}

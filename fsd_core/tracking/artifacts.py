@@ -1,0 +1,37 @@
+"""The files that MLflow keeps of a run, written into a folder."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.figures import write_figures
+from fsd_core.tracking.records import GenerationView, RunView
+
+TABLE = "generations.json"
+
+
+def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[GenerationView]:
+    """Configuration, metrics, figures, the table of generations and the traces; the generations, for their metrics."""
+    generations = repository.generations(run.id)
+    (folder / "config.json").write_text(run.config.model_dump_json(indent=2), encoding="utf-8")
+    if run.metrics is not None:
+        (folder / "metrics.json").write_text(json.dumps(run.metrics, indent=2), encoding="utf-8")
+        write_figures(folder / "figures.html", run.metrics)
+    if generations:
+        _write_table(folder / TABLE, generations)
+        with gzip.open(folder / "traces.jsonl.gz", "wt", encoding="utf-8") as file:
+            for position, records in repository.traces(run.id):
+                line = {"position": position, "records": [asdict(record) for record in records]}
+                file.write(json.dumps(line) + "\n")
+    return generations
+
+
+def _write_table(path: Path, generations: list[GenerationView]) -> None:
+    """As MLflow's ``log_table`` writes it; that one would append to what an earlier copy has left."""
+    names = [field.name for field in fields(GenerationView) if field.name not in ("id", "run_id", "created_at")]
+    rows = [[getattr(generation, name) for name in names] for generation in generations]
+    path.write_text(json.dumps({"columns": names, "data": rows}), encoding="utf-8")

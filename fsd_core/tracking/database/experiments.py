@@ -1,0 +1,82 @@
+"""Experiments: a sweep, its runs and its job, made together and seen together."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from fsd_core.config import SweepConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.tracking.database.models import Experiment, Generation, Job, Run
+from fsd_core.tracking.database.runs import add_runs
+from fsd_core.tracking.database.store import Store, found, new_id, unknown
+from fsd_core.tracking.database.views import experiment_view, run_view, storable
+from fsd_core.tracking.records import ExperimentView
+
+LONGEST_NAME = 255
+
+
+class ExperimentStore(Store):
+    def create_experiment(self, sweep: SweepConfig, *, enqueue: bool = True) -> str:
+        """The experiment with its queued runs and, unless the caller does them itself, its job; all or nothing.
+
+        Returns the id, which is that of its job too.
+        """
+        name = storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}"
+        if len(name) > LONGEST_NAME:
+            raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_NAME}.")
+        id = new_id()
+        with self._database.session() as session:
+            config = storable(sweep.as_json())
+            session.add(Experiment(id=id, name=name, config=config))
+            session.flush()
+            add_runs(session, sweep.runs(), id)
+            if enqueue:
+                session.add(Job(id=id, kind="experiment", payload={"experiment_id": id}))
+        return id
+
+    def experiment(self, id: str) -> ExperimentView:
+        """Raises ``UnknownName``."""
+        with self._database.session(readonly=True) as session:
+            views = _views(session, [found(session, Experiment, id, "experiment")])
+            return views[0]
+
+    def experiments(self, limit: int = 50, offset: int = 0) -> list[ExperimentView]:
+        """The newest first."""
+        newest = select(Experiment).order_by(Experiment.created_at.desc(), Experiment.id).limit(limit).offset(offset)
+        with self._database.session(readonly=True) as session:
+            return _views(session, list(session.scalars(newest)))
+
+    def count_experiments(self) -> int:
+        with self._database.session(readonly=True) as session:
+            return session.scalar(select(func.count(Experiment.id))) or 0
+
+    def set_experiment_mlflow(self, experiment_id: str, mlflow_run_id: str) -> None:
+        """Notes the MLflow run under which those of the experiment are nested."""
+        with self._database.session() as session:
+            row = session.get(Experiment, experiment_id)
+            if row is None:
+                raise unknown("experiment", experiment_id)
+            row.mlflow_run_id = mlflow_run_id
+
+
+def _views(session: Session, rows: list[Experiment]) -> list[ExperimentView]:
+    """Three queries, however many experiments."""
+    ids = [row.id for row in rows]
+    jobs = {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(ids)))}
+    runs: dict[str, list[Run]] = {id: [] for id in ids}
+    for run in session.scalars(select(Run).where(Run.experiment_id.in_(ids)).order_by(Run.position)):
+        runs[str(run.experiment_id)].append(run)
+    totals = session.execute(
+        select(Run.experiment_id, func.sum(Generation.seconds))
+        .join(Generation, Generation.run_id == Run.id)
+        .where(Run.experiment_id.in_(ids))
+        .group_by(Run.experiment_id)
+    )
+    spent = {id: float(seconds) for id, seconds in totals}
+    return [
+        experiment_view(
+            row, jobs.get(row.id), tuple(run_view(run, row.name) for run in runs[row.id]), spent.get(row.id, 0.0)
+        )
+        for row in rows
+    ]

@@ -1,0 +1,72 @@
+"""What a database driver says, told as a sentence."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import URL
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from fsd_core.errors import DatabaseUnavailable
+
+_SQLITE = {
+    sqlite3.SQLITE_BUSY: "is locked by another process: close what else has it open, then try again",
+    sqlite3.SQLITE_LOCKED: "is locked by another process: close what else has it open, then try again",
+    sqlite3.SQLITE_READONLY: "is read-only: make the file and its folder writable, or choose another with FSD_HOME",
+    sqlite3.SQLITE_PERM: "may not be opened: make the file and its folder readable and writable",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that the path is a file in a writable folder",
+    sqlite3.SQLITE_FULL: "cannot grow because the disk is full: free some space, then try again",
+    sqlite3.SQLITE_IOERR: "cannot be read or written because of a disk error: check the disk, then try again",
+    sqlite3.SQLITE_CORRUPT: "is damaged: restore it from a backup, or move it away and create a new one",
+    sqlite3.SQLITE_NOTADB: "is not a SQLite database: move the file away, or choose another with FSD_HOME",
+}
+
+_POSTGRES = {  # by SQLSTATE, or by its class
+    "25006": "is read-only: connect to the primary server, or grant this user the right to write",
+    "42501": "refuses this user: grant it the right to read and write the tables",
+    "28": "refuses this user or password: check FSD_DATABASE_URL",
+    "3D000": "does not exist: create it with createdb, then run `python -m fsd_core db upgrade`",
+    "53100": "cannot grow because the disk is full: free some space, then try again",
+    "53300": "has no free connection: close some, or raise max_connections",
+    "55P03": "is locked by another process: close what else has it open, then try again",
+    "40": "was asked for the same rows by another process at once: try again",
+    "XX001": "is damaged: restore it from a backup",
+}
+
+
+def sentence(error: DBAPIError, url: URL) -> str | None:
+    """What went wrong and what to do; ``None`` where it is a mistake of the program, not of its surroundings."""
+    name = f"The database {url.database}" if url.get_backend_name() == "sqlite" else f"The database {redacted(url)}"
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        # The low byte is the primary code; the rest tells its variants apart.
+        code = getattr(original, "sqlite_errorcode", 0) & 0xFF
+        return f"{name} {_SQLITE[code]}." if code in _SQLITE else None
+    state = getattr(original, "sqlstate", None) or ""
+    for length in (5, 2):
+        if state[:length] in _POSTGRES:
+            return f"{name} {_POSTGRES[state[:length]]}."
+    if isinstance(error, OperationalError | InterfaceError):
+        return f"{name} does not answer: check that the server is running and that FSD_DATABASE_URL is right."
+    return None
+
+
+def redacted(url: URL) -> str:
+    return url.render_as_string(hide_password=True)
+
+
+@contextmanager
+def explained(url: URL) -> Iterator[None]:
+    """Raises ``DatabaseUnavailable`` in place of a driver's error that a user can do something about."""
+    try:
+        yield
+    except PoolTimeout:
+        raise DatabaseUnavailable(f"The database {redacted(url)} is too busy: try again in a moment.") from None
+    except DBAPIError as error:
+        told = sentence(error, url)
+        if told is None:
+            raise
+        raise DatabaseUnavailable(told) from error

@@ -1,0 +1,155 @@
+"""The queue: claims with a lease and a token, cancelling, streams of the playground, the worker's heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Select, and_, delete, func, or_, select, update
+
+from fsd_core.tracking.database.models import Job, Run, StreamChunk, WorkerState, now
+from fsd_core.tracking.database.runs import UNENDED
+from fsd_core.tracking.database.store import Store, changed, found, new_id
+from fsd_core.tracking.database.views import job_view, storable, worker_view
+from fsd_core.tracking.records import JobView, WorkerView
+
+
+class JobStore(Store):
+    def enqueue(self, kind: str, payload: dict[str, Any], priority: int = 0) -> str:
+        """A queued job; jobs of higher priority go first, then older ones. Returns its id."""
+        id = new_id()
+        with self._database.session() as session:
+            session.add(Job(id=id, kind=kind, payload=storable(payload), priority=priority))
+        return id
+
+    def job(self, id: str) -> JobView:
+        """Raises ``UnknownName``."""
+        with self._database.session(readonly=True) as session:
+            return job_view(found(session, Job, id, "job"))
+
+    def claim(
+        self, kinds: tuple[str, ...], lease_seconds: float, minimum_priority: int | None = None
+    ) -> JobView | None:
+        """Takes the next job that is queued, or whose worker's lease ran out; ``None`` if there is none.
+
+        Of several processes that claim at once each gets another job.
+        """
+        waiting = _waiting(kinds, minimum_priority)
+        with self._database.session(readonly=True) as session:
+            if session.scalar(waiting) is None:
+                return None  # an idle worker keeps nobody from writing
+        with self._database.session() as session:
+            id = session.scalar(waiting.with_for_update(skip_locked=True))
+            if id is None:
+                return None
+            job = found(session, Job, id, "job")
+            job.lost_workers += job.status == "running"
+            job.attempts += 1
+            job.status, job.claim_token = "running", new_id()
+            job.started_at = job.started_at or now()
+            job.lease_expires_at = now() + timedelta(seconds=lease_seconds)
+            return job_view(job)
+
+    def heartbeat(self, job_id: str, token: str, lease_seconds: float) -> bool:
+        """Prolongs the lease. ``False`` if the claim is lost: another worker took the job, or it has ended."""
+        return self._held(job_id, token, {"lease_expires_at": now() + timedelta(seconds=lease_seconds)})
+
+    def finish_job(self, job_id: str, token: str, status: str, error: str | None = None) -> bool:
+        """Ends a job as finished, failed or cancelled; ``False``, and nothing changed, if the claim is lost.
+
+        As queued, it is given back for a worker to go on with. Runs that an experiment which failed or was cancelled
+        leaves open are ended with it.
+        """
+        ended = None if status == "queued" else now()
+        values = {"status": status, "error": storable(error), "finished_at": ended, "lease_expires_at": None}
+        return self._held(job_id, token, values)
+
+    def request_cancel(self, job_id: str) -> None:
+        """Asks for a job to be stopped. One that waits is cancelled at once, with its runs; one that ended stays so."""
+        with self._database.session() as session:
+            job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
+            if job is None:
+                found(session, Job, job_id, "job")
+            elif job.status == "queued":
+                job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
+                session.execute(_close_runs(job_id, "cancelled", None))
+            elif job.status == "running":
+                job.cancel_requested = True
+
+    def cancel_requested(self, job_id: str) -> bool:
+        with self._database.session(readonly=True) as session:
+            return bool(session.scalar(select(Job.cancel_requested).where(Job.id == job_id)))
+
+    def queue_length(self) -> int:
+        """Jobs that wait for the worker."""
+        with self._database.session(readonly=True) as session:
+            return session.scalar(select(func.count(Job.id)).where(Job.status == "queued")) or 0
+
+    def append_chunks(self, job_id: str, payloads: Sequence[dict[str, Any]]) -> None:
+        """Adds to what a job has written, in order."""
+        if not payloads:
+            return
+        with self._database.session() as session:
+            session.scalar(select(Job.id).where(Job.id == job_id).with_for_update())
+            last = session.scalar(select(func.max(StreamChunk.sequence)).where(StreamChunk.job_id == job_id))
+            first = 0 if last is None else last + 1
+            session.add_all(
+                StreamChunk(job_id=job_id, sequence=sequence, payload=storable(payload))
+                for sequence, payload in enumerate(payloads, first)
+            )
+
+    def chunks(self, job_id: str, after_sequence: int = -1) -> list[tuple[int, dict[str, Any]]]:
+        """What a job has written after the last chunk seen; -1 for all."""
+        statement = select(StreamChunk.sequence, StreamChunk.payload).where(
+            StreamChunk.job_id == job_id, StreamChunk.sequence > after_sequence
+        )
+        with self._database.session(readonly=True) as session:
+            rows = session.execute(statement.order_by(StreamChunk.sequence))
+            return [(sequence, payload) for sequence, payload in rows]
+
+    def prune_streams(self, older_than: timedelta) -> int:
+        """Deletes what was written by jobs that ended longer ago than this; how many chunks."""
+        ended = select(Job.id).where(Job.finished_at < now() - older_than)
+        with self._database.session() as session:
+            return changed(session, delete(StreamChunk).where(StreamChunk.job_id.in_(ended)))
+
+    def report_worker(self, pid: int, host: str, device: str, activity: str) -> None:
+        """The worker's heartbeat, and what it is busy with."""
+        with self._database.session() as session:
+            row = session.get(WorkerState, 1)
+            if row is None:
+                row = WorkerState(id=1)
+                session.add(row)
+            if (row.pid, row.host) != (pid, host):
+                row.started_at = now()
+            row.pid, row.host, row.device, row.activity = pid, host[:255], device[:255], storable(activity)[:255]
+            row.heartbeat_at = now()
+
+    def worker(self) -> WorkerView | None:
+        """The worker as it last reported itself; ``None`` if none ever did."""
+        with self._database.session(readonly=True) as session:
+            row = session.get(WorkerState, 1)
+            return worker_view(row) if row else None
+
+    def _held(self, job_id: str, token: str, values: dict[str, Any]) -> bool:
+        holding = Job.id == job_id, Job.claim_token == token, Job.status == "running"
+        with self._database.session() as session:
+            held = changed(session, update(Job).where(*holding).values(values)) == 1
+            if held and values.get("status") in ("failed", "cancelled"):
+                session.execute(_close_runs(job_id, values["status"], values["error"]))
+            return held
+
+
+def _waiting(kinds: tuple[str, ...], minimum_priority: int | None) -> Select[str]:
+    lost = and_(Job.status == "running", Job.lease_expires_at < now())
+    statement = select(Job.id).where(Job.kind.in_(kinds), or_(Job.status == "queued", lost))
+    if minimum_priority is not None:
+        statement = statement.where(Job.priority >= minimum_priority)
+    return statement.order_by(Job.priority.desc(), Job.created_at, Job.id).limit(1)
+
+
+def _close_runs(job_id: str, status: str, error: str | None):
+    """The job of an experiment has the experiment's id; other jobs have no runs."""
+    values = {"status": status, "error": error, "finished_at": now()}
+    return update(Run).where(Run.experiment_id == job_id, Run.status.in_(UNENDED)).values(values)

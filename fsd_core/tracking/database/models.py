@@ -1,0 +1,191 @@
+"""The tables. They are created and changed by Alembic alone (``migrations/``)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+RUN_STATUSES = ("queued", "running", "finished", "failed", "cancelled")
+JOB_STATUSES = ("queued", "running", "finished", "failed", "cancelled")
+OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Utc(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no zone, so it is attached on the way out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {datetime: Utc, dict[str, Any]: JSON, str: String(255)}
+
+
+class Setting(Base):
+    """A pair and how it decodes; immutable, its key is the hash of its content."""
+
+    __tablename__ = "settings"
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    pair: Mapped[str] = mapped_column(index=True)
+    label: Mapped[str]
+    acceptance: Mapped[str] = mapped_column(index=True)
+    threshold: Mapped[float | None]
+    config: Mapped[dict[str, Any]]  # SettingConfig as JSON
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Experiment(Base):
+    """Several settings on the same prompts."""
+
+    __tablename__ = "experiments"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str]
+    config: Mapped[dict[str, Any]]  # SweepConfig as JSON
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+    mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
+    runs: Mapped[list[Run]] = relationship(back_populates="experiment", order_by="Run.position")
+
+
+class Run(Base):
+    """Setting x task x prompts x seed."""
+
+    __tablename__ = "runs"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
+    position: Mapped[int] = mapped_column(default=0)
+    setting_id: Mapped[str] = mapped_column(ForeignKey("settings.id"), index=True)
+    task: Mapped[str] = mapped_column(index=True)
+    seed: Mapped[int]
+    config: Mapped[dict[str, Any]]  # RunConfig as JSON
+    status: Mapped[str] = mapped_column(String(16), default="queued", index=True)
+    error: Mapped[str | None] = mapped_column(Text)
+    prompts_done: Mapped[int] = mapped_column(default=0)
+    prompts_total: Mapped[int]
+    metrics: Mapped[dict[str, Any] | None]  # benchmarks.metrics.summarise
+    provenance: Mapped[dict[str, Any] | None]
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
+    mlflow_synced_at: Mapped[datetime | None]
+    setting: Mapped[Setting] = relationship(lazy="joined")
+    experiment: Mapped[Experiment | None] = relationship(back_populates="runs")
+    generations: Mapped[list[Generation]] = relationship(order_by="Generation.position", cascade="all, delete-orphan")
+
+
+class Generation(Base):
+    """One prompt of one run. Its row and its trace are written in one transaction."""
+
+    __tablename__ = "generations"
+    __table_args__ = (UniqueConstraint("run_id", "position"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    position: Mapped[int]  # index of the prompt in the task
+    example_id: Mapped[str]
+    prompt: Mapped[str] = mapped_column(Text)
+    reference: Mapped[str | None] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str | None] = mapped_column(Text)  # extracted from the text
+    outcome: Mapped[str] = mapped_column(String(16))
+    stop_reason: Mapped[str] = mapped_column(String(16))  # eos, length, context, error
+    error: Mapped[str | None] = mapped_column(Text)
+    tokens: Mapped[int]
+    rounds: Mapped[int]
+    drafted: Mapped[int]
+    accepted: Mapped[int]
+    fuzzy: Mapped[int]  # accepted only by leniency
+    negative_log_likelihood: Mapped[float]  # of the emitted tokens, under the target, in nats
+    seconds: Mapped[float]
+    time_to_first_token: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    trace: Mapped[Trace | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
+
+
+class Trace(Base):
+    """Every round of a generation: gzipped JSON, see ``fsd_core.decoding.trace.pack``."""
+
+    __tablename__ = "traces"
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id", ondelete="CASCADE"), primary_key=True)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+    sha256: Mapped[str] = mapped_column(String(64))
+    generation: Mapped[Generation] = relationship(back_populates="trace")
+
+
+class Job(Base):
+    """Work for the worker. A claim holds a lease; a lease that runs out is claimed anew."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_status_priority", "status", "priority", "created_at"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # experiment, playground
+    payload: Mapped[dict[str, Any]]
+    priority: Mapped[int] = mapped_column(default=0)  # higher first; a person waits for the playground
+    status: Mapped[str] = mapped_column(String(16), default="queued")
+    error: Mapped[str | None] = mapped_column(Text)
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    claim_token: Mapped[str | None] = mapped_column(String(32))
+    lease_expires_at: Mapped[datetime | None]
+    attempts: Mapped[int] = mapped_column(default=0)  # claims so far
+    lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose lease ran out
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class StreamChunk(Base):
+    """What a playground job has written so far, in order; the page polls from the last it has seen."""
+
+    __tablename__ = "stream_chunks"
+    __table_args__ = (UniqueConstraint("job_id", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    sequence: Mapped[int]
+    payload: Mapped[dict[str, Any]]
+
+
+class WorkerState(Base):
+    """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
+
+    __tablename__ = "worker_state"
+    id: Mapped[int] = mapped_column(primary_key=True)  # always 1
+    pid: Mapped[int]
+    host: Mapped[str]
+    device: Mapped[str]
+    activity: Mapped[str]
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]

@@ -1,0 +1,16 @@
+"""The one door to the database for all that is not ``tracking``."""
+
+from __future__ import annotations
+
+from fsd_core.tracking.database.experiments import ExperimentStore
+from fsd_core.tracking.database.generations import GenerationStore
+from fsd_core.tracking.database.jobs import JobStore
+from fsd_core.tracking.database.runs import RunStore
+
+
+class Repository(ExperimentStore, RunStore, GenerationStore, JobStore):
+    """Experiments, runs, generations and jobs. Every method is one transaction (``traces``: one per batch).
+
+    All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and
+    ``UnknownName`` for an id that is not there. May be shared by threads.
+    """

@@ -1,0 +1,181 @@
+"""Runs: made, found, begun and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.elements import ColumnElement
+
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.tracking.database.models import Experiment, Run, Setting, now
+from fsd_core.tracking.database.store import Store, changed, new_id, unknown
+from fsd_core.tracking.database.views import run_view, storable
+from fsd_core.tracking.records import RunView
+
+UNENDED = ("queued", "running")
+_COLUMNS: dict[str, Any] = {
+    "created_at": Run.created_at, "started_at": Run.started_at, "finished_at": Run.finished_at,
+    "position": Run.position, "task": Run.task, "seed": Run.seed, "status": Run.status,
+    "prompts_done": Run.prompts_done, "prompts_total": Run.prompts_total, "experiment_name": Experiment.name,
+    "pair": Setting.pair, "label": Setting.label, "acceptance": Setting.acceptance, "threshold": Setting.threshold,
+}  # fmt: skip
+_METRICS = (
+    "accuracy", "acceptance_rate", "mean_acceptance_length", "tokens_per_second", "time_to_first_token", "seconds",
+    "seconds_per_solved_task", "negative_log_likelihood", "mean_tokens", "tokens",
+)  # fmt: skip
+RUN_ORDERS = (*_COLUMNS, *_METRICS)
+"""What runs can be sorted by."""
+
+
+class RunFilters(TypedDict, total=False):
+    """All must hold; a filter that is ``None`` is none. ``search`` looks into names and labels, and at ids."""
+
+    pair: str | None
+    task: str | None
+    acceptance: str | None
+    status: str | None
+    experiment_id: str | None
+    search: str | None
+
+
+class RunStore(Store):
+    def create_run(self, config: RunConfig, experiment_id: str | None = None) -> str:
+        """A queued run; returns its id."""
+        with self._database.session() as session:
+            return add_runs(session, [config], experiment_id)[0]
+
+    def run(self, id: str) -> RunView:
+        """Raises ``UnknownName``."""
+        runs = self.runs([id])
+        if not runs:
+            raise unknown("run", id)
+        return runs[0]
+
+    def runs(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        order_by: str = "created_at",
+        descending: bool = True,
+        limit: int | None = 50,
+        offset: int = 0,
+        **filters: Unpack[RunFilters],
+    ) -> list[RunView]:
+        """Runs in order; those without a value to sort by come last. ``order_by`` is one of ``RUN_ORDERS``."""
+        order = _order(order_by)
+        order = order.desc() if descending else order.asc()
+        statement = _filtered(select(Run, Experiment.name), ids, **filters)
+        statement = statement.order_by(order.nulls_last(), Run.position, Run.id).limit(limit).offset(offset)
+        with self._database.session(readonly=True) as session:
+            return [run_view(run, name) for run, name in session.execute(statement)]
+
+    def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
+        with self._database.session(readonly=True) as session:
+            return session.scalar(_filtered(select(func.count(Run.id)), ids, **filters)) or 0
+
+    def start_run(self, id: str, provenance: dict[str, Any]) -> None:
+        """Marks a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
+        values = {"status": "running", "provenance": storable(provenance), "error": None}
+        if not self._change(id, values | {"started_at": func.coalesce(Run.started_at, now())}):
+            raise InvalidSetting(f"The run {id} has ended already: start a new one with the same settings.")
+
+    def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
+        """Ends a run with its metrics. A run that has ended stays as it is; so with the next two."""
+        self._end(id, status="finished", metrics=storable(metrics))
+
+    def fail_run(self, id: str, error: str) -> None:
+        """Ends a run with the sentence that says why."""
+        self._end(id, status="failed", error=storable(error))
+
+    def cancel_run(self, id: str) -> None:
+        """Ends a run because a user asked for it; what is done stays."""
+        self._end(id, status="cancelled")
+
+    def unsynced_runs(self) -> list[RunView]:
+        """Ended runs that MLflow has not, oldest first."""
+        statement = select(Run, Experiment.name).outerjoin(Run.experiment)
+        statement = statement.where(Run.status.not_in(UNENDED), Run.mlflow_synced_at.is_(None))
+        with self._database.session(readonly=True) as session:
+            rows = session.execute(statement.order_by(Run.created_at, Run.position, Run.id))
+            return [run_view(run, name) for run, name in rows]
+
+    def mark_synced(self, run_id: str, mlflow_run_id: str) -> None:
+        """Notes that MLflow has the run."""
+        with self._database.session() as session:
+            values = {"mlflow_run_id": mlflow_run_id, "mlflow_synced_at": now()}
+            session.execute(update(Run).where(Run.id == run_id).values(values))
+
+    def _end(self, id: str, **values: Any) -> None:
+        self._change(id, values | {"finished_at": now()})
+
+    def _change(self, id: str, values: dict[str, Any]) -> bool:
+        with self._database.session() as session:
+            touched = changed(session, update(Run).where(Run.id == id, Run.status.in_(UNENDED)).values(values))
+            if touched == 0 and session.get(Run, id) is None:
+                raise unknown("run", id)
+            return touched == 1
+
+
+def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | None) -> list[str]:
+    """Queued runs, in order, and the settings that are not there yet; their ids."""
+    for setting in dict.fromkeys(config.setting for config in configs):
+        _add_setting(session, setting)
+    moment = now()  # one for all: in a list by time they keep their order
+    runs = [
+        Run(
+            id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
+            task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
+            created_at=moment,
+        )
+        for position, config in enumerate(configs)
+    ]  # fmt: skip
+    session.add_all(runs)
+    return [run.id for run in runs]
+
+
+def _add_setting(session: Session, setting: SettingConfig) -> None:
+    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
+    decoding = setting.decoding
+    row = insert(Setting).values(
+        id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
+        threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
+    )  # fmt: skip
+    session.execute(row.on_conflict_do_nothing())  # another process may add the same setting at this moment
+
+
+def _filtered(
+    statement: Select,
+    ids: Iterable[str] | None,
+    *,
+    pair: str | None = None,
+    task: str | None = None,
+    acceptance: str | None = None,
+    status: str | None = None,
+    experiment_id: str | None = None,
+    search: str | None = None,
+) -> Select:
+    statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+    if ids is not None:
+        statement = statement.where(Run.id.in_(list(ids)))
+    exact = (Setting.pair, pair), (Run.task, task), (Setting.acceptance, acceptance), (Run.status, status)
+    for column, value in (*exact, (Run.experiment_id, experiment_id)):
+        if value is not None:
+            statement = statement.where(column == value)
+    for word in storable(search or "").split():
+        places = (Setting.label, Setting.pair, Run.task, Experiment.name)
+        inside = [place.icontains(word, autoescape=True) for place in places]
+        statement = statement.where(or_(Run.id.istartswith(word, autoescape=True), *inside))
+    return statement
+
+
+def _order(name: str) -> ColumnElement[Any]:
+    if name in _METRICS:
+        return Run.metrics[name].as_float()
+    if name not in _COLUMNS:
+        raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
+    return _COLUMNS[name]

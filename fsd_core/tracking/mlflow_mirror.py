@@ -1,0 +1,169 @@
+"""Copies of ended runs in MLflow. The database is the truth; a copy may be made again at any time."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsd_core.tracking.artifacts import TABLE, write_artifacts
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.mlflow_store import connect, prepare_store, reached
+from fsd_core.tracking.records import ExperimentView, GenerationView, RunView
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+__all__ = ["MlflowMirror", "prepare_store"]
+
+_STATUS = {
+    "queued": "SCHEDULED",
+    "running": "RUNNING",
+    "finished": "FINISHED",
+    "failed": "FAILED",
+    "cancelled": "KILLED",
+}
+_BATCH = 1000  # metrics that MLflow takes at once
+
+
+class MlflowMirror:
+    """One MLflow store or server, reached anew for each run, for it may have gone or come since the last."""
+
+    _client: MlflowClient
+    _experiment: str
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def sync(self, repository: Repository, run_id: str) -> str:
+        """Copies a run, or brings its copy up to date; returns MLflow's id of it.
+
+        Raises ``TrackingUnavailable``; then the run stays unsynced and can be copied later.
+        """
+        run = repository.run(run_id)
+        self._client, self._experiment = connect(self._uri)
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            generations = write_artifacts(folder, repository, run)
+            with reached(self._uri):
+                parent = self._parent(repository, run.experiment_id)
+                copy = self._copy(run, generations, folder, parent)
+                if run.ended:
+                    repository.mark_synced(run.id, copy)
+                if run.experiment_id and parent:
+                    self._end_parent(repository.experiment(run.experiment_id), parent)
+        return copy
+
+    def sync_pending(self, repository: Repository) -> int:
+        """Copies all ended runs that MLflow has not; how many. Raises ``TrackingUnavailable``."""
+        pending = repository.unsynced_runs()
+        for run in pending:
+            self.sync(repository, run.id)
+        return len(pending)
+
+    def _copy(self, run: RunView, generations: list[GenerationView], folder: Path, parent: str | None) -> str:
+        from mlflow.entities import Param, RunTag
+
+        name = f"{run.label} · seed {run.seed}"
+        copy = self._found("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
+        tags = dict(_flat("fsd.provenance", run.provenance or {})) | {
+            "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": _note(run),
+            "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
+            "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
+        }  # fmt: skip
+        self._client.log_batch(
+            copy,
+            params=[Param(key, str(value)) for key, value in _flat("", run.config.as_json())],
+            tags=[RunTag(key, str(value)[:5000]) for key, value in tags.items() if value is not None],
+        )
+        metrics = list(_metrics(run, generations))
+        for start in range(0, len(metrics), _BATCH):
+            self._client.log_batch(copy, metrics=metrics[start : start + _BATCH])
+        self._client.log_artifacts(copy, str(folder))
+        self._set_status(copy, run.status, run.finished_at)
+        return copy
+
+    def _parent(self, repository: Repository, experiment_id: str | None) -> str | None:
+        """The run under which those of an experiment are nested."""
+        if experiment_id is None:
+            return None
+        experiment = repository.experiment(experiment_id)
+        parent = self._found("fsd.experiment_id", experiment_id)
+        if parent is None:
+            parent = self._created(experiment.name, "fsd.experiment_id", experiment_id, experiment.created_at)
+            self._client.log_dict(parent, experiment.config.as_json(), "config.json")
+        if experiment.mlflow_run_id != parent:
+            repository.set_experiment_mlflow(experiment_id, parent)
+        return parent
+
+    def _end_parent(self, experiment: ExperimentView, parent: str) -> None:
+        # Not the experiment's own status: its job ends after the last run is copied.
+        found = {run.status for run in experiment.runs}
+        if found.isdisjoint(("queued", "running")):
+            status = next((status for status in ("failed", "cancelled") if status in found), "finished")
+            self._set_status(parent, status, max(run.finished_at for run in experiment.runs if run.finished_at))
+
+    def _found(self, tag: str, value: str) -> str | None:
+        runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
+        return runs[0].info.run_id if runs else None
+
+    def _created(self, name: str, tag: str, value: str, started: datetime | None) -> str:
+        start = _milliseconds(started) if started else None
+        return self._client.create_run(self._experiment, start_time=start, tags={tag: value}, run_name=name).info.run_id
+
+    def _set_status(self, copy: str, status: str, finished: datetime | None) -> None:
+        if finished is None:
+            self._client.update_run(copy, status=_STATUS[status])
+        else:
+            self._client.set_terminated(copy, _STATUS[status], end_time=_milliseconds(finished))
+
+
+def _metrics(run: RunView, generations: list[GenerationView]) -> Iterator[Metric]:
+    """The same moments each time, so that MLflow knows a metric that it has already."""
+    from mlflow.entities import Metric
+
+    moment = _milliseconds(run.finished_at or run.created_at)
+    for key, value in (run.metrics or {}).items():
+        values = value if isinstance(value, list) else [value]
+        yield from (Metric(key, number, moment, i) for i, number in enumerate(values) if _is_number(number))
+    for generation in generations:
+        rates = {
+            "prompt/tokens_per_second": (generation.tokens, generation.seconds),
+            "prompt/acceptance_rate": (generation.accepted, generation.drafted),
+        }
+        for key, (count, of) in rates.items():
+            if of > 0:
+                yield Metric(key, count / of, _milliseconds(generation.created_at), generation.position)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Nested fields as ``outer.inner``; what is not set is left out."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
+    elif value is not None:
+        yield prefix, value
+
+
+def _note(run: RunView) -> str:
+    """One sentence. MLflow shows it as Markdown, so it holds no text that a user wrote."""
+    done = f"{run.label} on {run.task}, {run.prompts_done} of {run.prompts_total} prompts"
+    found = run.metrics or {}
+    parts = [f"{found[key]:.4g} {words}" for key, words in _TOLD.items() if _is_number(found.get(key))]
+    return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."
+
+
+_TOLD = {"accuracy": "accuracy", "tokens_per_second": "tokens per second", "acceptance_rate": "acceptance rate"}
+
+
+def _milliseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)

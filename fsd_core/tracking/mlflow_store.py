@@ -1,0 +1,103 @@
+"""MLflow's store: reached quickly or given up quickly, made ready once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import create_engine, make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from fsd_core.errors import FsdError, TrackingUnavailable
+from fsd_core.settings import Settings
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+EXPERIMENT = "FSD Lab"
+_PATIENCE = 3  # seconds
+_ENVIRONMENT = {  # MLflow's own are two minutes and seven tries; what the user has set stays
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(_PATIENCE),
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
+
+
+def prepare_store(settings: Settings) -> None:
+    """Makes MLflow's folder and tables and the experiment, so that no later step waits for them.
+
+    Takes about six seconds the first time. Raises ``TrackingUnavailable``.
+    """
+    connect(settings.resolved_mlflow_uri)
+
+
+def connect(uri: str) -> tuple[MlflowClient, str]:
+    """A client, and the id of the experiment that all runs are in. Raises ``TrackingUnavailable``."""
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    with reached(uri):
+        _check_database(uri)
+        from mlflow import MlflowClient
+
+        client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(EXPERIMENT)
+        if found is None:
+            return client, client.create_experiment(EXPERIMENT, artifact_location=_artifact_root(uri))
+        if found.lifecycle_stage != "active":
+            client.restore_experiment(found.experiment_id)
+        return client, found.experiment_id
+
+
+@contextmanager
+def reached(uri: str) -> Iterator[None]:
+    """Raises ``TrackingUnavailable`` for whatever the store or the server answers but what was asked."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except FsdError:  # of our own database, say
+        raise
+    except (MlflowException, SQLAlchemyError, OSError) as error:  # requests' errors are OSErrors
+        cause = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
+        raise TrackingUnavailable(
+            f"MLflow at {_name(uri)} cannot be used ({cause[0][:200]}): check that it runs and may be written to. "
+            "The run is kept, and is mirrored later."
+        ) from error
+
+
+def _is_database(uri: str) -> bool:
+    return uri.split(":", 1)[0].split("+")[0] in ("sqlite", "postgresql", "mysql", "mssql")
+
+
+def _check_database(uri: str) -> None:
+    """Opens the store once, for MLflow itself would try for minutes."""
+    if not _is_database(uri):
+        return
+    url = make_url(uri)
+    sqlite = url.get_backend_name() == "sqlite"
+    if sqlite:
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _PATIENCE} if sqlite else {"connect_timeout": _PATIENCE})
+    try:
+        with engine.connect() as connection:
+            if sqlite:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                connection.exec_driver_sql("PRAGMA user_version = 0")  # fails on a read-only store, changes nothing
+    finally:
+        engine.dispose()
+
+
+def _artifact_root(uri: str) -> str | None:
+    """Files lie beside a SQLite store; a server knows its own place."""
+    if not uri.startswith("sqlite"):
+        return None
+    return (Path(str(make_url(uri).database)).absolute().parent / "artifacts").as_uri()
+
+
+def _name(uri: str) -> str:
+    return make_url(uri).render_as_string(hide_password=True) if _is_database(uri) else uri

@@ -1,0 +1,61 @@
+"""Where a result comes from: what is needed to get it again, and nothing that names a machine or a person."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("fsd-lab", "torch", "transformers", "tokenizers", "safetensors", "numpy", "mlflow", "sqlalchemy")
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def collect(device: str, dtype: str, threads: int) -> dict[str, Any]:
+    """Versions, git revision (``None`` outside a checkout), platform, processor, and how the models run."""
+    return {
+        "device": str(device), "dtype": str(dtype), "threads": threads,
+        "python": platform.python_version(), "versions": _versions(), "git_revision": _git_revision(),
+        "platform": f"{platform.system()} {platform.machine()}", "cpu": _cpu(), "cpu_count": os.cpu_count(),
+    }  # fmt: skip
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def _git_revision() -> str | None:
+    """The commit, marked with ``+changes`` where files differ from it."""
+    if not (_ROOT / ".git").exists():
+        return None
+    try:
+        return (
+            subprocess.run(
+                ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+changes"],
+                cwd=_ROOT, capture_output=True, text=True, timeout=5, check=True,
+            ).stdout.strip()
+            or None
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+@cache
+def _cpu() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

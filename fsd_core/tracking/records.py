@@ -1,0 +1,159 @@
+"""What the repository takes and hands out: plain frozen values, free of the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
+from fsd_core.decoding.trace import StepRecord
+
+ALIVE_SECONDS = 10.0
+"""A worker whose heartbeat is older than this counts as gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Generation:
+    position: int
+    """index of the prompt in the task"""
+    example_id: str
+    prompt: str
+    reference: str | None
+    text: str
+    answer: str | None
+    """extracted from the text"""
+    outcome: str
+    """correct, wrong, truncated, failed or unscored"""
+    stop_reason: str
+    """eos, length, context or error"""
+    error: str | None
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    fuzzy: int
+    """drafted tokens accepted only by leniency"""
+    negative_log_likelihood: float
+    """of the emitted tokens under the target, in nats"""
+    seconds: float
+    time_to_first_token: float
+    """seconds"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationRecord(_Generation):
+    """One prompt of one run, as it is recorded: with its trace."""
+
+    records: list[StepRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationView(_Generation):
+    """One prompt of one run, as it is read back: without its trace."""
+
+    id: int
+    run_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run: setting x task x prompts x seed."""
+
+    id: str
+    experiment_id: str | None
+    experiment_name: str | None
+    position: int
+    """place in its experiment"""
+    setting_id: str
+    pair: str
+    label: str
+    decoding: DecodingConfig
+    task: str
+    seed: int
+    config: RunConfig
+    status: str
+    """queued, running, finished, failed or cancelled"""
+    error: str | None
+    prompts_done: int
+    prompts_total: int
+    metrics: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("finished", "failed", "cancelled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentView:
+    """Several settings on the same prompts, with how far they are."""
+
+    id: str
+    name: str
+    config: SweepConfig
+    status: str
+    """queued, running, finished, failed or cancelled: of its job, and of its runs where the job is done"""
+    error: str | None
+    cancel_requested: bool
+    job_id: str | None
+    """``None`` where the command line does the runs itself"""
+    lost_workers: int
+    runs: tuple[RunView, ...]
+    decoding_seconds: float
+    """spent on the prompts done so far"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+
+    @property
+    def prompts_done(self) -> int:
+        return sum(run.prompts_done for run in self.runs)
+
+    @property
+    def prompts_total(self) -> int:
+        return sum(run.prompts_total for run in self.runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """Work for the worker, and how it stands."""
+
+    id: str
+    kind: str
+    payload: dict[str, Any]
+    priority: int
+    status: str
+    error: str | None
+    cancel_requested: bool
+    claim_token: str | None
+    lease_expires_at: datetime | None
+    attempts: int
+    """claims so far"""
+    lost_workers: int
+    """claims whose lease ran out"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerView:
+    """The one worker, as it last reported itself."""
+
+    pid: int
+    host: str
+    device: str
+    activity: str
+    started_at: datetime
+    heartbeat_at: datetime
+
+    @property
+    def alive(self) -> bool:
+        return (datetime.now(UTC) - self.heartbeat_at).total_seconds() < ALIVE_SECONDS

@@ -1,0 +1,181 @@
+"""Trains the bundled pair: ``python -m fsd_core train bundled-pair --out FOLDER``.
+
+Both models are plain Llama architectures over one byte-level BPE tokenizer,
+trained from random weights on worked arithmetic problems
+(:mod:`fsd_core.benchmarks.arithmetic`). The draft is small enough to get the
+wording right and the sums often wrong, which is what a draft is like.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from tokenizers import Tokenizer as CoreTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from fsd_core.benchmarks import arithmetic
+from fsd_core.training.card import write_card
+from fsd_core.training.loop import Schedule, train
+
+PAD, END = "<|pad|>", "<|end|>"
+HELD_OUT = 600
+WATCHED = 100  # other problems, for the learning curve
+CONTEXT = 512
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Size of one model and how long it is trained."""
+
+    hidden: int
+    layers: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    schedule: Schedule
+
+
+PLANS = {
+    "target": Plan(hidden=192, layers=8, intermediate=512, heads=4, kv_heads=2, schedule=Schedule(steps=1850)),
+    "draft": Plan(hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=600)),
+}
+
+
+def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000) -> PreTrainedTokenizerFast:
+    """Byte-level BPE with single digits, so any text can be typed and no number is a word.
+
+    The texts have fewer than ``vocabulary`` distinct words, so merging ends earlier.
+    """
+    core = CoreTokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    core.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[PAD, END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    texts = (problem.prompt + text for problem, text in islice(arithmetic.stream(seed), samples))
+    core.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token=PAD, eos_token=END, padding_side="left", model_max_length=CONTEXT
+    )
+
+
+def build_model(plan: Plan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+    """A randomly initialised Llama of the planned size."""
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=len(tokenizer),
+            hidden_size=plan.hidden,
+            intermediate_size=plan.intermediate,
+            num_hidden_layers=plan.layers,
+            num_attention_heads=plan.heads,
+            num_key_value_heads=plan.kv_heads,
+            max_position_embeddings=CONTEXT,
+            tie_word_embeddings=True,
+            bos_token_id=None,
+            eos_token_id=tokenizer.get_vocab()[END],
+            pad_token_id=tokenizer.get_vocab()[PAD],
+        )
+    )
+
+
+def batches(
+    tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Endless ``(tokens[B,T], weights[B,T])``, rows of like length together; weight 0 on padding.
+
+    The question counts a tenth: its numbers are random, there is little in it to learn.
+    """
+    shuffle = random.Random(seed)
+    pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
+    source = arithmetic.stream(seed, without)
+    while True:
+        pairs = list(islice(source, 24 * size))
+        # Through the tokenizer itself: its backend remembers the padding of the last call, and would add it here.
+        prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
+        answers = tokenizer([text for _, text in pairs])["input_ids"]
+        rows = [(prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True)]
+        rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+        groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+        shuffle.shuffle(groups)
+        for group in groups:
+            width = max(len(p) + len(a) for p, a in group)
+            tokens = torch.full((size, width), pad)
+            weights = torch.zeros(size, width)
+            for i, (prompt, answer) in enumerate(group):
+                length = len(prompt) + len(answer)
+                tokens[i, :length] = torch.tensor(prompt + answer)
+                weights[i, : len(prompt)] = 0.1
+                weights[i, len(prompt) : length] = 1.0
+            yield tokens, weights
+
+
+@torch.inference_mode()
+def solved(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[arithmetic.Problem], size: int = 100
+) -> float:
+    """Share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
+    right, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
+    for i in range(0, len(problems), size):
+        part = problems[i : i + size]
+        inputs = tokenizer([p.prompt for p in part], return_tensors="pt", padding=True, return_token_type_ids=False)
+        out = decode(**inputs, max_new_tokens=96, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+        texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
+        right += sum(text.rpartition("####")[2].strip() == str(p.answer) for text, p in zip(texts, part, strict=True))
+    return right / len(problems)
+
+
+def train_role(
+    role: str, plan: Plan, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int, report: Callable[[str, dict], None]
+) -> dict:
+    """Trains one model into ``out/role`` with its log, and returns its figures. Resumes an interrupted training."""
+    folder = out / role
+    folder.mkdir(parents=True, exist_ok=True)
+    problems, watched = arithmetic.held_out(HELD_OUT), arithmetic.held_out(WATCHED, seed=1)
+    unseen = frozenset(p.question for p in (*problems, *watched))
+    model = build_model(plan, tokenizer, seed)
+    log = train(
+        model,
+        plan.schedule,
+        batches(tokenizer, plan.schedule.batch, seed, unseen),
+        checkpoint=out / f"{role}.checkpoint",
+        evaluate=lambda: solved(model, tokenizer, watched),
+        report=lambda row: report(role, row),
+    )
+    figures = {
+        "plan": asdict(plan),
+        "seed": seed,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "held_out_accuracy": solved(model, tokenizer, problems),
+        "held_out_problems": HELD_OUT,
+        "seconds": log[-1]["seconds"],
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+    }
+    model.save_pretrained(folder)
+    tokenizer.backend_tokenizer.no_padding()  # what the evaluation asked for is no part of the tokenizer
+    tokenizer.save_pretrained(folder)
+    (folder / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
+    return figures
+
+
+def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
+    """Trains tokenizer, target and draft into ``out`` and writes their model card."""
+    tokenizer = train_tokenizer()
+    for role, plan in PLANS.items():
+        train_role(role, plan, tokenizer, out, seed, report)
+    write_card(out)

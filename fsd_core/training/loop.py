@@ -1,0 +1,104 @@
+"""A training loop for small models: Muon for hidden matrices, AdamW for the rest, checkpoints, resume."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``steps`` batches; rates rise over 50 steps, stay until half of them are done, then fall linearly to zero."""
+
+    steps: int
+    batch: int = 64
+    adamw_lr: float = 3e-3
+    muon_lr: float = 0.02
+
+    def factor(self, step: int) -> float:
+        """Share of the peak rates at a step."""
+        return min(1.0, (step + 1) / 50, (self.steps - step) / (0.5 * self.steps))
+
+
+def make_optimizers(model: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
+    """Muon (Jordan et al. 2024) for matrices between hidden states; AdamW for embeddings and norms."""
+    hidden = {name: p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name}
+    rest = [p for name, p in model.named_parameters() if name not in hidden]
+    return [
+        torch.optim.Muon(hidden.values(), lr=schedule.muon_lr, weight_decay=0.01),
+        torch.optim.AdamW(rest, lr=schedule.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+
+
+def weighted_loss(model: PreTrainedModel, tokens: Tensor, weights: Tensor) -> Tensor:
+    """Mean next-token cross-entropy in nats, each token by its weight. tokens int64 [B,T], weights [B,T]."""
+    with torch.autocast(model.device.type, dtype=torch.bfloat16):
+        logits = model(tokens[:, :-1]).logits  # [B,T-1,V]
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
+    counted = weights[:, 1:].flatten()
+    return (losses * counted).sum() / counted.sum()
+
+
+def train(
+    model: PreTrainedModel,
+    schedule: Schedule,
+    batches: Iterator[tuple[Tensor, Tensor]],
+    checkpoint: Path,
+    evaluate: Callable[[], float],
+    report: Callable[[dict], None],
+) -> list[dict]:
+    """Trains in place; returns the log: step, loss, seconds, and every 250 steps the accuracy ``evaluate`` gives.
+
+    A checkpoint is written every 250 steps and removed at the end; where one lies, training goes on from it with the
+    batches that come after.
+    """
+    optimizers = make_optimizers(model, schedule)
+    start, log = 0, []
+    if checkpoint.is_file():
+        saved = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(saved["model"])
+        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        start, log = saved["step"], saved["log"]
+    before = log[-1]["seconds"] if log else 0.0
+    begun = time.perf_counter()
+    model.train()
+    for step, (tokens, weights) in zip(range(start, schedule.steps), islice(batches, start, None), strict=False):
+        for optimizer, peak in zip(optimizers, (schedule.muon_lr, schedule.adamw_lr), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = peak * schedule.factor(step)
+        loss = weighted_loss(model, tokens, weights)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        done = step + 1
+        if done % 25 == 0 or done == schedule.steps:
+            row = {
+                "step": done,
+                "loss": round(loss.item(), 4),
+                "seconds": round(before + time.perf_counter() - begun, 1),
+            }
+            if done % 250 == 0:
+                model.eval()
+                row["accuracy"] = evaluate()
+                model.train()
+            log.append(row)
+            report(row)
+        if done % 250 == 0:
+            states = [optimizer.state_dict() for optimizer in optimizers]
+            partial = checkpoint.with_suffix(".part")
+            state = {"model": model.state_dict(), "optimizers": states, "step": done, "log": log}
+            torch.save(state, partial)
+            partial.replace(checkpoint)
+    model.eval()
+    checkpoint.unlink(missing_ok=True)
+    return log

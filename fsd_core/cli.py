@@ -1,0 +1,272 @@
+"""The command line: ``python -m fsd_core``.
+
+Commands import what they need when they run, so that help and ``pairs`` answer
+without waiting for torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fsd_core import cli_options as options
+from fsd_core import cli_output as output
+from fsd_core import cli_runs as runs
+from fsd_core.config import (
+    Autoregressive,
+    DecodingConfig,
+    RunConfig,
+    SettingConfig,
+    Speculative,
+    SweepConfig,
+)
+from fsd_core.errors import FsdError
+from fsd_core.settings import get_settings
+
+_PLAIN = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **_PLAIN)
+train = typer.Typer(help="Make what ships with the program.", **_PLAIN)
+database = typer.Typer(help="Look after the database.", **_PLAIN)
+app.add_typer(train, name="train")
+app.add_typer(database, name="db")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted."""
+    try:
+        app(arguments)
+    except FsdError as error:
+        output.say(f"error: {error}")
+        sys.exit(2)
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
+    pair: options.Pair = "bundled",
+    acceptance: options.Acceptance = "fsd-reducible",
+    divergence: options.Divergence = None,
+    threshold: options.Threshold = None,
+    drafter: options.Drafter = None,
+    draft_length: options.DraftLength = None,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    max_new_tokens: options.MaxNewTokens = 128,
+    seed: options.Seed = 0,
+    dtype: options.Dtype = "auto",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Write the continuation of one prompt."""
+    decoding = options.build_decoding(
+        acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+        temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+    )  # fmt: skip
+    settings, text = get_settings(), options.read_prompt(prompt)
+    config = RunConfig.checked(
+        setting=SettingConfig(pair=pair, decoding=decoding), seed=seed, dtype=dtype, device=device or settings.device
+    )
+    loaded = runs.load_for([config], settings.threads)
+
+    from fsd_core.benchmarks.harness import written
+    from fsd_core.decoding.decoder import Decoder
+
+    decoder = Decoder(loaded, decoding)
+    generation = decoder.generate(decoder.prompt_ids(text), seed)
+    continuation = written(loaded, generation.tokens)
+    if json:
+        output.print_json(output.generation_json(continuation, generation, decoder, seed))
+    else:
+        print(continuation)
+
+
+@app.command()
+def run(
+    pair: options.Pair = "bundled",
+    acceptance: options.Acceptance = "fsd-reducible",
+    divergence: options.Divergence = None,
+    threshold: options.Threshold = None,
+    drafter: options.Drafter = None,
+    draft_length: options.DraftLength = None,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    task: options.TaskName = "arithmetic",
+    limit: options.Limit = 50,
+    max_new_tokens: options.MaxNewTokens = 128,
+    seed: options.Seed = 0,
+    dtype: options.Dtype = "auto",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Measure one setting on a task, and keep the run."""
+    decoding = options.build_decoding(
+        acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+        temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+    )  # fmt: skip
+    settings = get_settings()
+    config = RunConfig.checked(
+        setting=SettingConfig(pair=pair, decoding=decoding),
+        task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device,
+    )  # fmt: skip
+    runs.check_names(pair, task, limit)
+    repository = runs.open_repository(settings)
+    loaded = runs.load_for(
+        [config], settings.threads
+    )  # before the run is written down: what cannot be loaded is no run
+    done = runs.perform(repository, repository.create_run(config), lambda *_: loaded, settings)
+    if json:
+        output.print_json(output.run_json(done))
+    else:
+        output.print_runs([done])
+        print(f"Run {done.id}")
+
+
+@app.command()
+def sweep(
+    thresholds: Annotated[str, typer.Option(help="A list, 0.05,0.1,0.2, or a range, start:stop:count.")],
+    pair: options.Pair = "bundled",
+    acceptance: options.Acceptance = "fsd-reducible",
+    divergence: options.Divergence = None,
+    drafter: options.Drafter = None,
+    draft_length: options.DraftLength = None,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    task: options.TaskName = "arithmetic",
+    limit: options.Limit = 50,
+    max_new_tokens: options.MaxNewTokens = 128,
+    seed: Annotated[list[int] | None, typer.Option(help="Seed; may be given several times. [default: 0]")] = None,
+    dtype: options.Dtype = "auto",
+    device: options.Device = None,
+    name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
+    baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
+    enqueue: Annotated[bool, typer.Option("--enqueue", help="Leave the work to the worker and return.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Measure several thresholds on the same prompts: one experiment."""
+    decodings = [
+        options.build_decoding(
+            acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter,
+            draft_length=draft_length, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        )
+        for threshold in options.split_thresholds(thresholds)
+    ]  # fmt: skip
+    if baselines:
+        shared = decodings[0].model_dump(exclude={"acceptance"})
+        decodings = [
+            DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), Speculative())
+        ] + decodings
+    settings = get_settings()
+    config = SweepConfig.checked(
+        name=name or f"{acceptance} {decodings[-1].divergence} {thresholds}",
+        pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]), decodings=tuple(decodings),
+        dtype=dtype, device=device or settings.device,
+    )  # fmt: skip
+    runs.check_names(pair, task, limit)
+    repository = runs.open_repository(settings)
+    if enqueue:
+        experiment_id = repository.create_experiment(config)
+        finished = []
+    else:
+        loaded = runs.load_for(config.runs(), settings.threads)
+        experiment_id = repository.create_experiment(config, enqueue=False)
+        finished = runs.perform_all(repository, experiment_id, lambda *_: loaded, settings)
+    if json:
+        output.print_json({"experiment_id": experiment_id, "runs": [output.run_json(done) for done in finished]})
+        return
+    if finished:
+        output.print_runs(finished)
+    print(f"Experiment {experiment_id}" + (" is queued for the worker" if enqueue else ""))
+
+
+@app.command()
+def pairs() -> None:
+    """List the model pairs."""
+    from fsd_core.models.pairs import PAIRS
+
+    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in PAIRS.values()]
+    output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
+
+
+@app.command()
+def bench(
+    pair: options.Pair = "bundled",
+    limit: options.Limit = 50,
+    draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
+    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
+    max_new_tokens: options.MaxNewTokens = 128,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or torch's choice).")] = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Time our decoding loops against those of transformers, on the same prompts."""
+    decoding = options.build_decoding(
+        acceptance="fsd-reducible", divergence="js", threshold=threshold, drafter=None, draft_length=draft_length,
+        temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=max_new_tokens,
+    )  # fmt: skip
+    from fsd_core.benchmarks.tasks import get_task
+    from fsd_core.models.pairs import get_pair
+
+    settings = get_settings()
+    examples = get_task((get_pair(pair).tasks or ("arithmetic",))[0]).examples(limit)
+    config = RunConfig.checked(
+        setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
+    )
+    loaded = runs.load_for([config], threads or settings.threads)
+
+    from fsd_core.benchmarks.speed import measure
+
+    with output.progress_bar("Timing", limit) as advance_to:
+        report = measure(
+            loaded, [example.prompt for example in examples], draft_length=draft_length, threshold=decoding.threshold,
+            max_new_tokens=max_new_tokens, on_prompt=advance_to,
+        )  # fmt: skip
+    if json:
+        output.print_json(report)
+    else:
+        output.print_bench(report)
+
+
+@app.command()
+def worker() -> None:
+    """Do queued experiments and playground requests until stopped; one worker per home."""
+    settings = get_settings()
+    from fsd_core.jobs.worker import Worker
+
+    Worker(settings).run()
+
+
+@train.command("bundled-pair")
+def train_bundled_pair(
+    out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
+    seed: options.Seed = 0,
+) -> None:
+    """Train the bundled pair from random weights; a line of JSON tells of each stretch of steps."""
+    from fsd_core.training.bundled_pair import main as train_pair
+
+    train_pair(out, seed, lambda role, row: output.print_json({"role": role, **row}))
+
+
+@train.command("held-out")
+def write_held_out() -> None:
+    """Write the held-out arithmetic problems that ship with the program; always the same."""
+    from fsd_core.benchmarks.tasks import HELD_OUT, write_held_out
+
+    print(f"{write_held_out()} problems in {HELD_OUT}")
+
+
+@database.command("upgrade")
+def upgrade_database() -> None:
+    """Create the database, or bring it to this version."""
+    url = get_settings().resolved_database_url
+    from fsd_core.tracking.database.session import upgrade
+
+    upgrade(url)
+    print("The database is up to date.")

@@ -1,0 +1,154 @@
+"""What the commands write: tables and JSON to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from fsd_core.config import DecodingConfig
+    from fsd_core.decoding.decoder import Decoder, Generation
+    from fsd_core.tracking.records import RunView
+
+
+def say(line: str) -> None:
+    """One line on standard error."""
+    print(" ".join(line.split()), file=sys.stderr)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, allow_nan=False), flush=True)
+
+
+@contextmanager
+def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal; yields a function that sets how many are done."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:
+    """A table on standard output; cells are plain text, never markup. ``figures``: all but the first column are."""
+    # Piped output has no width of its own; 80 columns would fold the cells.
+    console = Console(markup=False, highlight=False, emoji=False)
+    if not console.is_terminal:
+        console = Console(markup=False, highlight=False, emoji=False, width=160)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        table.add_column(column, justify="right" if figures and i else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def print_runs(runs: Sequence[RunView]) -> None:
+    """One line per run: what it costs and what it gains, with intervals of 95 %."""
+    columns = ("Setting", "Accuracy", "Tokens/s", "Accepted", "Tokens/forward", "s/solved", "Tokens")
+    rows = []
+    for run in runs:
+        figures = run.metrics or {}
+        rows.append(
+            (
+                run.label if run.status == "finished" else f"{run.label} ({run.status})",
+                _figure(figures, "accuracy", "{:.1%}"),
+                _figure(figures, "tokens_per_second", "{:.1f}"),
+                _figure(figures, "acceptance_rate", "{:.1%}"),
+                _figure(figures, "mean_acceptance_length", "{:.2f}"),
+                _figure(figures, "seconds_per_solved_task", "{:.3f}"),
+                _figure(figures, "tokens", "{}"),
+            )
+        )
+    print_table(columns, rows)
+
+
+def print_bench(report: dict[str, Any]) -> None:
+    """One line per contender: speed, and the median ratio to transformers' loops with its interval of 95 %."""
+
+    def ratio(row: dict[str, Any], name: str) -> str:
+        return "{median:.2f} [{low:.2f}, {high:.2f}]".format(**row[name])
+
+    rows = [
+        (
+            row["title"],
+            f"{row['tokens_per_second']:.1f}",
+            ratio(row, "versus_generate"),
+            ratio(row, "versus_assisted"),
+            str(row["tokens"]),
+            f"{row['identical']}/{report['prompts']}",
+        )
+        for row in report["contenders"]
+    ]
+    print_table(("Contender", "Tokens/s", "× generate", "× assisted", "Tokens", "Same text"), rows)
+
+
+def _figure(figures: dict[str, Any], name: str, form: str) -> str:
+    value = figures.get(name)
+    if value is None:
+        return "–"
+    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
+    return form.format(value) + (f" [{form.format(low)}, {form.format(high)}]" if low is not None else "")
+
+
+def _plain(decoding: DecodingConfig) -> dict[str, Any]:
+    """As JSON has it, where an infinite threshold is the text ``Infinity``."""
+    return json.loads(decoding.model_dump_json())
+
+
+def run_json(run: RunView) -> dict[str, Any]:
+    """A run with its settings and all its figures, flat, as ``--json`` prints it."""
+    decoding, figures = _plain(run.decoding), run.metrics or {}
+    return {
+        "run_id": run.id,
+        "mlflow_run_id": run.mlflow_run_id,
+        "experiment_id": run.experiment_id,
+        "status": run.status,
+        "error": run.error,
+        "pair": run.pair,
+        "setting_id": run.setting_id,
+        "label": run.label,
+        "acceptance": run.decoding.acceptance.kind,
+        "divergence": run.decoding.divergence,
+        "threshold": decoding["acceptance"].get("threshold"),
+        "decoding": decoding,
+        "task": run.task,
+        "limit": run.config.limit,
+        "seed": run.seed,
+        "device": run.config.device,
+        "dtype": run.config.dtype,
+        **figures,
+        "accuracy_interval": [figures.get("accuracy_low"), figures.get("accuracy_high")],
+        "provenance": run.provenance,
+    }
+
+
+def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:
+    """One text with its figures and settings, as ``generate --json`` prints it."""
+    drafted = sum(len(record.drafted) for record in generation.records)
+    accepted = sum(record.accepted for record in generation.records)
+    tokens, pair = len(generation.tokens), decoder.pair
+    return {
+        "text": text,
+        "tokens": tokens,
+        "stop_reason": generation.stop_reason,
+        "seconds": generation.seconds,
+        "time_to_first_token": generation.time_to_first_token,
+        "tokens_per_second": tokens / generation.seconds,
+        "acceptance_rate": accepted / drafted if drafted else None,
+        "mean_acceptance_length": tokens / len(generation.records),
+        "pair": pair.spec.name,
+        "label": decoder.config.label,
+        "decoding": _plain(decoder.config),
+        "seed": seed,
+        "device": pair.device,
+        "dtype": pair.dtype,
+    }

@@ -1,0 +1,64 @@
+"""Brings ended runs to MLflow, whenever MLflow is there."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fsd_core.errors import DatabaseUnavailable, TrackingUnavailable
+from fsd_core.tracking.database.repository import Repository
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.mlflow_mirror import MlflowMirror
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
+
+
+class Mirroring:
+    """Nothing that goes wrong here stops a run: it is told once and tried again when the worker is idle."""
+
+    def __init__(self, uri: str, repository: Repository, stop: threading.Event) -> None:
+        self._uri, self._repository, self._stop = uri, repository, stop
+        self._down = False
+        self._next = 0.0
+
+    @cached_property
+    def _mlflow(self) -> MlflowMirror:
+        from fsd_core.tracking.mlflow_mirror import MlflowMirror  # seconds to import, and not needed to generate
+
+        return MlflowMirror(self._uri)
+
+    def after_a_run(self) -> None:
+        """Mirrors what has ended, unless MLflow did not answer the last time: the next run should not wait for it."""
+        if not self._down:
+            self._sync()
+
+    def when_idle(self) -> None:
+        """Mirrors what is left, every 30 seconds."""
+        if time.monotonic() >= self._next:
+            self._sync()
+
+    def _sync(self) -> None:
+        try:
+            for run in self._repository.unsynced_runs():
+                if self._stop.is_set():
+                    return
+                self._mlflow.sync(self._repository, run.id)
+            self._down = False
+        except DatabaseUnavailable as error:
+            logger.warning("Runs are mirrored later: %s", error)
+        except TrackingUnavailable as error:
+            if not self._down:
+                logger.warning("%s Runs are mirrored later.", error)
+            self._down = True
+        except Exception:  # a fault of ours must not cost a run either
+            if not self._down:
+                logger.exception("Runs are mirrored later, for a reason that nobody foresaw:")
+            self._down = True
+        finally:
+            self._next = time.monotonic() + INTERVAL

@@ -1,0 +1,189 @@
+"""Keeps the worker and MLflow's pages running beside the web process, which imports neither torch nor mlflow.
+
+Both are processes of their own session: they outlive a web process that is killed, and the next one finds them by
+the locks they hold (``fsd_core.jobs.lock``) instead of starting a second of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fsd_core.jobs import lock
+from fsd_core.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+ROOT = Path(__file__).resolve().parents[2]
+TICK = 0.5  # seconds
+SHORTEST_WAIT, LONGEST_WAIT, SETTLED = 1.0, 30.0, 60.0  # seconds; settled: alive that long, so the next wait is short
+LOG_LIMIT = 1_000_000  # bytes
+
+
+class Service:
+    """One child process, known by the lock it holds: started when nobody holds it, and again when it dies.
+
+    ``port`` is set where the service listens; the lock is then taken for it and handed over, since it knows no locks.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        path: Path,
+        log: Path,
+        environment: dict[str, str],
+        port: int | None = None,
+    ) -> None:
+        self.name, self.command, self.path, self.log = name, command, path, log
+        self.environment, self.port = environment, port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = self._not_before = 0.0
+        self._wait = SHORTEST_WAIT
+
+    @property
+    def pid(self) -> int | None:
+        """The process that serves now, ours or that of an earlier web process."""
+        about = lock.holder(self.path)
+        if about and "pid" in about:
+            return about["pid"]
+        return self._process.pid if self._process and self._process.poll() is None else None
+
+    def keep_alive(self) -> None:
+        """Starts the process if there is none and it is time to."""
+        if self._process is not None and (status := self._process.poll()) is not None:
+            self._ended(status)
+        if self.pid is None and time.monotonic() >= self._not_before:
+            self._start()
+
+    def _ended(self, status: int) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # what it may have left behind
+        lived = time.monotonic() - self._started
+        self._wait = SHORTEST_WAIT if lived > SETTLED else self._wait
+        self._process, self._not_before = None, time.monotonic() + self._wait
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        if lock.holder(self.path) is None:
+            logger.warning("%s ended (%s) and is started again in %.0f s; see %s", self.name, how, self._wait, self.log)
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def _start(self) -> None:
+        descriptor = None
+        if self.port is not None and (descriptor := lock.acquire(self.path, patience=0)) is None:
+            return
+        mode = "wb" if self.log.exists() and self.log.stat().st_size > LOG_LIMIT else "ab"
+        with self.log.open(mode) as output:
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                env=self.environment, start_new_session=True, pass_fds=() if descriptor is None else (descriptor,),
+            )  # fmt: skip
+        self._started = time.monotonic()
+        if descriptor is not None:
+            lock.sign(descriptor, pid=self._process.pid, port=self.port)
+            os.close(descriptor)  # the child's copy keeps the lock
+
+    def ask_to_stop(self) -> None:
+        """Sends SIGTERM to the process, whoever started it."""
+        if pid := self.pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def wait(self, deadline: float) -> bool:
+        """Whether the process has ended by ``deadline`` on the monotonic clock."""
+        while (pid := self.pid) is not None:
+            if time.monotonic() > deadline:
+                logger.warning("%s (process %d) has not ended yet and is left to do so.", self.name, pid)
+                return False
+            time.sleep(0.05)
+        return True
+
+
+class Supervisor:
+    """The worker and, where the store of runs is ours to serve, MLflow's pages; a context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ``InvalidSetting`` if the home cannot be written to."""
+        settings.make_folders()
+        # What is started gets the settings we have, however we came by them, and finds the project from anywhere.
+        own = {f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        logs = settings.home / "logs"
+        command = (sys.executable, "-m", "fsd_core", "worker")
+        self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
+        self._services = [self.worker]
+        if settings.mlflow_ui and not settings.resolved_mlflow_uri.startswith(("http://", "https://")):
+            mlflow = mlflow_service(settings, environment)
+            settings = settings.model_copy(update={"mlflow_port": mlflow.port})
+            self._services.append(mlflow)
+        self.settings = settings
+        """the same, with the port that MLflow's pages really have"""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def _watch(self) -> None:
+        while not self._stop.is_set():
+            for service in self._services:
+                try:
+                    service.keep_alive()
+                except OSError as error:  # no process, no disk: told, and tried again
+                    logger.warning("%s cannot be started: %s", service.name, error)
+            self._stop.wait(TICK)
+
+    def __enter__(self) -> Supervisor:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def mlflow_url(self) -> str | None:
+        """Where MLflow's pages are; ``None`` if there are none."""
+        return self.settings.mlflow_url
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Ends both processes. A worker in the middle of a long prompt may take longer than ``patience`` seconds."""
+        self._stop.set()
+        self._thread.join()
+        for service in self._services:
+            service.ask_to_stop()
+        deadline = time.monotonic() + patience
+        for service in self._services:
+            service.wait(deadline)
+
+
+def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
+    """MLflow's server on loopback over our own store: one process that serves, no job runner."""
+    path = settings.home / "mlflow.lock"
+    port = (lock.holder(path) or {}).get("port") or free_port(settings.mlflow_port)
+    artifacts = settings.mlflow_folder / "artifacts"
+    command = (
+        sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
+        "--default-artifact-root", artifacts.as_uri(),
+    )  # fmt: skip
+    environment = {
+        **environment,
+        # By environment: a database URL may hold a password, and a command line is everybody's to read.
+        "MLFLOW_BACKEND_STORE_URI": settings.resolved_mlflow_uri,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    return Service("MLflow", command, path, settings.home / "logs" / "mlflow.log", environment, port)
+
+
+def free_port(first: int) -> int:
+    """The first port from ``first`` on that nothing on this machine's loopback listens on."""
+    for port in range(first, min(first + 200, 65536)):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError(f"No port from {first} to {first + 199} is free.")

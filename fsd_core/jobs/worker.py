@@ -1,0 +1,218 @@
+"""The worker: the one process of a home that owns the device and generates.
+
+Whatever it does is a row of the ``jobs`` table, claimed under a lease that a thread renews. A worker that is killed
+leaves its job to the next, which goes on at the first prompt that is not recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+import torch
+
+from fsd_core.benchmarks.harness import execute_run
+from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, WorkerRunning
+from fsd_core.jobs import lock, playground
+from fsd_core.jobs.heartbeat import Heartbeat
+from fsd_core.jobs.mirroring import Mirroring
+from fsd_core.jobs.pair_cache import PairCache
+from fsd_core.models.loading import resolve_device
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.records import JobView, RunView
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LEASE = 10.0  # seconds
+POLL = 0.2  # seconds between two looks at an empty queue
+FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
+STREAMS_KEPT = timedelta(hours=24)
+LOST_WORKERS_ALLOWED = 3
+
+
+class Stopping(Exception):
+    """The worker was asked to end: what is begun is given back."""
+
+
+class ClaimLost(Exception):
+    """Another worker has the job: hands off."""
+
+
+class Worker:
+    """Takes jobs until SIGTERM or SIGINT; a prompt that is begun is finished, and the job given back."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stop = threading.Event()
+        self._pairs = PairCache(settings.device)
+        self._prune_at = 0.0
+
+    def run(self) -> None:
+        """Returns when asked to stop.
+
+        Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
+        """
+        home = self._settings.home
+        self._settings.make_folders()
+        descriptor = lock.acquire(home / "worker.lock")
+        if descriptor is None:
+            about = lock.holder(home / "worker.lock") or {}
+            raise WorkerRunning(
+                f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has one: "
+                "stop that one first, or set FSD_HOME to another folder."
+            )
+        lock.sign(descriptor, pid=os.getpid())
+        log_to(home / "logs" / "worker.log")
+        try:
+            self._serve()
+        except Stopping:  # while no job was held, or no database answered
+            pass
+        finally:
+            os.close(descriptor)
+
+    def _serve(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked_to_stop)
+        if self._settings.threads is not None:
+            torch.set_num_threads(self._settings.threads)
+        device = str(resolve_device(self._settings.device))
+        database = self._patiently(lambda: open_database(self._settings.resolved_database_url))
+        self._repository = Repository(database)
+        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._stop)
+        logger.info("Worker %d is ready on %s.", os.getpid(), device)
+        with Heartbeat(self._repository, device, LEASE) as self._heartbeat:
+            while not self._stop.is_set():
+                if job := self._patiently(lambda: self._repository.claim(("experiment", "playground"), LEASE)):
+                    self._work(job)
+                else:
+                    self._tidy()
+                    self._stop.wait(POLL)
+        logger.info("Worker %d ends.", os.getpid())
+
+    def _asked_to_stop(self, number: int, _frame: FrameType | None) -> None:
+        self._stop.set()
+        signal.signal(number, signal.SIG_DFL)  # a second one is obeyed at once
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """The action's result, repeated until the database answers."""
+        wait = FIRST_RETRY
+        while True:
+            try:
+                return action()
+            except DatabaseUnavailable as error:
+                logger.warning("%s Trying again in %.1f s.", error, wait)
+                if self._stop.wait(wait):
+                    raise Stopping from error
+                wait = min(2 * wait, LAST_RETRY)
+
+    def _work(self, job: JobView) -> None:
+        """Does a job and says how it ended."""
+        assert job.claim_token is not None
+        token, status, sentence = job.claim_token, "finished", None
+        with self._heartbeat.holding(job):
+            try:
+                if job.lost_workers >= LOST_WORKERS_ALLOWED:
+                    raise FsdError(
+                        f"The worker was lost {job.lost_workers} times while doing this, so it is not tried again: "
+                        "the pair may need more memory than this machine has. Choose a smaller one."
+                    )
+                {"experiment": self._experiment, "playground": self._playground}[job.kind](job)
+            except Stopping:
+                status = "queued"
+            except ClaimLost:
+                logger.warning("The job %s went to another worker.", job.id)
+                return
+            except Cancelled:
+                status = "cancelled"
+            except Exception as error:
+                status, sentence = "failed", told(error)
+            self._patiently(lambda: self._repository.finish_job(job.id, token, status, sentence))
+        logger.info("Job %s (%s): %s.", job.id, job.kind, status)
+
+    def _check(self, job: JobView) -> None:
+        """Raises what should end the job here."""
+        if self._heartbeat.lost(job):
+            raise ClaimLost
+        if self._stop.is_set():
+            raise Stopping
+        if self._patiently(lambda: self._repository.cancel_requested(job.id)):
+            raise Cancelled("Cancelled by a user.")
+
+    def _experiment(self, job: JobView) -> None:
+        experiment = self._patiently(lambda: self._repository.experiment(job.payload["experiment_id"]))
+
+        def between_prompts(run: RunView) -> None:
+            self._serve_waiting()
+            self._check(job)
+            self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
+
+        for run in experiment.runs:
+            if run.status not in ("queued", "running"):
+                continue
+            self._check(job)
+            try:
+                self._patiently(
+                    lambda run_id=run.id: execute_run(self._repository, run_id, self._pairs, between_prompts)
+                )
+            except (Stopping, ClaimLost, Cancelled):
+                raise
+            except Exception as error:  # this run's own: the others go on
+                sentence = told(error)
+                logger.warning("Run %s failed: %s", run.id, sentence)
+                self._patiently(lambda id=run.id, why=sentence: self._repository.fail_run(id, why))
+            self._mirroring.after_a_run()
+
+    def _serve_waiting(self) -> None:
+        """People in front of the playground go before an experiment's next prompt."""
+        while not self._stop.is_set() and (job := self._repository.claim(("playground",), LEASE)):
+            self._work(job)
+
+    def _playground(self, job: JobView) -> None:
+        self._check(job)
+        self._heartbeat.activity = "Playground"
+        playground.generate(
+            job.payload,
+            self._pairs(job.payload["pair"]),
+            written=[chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))],
+            write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
+            check=lambda: self._check(job),
+        )
+
+    def _tidy(self) -> None:
+        """What can wait until there is nothing else to do."""
+        self._mirroring.when_idle()
+        if time.monotonic() >= self._prune_at:
+            self._patiently(lambda: self._repository.prune_streams(STREAMS_KEPT))
+            self._prune_at = time.monotonic() + 3600
+
+
+def told(error: Exception) -> str:
+    """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
+    if isinstance(error, FsdError):
+        return str(error)
+    logger.exception("An error that nobody foresaw:", exc_info=error)
+    return f"The worker met an error that it does not know ({type(error).__name__}: {error}). Its log has the details."
+
+
+def log_to(path: Path) -> None:
+    """Sends the process's log to a rotating file of at most 4 MB, and to stderr."""
+    file = logging.handlers.RotatingFileHandler(path, maxBytes=1_000_000, backupCount=3, encoding="utf-8")
+    screen = logging.StreamHandler()
+    if not sys.stderr.isatty():  # a file that the supervisor keeps, for what the log cannot hold
+        screen.setLevel(logging.WARNING)
+    form = "%(asctime)s %(levelname)s %(message)s"
+    logging.basicConfig(level=logging.INFO, format=form, handlers=[file, screen], force=True)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # tells of every look at the schema

@@ -1,0 +1,82 @@
+"""The application: ``python app.py``, then open the printed address. Settings come from ``FSD_*`` variables."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+
+import uvicorn
+
+from dashboard.web import build_app
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.jobs.supervisor import Supervisor
+from fsd_core.settings import Settings, get_settings
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+
+
+class Server(uvicorn.Server):
+    """Says where it listens once it does."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets=sockets)
+        if self.started:
+            host, port = (sockets or [])[0].getsockname()[:2]
+            shown = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
+            print(f"FSD Lab is ready: http://{shown}:{port}", flush=True)
+
+
+def installation() -> Settings:
+    """The settings; on Hugging Face Spaces one public port, named as Gradio's own, and so no MLflow pages."""
+    if "SPACE_ID" in os.environ:
+        os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
+        os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
+        os.environ.setdefault("FSD_MLFLOW_UI", "false")
+    return get_settings()
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """The listening socket, taken before anything is started. Raises ``InvalidSetting`` if it cannot be had."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
+        )
+    except (OSError, OverflowError) as error:
+        reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
+        raise InvalidSetting(
+            f"The app cannot listen on {host}:{port} ({reason}): end what uses the "
+            "port, or set FSD_PORT and FSD_HOST to an address that is free."
+        ) from None
+
+
+def serve(settings: Settings) -> None:
+    """Serves until SIGINT or SIGTERM."""
+    with listen(settings.host, settings.port) as listener:
+        if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
+            upgrade(settings.resolved_database_url)
+        repository = Repository(open_database(settings.resolved_database_url))
+        with Supervisor(settings) as supervisor:
+            app = build_app(repository, supervisor.settings)
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
+            Server(config).run(sockets=[listener])
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    # uvicorn stops on this signal and then raises it anew: leave by the door, so that the children are stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        serve(installation())
+    except FsdError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,231 @@
+"""Runs beside each other: which they are, whether they may be compared, and how each differs from the baseline.
+
+Plain values computed from the repository; the page and the exports draw them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.figures.series import metrics, run_names
+from dashboard.figures.throughput import speedup
+from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
+from fsd_core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+MOST_RUNS = 60
+_ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
+
+
+class Metric(NamedTuple):
+    """A column of the table. ``better`` is +1 or -1, or 0 where neither direction is good in itself."""
+
+    key: str
+    title: str
+    unit: str
+    scale: float
+    better: int
+    as_ratio: bool
+    explanation: str
+
+
+METRICS = (
+    Metric("accuracy", "Accuracy", "%", 100.0, 1, False, "Share of prompts solved"),
+    Metric("tokens_per_second", "Throughput", "tok/s", 1.0, 1, True, "Emitted tokens per second of decoding"),
+    Metric("acceptance_rate", "Acceptance rate", "%", 100.0, 0, False, "Draft tokens accepted, of all drafted"),
+    Metric(
+        "mean_acceptance_length", "Acceptance length", "", 1.0, 0, False, "Mean of emitted tokens per target forward"
+    ),
+    Metric("seconds_per_solved_task", "Time per solved", "s", 1.0, -1, True, "Seconds of decoding per prompt solved"),
+    Metric(
+        "negative_log_likelihood",
+        "NLL per token",
+        "nats",
+        1.0,
+        0,
+        False,
+        "Of the emitted tokens under the target model",
+    ),
+)
+
+
+class Estimate(NamedTuple):
+    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Cell(NamedTuple):
+    """One metric of one run. ``delta`` is against the baseline: a difference, or a ratio where the metric says so."""
+
+    estimate: Estimate | None
+    delta: Estimate | None
+    paired: PairedDifference | None = None
+
+    def verdict(self, metric: Metric) -> int:
+        """+1 if the delta's interval says better than the baseline, -1 if worse, 0 if it cannot tell."""
+        if self.delta is None or self.delta.low is None or self.delta.high is None:
+            return 0
+        neutral = 1.0 if metric.as_ratio else 0.0
+        return metric.better * ((self.delta.low > neutral) - (self.delta.high < neutral))
+
+
+class Row(NamedTuple):
+    """A run with its cells, in the order of :data:`METRICS`."""
+
+    run: RunView
+    name: str
+    is_baseline: bool
+    cells: list[Cell]
+
+
+class Comparison(NamedTuple):
+    """Everything that is known of the chosen runs beside each other; ``warnings`` are sentences."""
+
+    runs: list[RunView]
+    baseline: RunView | None
+    rows: list[Row]
+    warnings: list[str]
+
+
+def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | None) -> Comparison:
+    """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it."""
+    wanted = list(dict.fromkeys(run_ids))
+    possible = [run_id for run_id in wanted[:MOST_RUNS] if _ID.fullmatch(run_id)]
+    known = {run.id: run for run in repository.runs(ids=possible, limit=MOST_RUNS)} if possible else {}
+    runs = [known[run_id] for run_id in wanted if run_id in known]
+    warnings = []
+    if len(wanted) > MOST_RUNS:
+        warnings.append(f"{len(wanted)} runs were asked for; the first {MOST_RUNS} are shown.")
+    if unknown := [run_id for run_id in wanted[:MOST_RUNS] if run_id not in known]:
+        warnings.append(
+            f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
+            + ("The others are shown." if runs else "Choose runs below.")
+        )
+    if baseline_id and baseline_id not in known:
+        warnings.append(
+            f"The baseline {baseline_id[:40]} is not among the chosen runs; the first run stands in for it."
+        )
+    baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
+    names = run_names(runs)
+    warnings += comparability(runs, names)
+    solved = {run.id: _solved(repository, run) for run in runs if baseline and run.metrics}
+    rows = [_row(run, names[run.id], baseline, solved) for run in runs] if baseline else []
+    return Comparison(runs, baseline, rows, warnings)
+
+
+def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
+    """Ids of an experiment's runs in their order. Raises ``UnknownName`` if there is no such experiment."""
+    if not _ID.fullmatch(experiment_id):
+        raise UnknownName(f"There is no experiment {experiment_id[:40]!r} in this database.")
+    return [run.id for run in repository.experiment(experiment_id).runs]
+
+
+def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
+    """Why numbers of these runs do not stand on equal ground, one sentence per reason."""
+    found = []
+    if failed := [names[run.id] for run in runs if run.status == "failed"]:
+        found.append(
+            f"{_count(failed, 'run')} failed and {'has' if len(failed) == 1 else 'have'} no numbers: {_list(failed)}."
+        )
+    if open_ := [names[run.id] for run in runs if run.status in ("queued", "running", "cancelled")]:
+        found.append(
+            f"{_count(open_, 'run')} {_is(open_)} not finished: {_list(open_)}. Missing numbers are shown as a dash."
+        )
+    for title, read, consequence in _GROUNDS:
+        values = sorted({str(value) for run in runs if (value := read(run)) is not None})
+        if len(values) > 1:
+            found.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    return found
+
+
+_PAIR = "their accuracies and speeds are those of different models"
+_PROMPTS = "accuracies are of different prompts and cannot be compared directly"
+_SPEED = "throughput cannot be compared between them"
+_GROUNDS = (
+    ("model pair", lambda run: run.pair, _PAIR),
+    ("task", lambda run: run.task, _PROMPTS),
+    (
+        "number of prompts",
+        lambda run: run.prompts_total,
+        "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
+    ),
+    ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
+    ("device", lambda run: (run.provenance or {}).get("device"), _SPEED),
+    ("number format", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
+    ("processor", lambda run: (run.provenance or {}).get("cpu"), _SPEED),
+    ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
+    ("number of threads", lambda run: (run.provenance or {}).get("threads"), _SPEED),
+)
+
+
+def estimate(run: RunView, metric: Metric) -> Estimate | None:
+    """A run's value of a metric in the unit of its column."""
+    value, low, high = (metrics(run).get(metric.key + end) for end in ("", "_low", "_high"))
+    if value is None or not math.isfinite(value):
+        return None
+    if low is None or high is None:
+        return Estimate(value * metric.scale)
+    return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
+
+
+def _solved(repository: Repository, run: RunView) -> dict[int, bool]:
+    generations = repository.generations(run.id)
+    return {g.position: g.outcome == "correct" for g in generations if g.outcome != "unscored"}
+
+
+def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:
+    if run.id == baseline.id:
+        return Row(run, name, True, [Cell(estimate(run, metric), None) for metric in METRICS])
+    return Row(run, name, False, [_cell(run, baseline, metric, solved) for metric in METRICS])
+
+
+def _cell(run: RunView, baseline: RunView, metric: Metric, solved: dict[str, dict[int, bool]]) -> Cell:
+    ours, theirs = estimate(run, metric), estimate(baseline, metric)
+    if ours is None or theirs is None:
+        return Cell(ours, None)
+    if metric.key == "accuracy":
+        return _accuracy(ours, solved[run.id], solved[baseline.id], same_task=run.task == baseline.task)
+    if metric.key == "tokens_per_second":
+        return Cell(ours, Estimate(*speedup(run, baseline)) if theirs.value and ours.value else None)
+    if metric.as_ratio:
+        return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
+    return Cell(ours, _difference(ours, theirs))
+
+
+def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:
+    if not same_task or not a.keys() & b.keys():
+        return Cell(ours, None)
+    paired = paired_difference(a, b)
+    return Cell(ours, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
+
+
+def _difference(ours: Estimate, theirs: Estimate) -> Estimate:
+    """Difference of two estimates; half-widths add in quadrature, as of independent measurements."""
+    delta = ours.value - theirs.value
+    if ours.low is None or ours.high is None or theirs.low is None or theirs.high is None:
+        return Estimate(delta)
+    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
+    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
+    return Estimate(delta, delta - down, delta + up)
+
+
+def _count(things: Sequence[str], noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _is(things: Sequence[str]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _list(things: Sequence[str], most: int = 4) -> str:
+    shown = [thing[:60] for thing in things[:most]]
+    return ", ".join(shown) + (f" and {len(things) - most} more" if len(things) > most else "")

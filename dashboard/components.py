@@ -1,0 +1,171 @@
+"""Pieces that every page is made of, as HTML. Every text that comes from data goes through :func:`escape`."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any, NamedTuple
+
+import gradio as gr
+from gradio.context import Context
+
+from fsd_core.errors import FsdError
+
+KINDS = {
+    "strict": "accepted by the strict test",
+    "lenient": "accepted only by leniency",
+    "correction": "corrected by the target",
+    "bonus": "bonus token after a draft kept whole",
+    "plain": "written by one model alone",
+}
+
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+"""Options of every event: no overlay that flickers, and no entry in the public interface."""
+
+# Beyond HTML's own characters, those that begin an expression in a template of the browser's side.
+_TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
+
+
+def escape(text: object) -> str:
+    """``text`` as HTML that shows it literally, in an element or in a quoted attribute."""
+    return html.escape(str(text), quote=True).translate(_TEMPLATE_CHARACTERS)
+
+
+def show(value: str = "", **options: Any) -> gr.HTML:
+    """A place for HTML made by this module, with neither frame nor styles of Gradio's own."""
+    options = {"js_on_load": None, **options, "elem_classes": ["fsd-html", *options.get("elem_classes", [])]}
+    return gr.HTML(value, apply_default_css=False, **options)
+
+
+def heading(title: str, lead: str = "") -> str:
+    """The title of a page, and a sentence on what it is for."""
+    return f'<h1 class="fsd-h1">{escape(title)}</h1>' + (f'<p class="fsd-lead">{escape(lead)}</p>' if lead else "")
+
+
+def section(title: str) -> str:
+    """The title of a part of a page."""
+    return f'<h2 class="fsd-h2">{escape(title)}</h2>'
+
+
+def notice(text: str, tone: str = "") -> str:
+    """One sentence in a box; ``tone`` is empty, ``warn`` or ``bad``."""
+    return f'<p class="fsd-notice {escape(tone)}" role="{"alert" if tone == "bad" else "status"}">{escape(text)}</p>'
+
+
+def empty_state(title: str, text: str, link: tuple[str, str] | None = None) -> str:
+    """What is not there yet, and what to do about it; ``link`` is (address, words)."""
+    more = f' <a href="{escape(link[0])}">{escape(link[1])}</a>' if link else ""
+    return f'<div class="fsd-empty"><b>{escape(title)}</b><p>{escape(text)}{more}</p></div>'
+
+
+class Tile(NamedTuple):
+    """A named number, and below it what qualifies it."""
+
+    name: str
+    value: str
+    note: str = ""
+
+
+def tiles(values: Iterable[Tile]) -> str:
+    """Named numbers side by side."""
+    inner = "".join(
+        f'<div class="fsd-tile"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}'
+        f"{f'<small>{escape(tile.note)}</small>' if tile.note else ''}</dd></div>"
+        for tile in values
+    )
+    return f'<dl class="fsd-tiles">{inner}</dl>'
+
+
+def pill(status: str) -> str:
+    """A status or an outcome, by word and by mark."""
+    return f'<span class="fsd-pill {escape(status)}">{escape(status)}</span>'
+
+
+def facts(values: Mapping[str, object]) -> str:
+    """Names and values, one pair a line."""
+    inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
+    return f'<dl class="fsd-facts">{inner}</dl>'
+
+
+class Column(NamedTuple):
+    """A table's column; ``style`` is empty, ``num`` (right-aligned) or ``wide`` (may wrap)."""
+
+    title: str
+    style: str = ""
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) -> str:
+    """A table whose cells are HTML already (use :func:`escape`). ``label`` names it to a screen reader."""
+    head = "".join(f'<th scope="col" class="{c.style}">{escape(c.title)}</th>' for c in columns)
+    body = "".join(
+        "<tr>" + "".join(f'<td class="{c.style}">{cell}</td>' for c, cell in zip(columns, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="fsd-scroll"><table class="fsd-table" aria-label="{escape(label)}">'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def tokens_html(tokens: Sequence[Mapping[str, Any]], label: str = "Generated text") -> str:
+    """Tokens as spans, coloured by what happened to each; ``tokens.js`` shows a chosen one's numbers.
+
+    A token is a mapping of the stream's format: text, kind, divergence, p, q, probability and, of a
+    correction, rejected. The first can be reached with Tab, the others from it with the arrow keys.
+    """
+    spans = "".join(_token(token, focus="0" if i == 0 else "-1") for i, token in enumerate(tokens))
+    return f'<div class="toks" role="group" aria-label="{escape(label)}, choose a token for its numbers">{spans}</div>'
+
+
+def _token(token: Mapping[str, Any], focus: str) -> str:
+    kind = token["kind"] if token["kind"] in KINDS else "plain"
+    data = {"kind": kind, "p": token.get("p"), "q": token.get("q"), "d": token.get("divergence")}
+    if data["p"] is None or kind == "correction":
+        data["pr"] = token.get("probability")
+    if data["p"] is not None and data["d"] is None:
+        data["d"] = math.inf  # whatever was judged has a divergence, and JSON has no infinity
+    data["rejected"] = token.get("rejected")
+    shown = (f' data-{key}="{_attribute(value)}"' for key, value in data.items() if value is not None)
+    return f'<span class="tok {kind}" tabindex="{focus}"{"".join(shown)}>{escape(token["text"])}</span>'
+
+
+def _attribute(value: object) -> str:
+    return f"{value:.5g}" if isinstance(value, float) else escape(value)
+
+
+def legend() -> str:
+    """What the colours and lines of tokens mean."""
+    words = {"strict": "strict", "lenient": "lenient", "correction": "correction", "bonus": "bonus"}
+    items = (f'<li><span class="tok {kind}">{word}</span>{escape(KINDS[kind])}</li>' for kind, word in words.items())
+    return f'<ul class="fsd-legend" aria-label="What the colours mean">{"".join(items)}</ul>'
+
+
+def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None) -> None:
+    """Runs ``handler`` when the page that is being built is opened; silently, and callable by nobody else."""
+    page = Context.root_block
+    assert page is not None, "on_load belongs inside a page"
+    page.load(handler, inputs, outputs, **QUIET)
+
+
+def warn(error: FsdError) -> None:
+    """Shows the error's sentence in a corner of the page."""
+    gr.Warning(escape(error), title="That did not work", duration=12)
+
+
+def tells_errors(outputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Of an event's handler with ``outputs`` outputs: an ``FsdError`` is shown as its sentence and changes nothing."""
+
+    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            try:
+                return handler(*arguments, **named)
+            except FsdError as error:
+                warn(error)
+                return gr.skip() if outputs == 1 else (gr.skip(),) * outputs
+
+        return wrapped
+
+    return decorate

@@ -1,0 +1,115 @@
+"""A comparison as files: CSV for a spreadsheet, one HTML file that needs no network."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import plotly.io as pio
+
+from dashboard.comparison import METRICS, Comparison, Row
+from dashboard.comparison_html import comparison_html, settings_html, warnings_html
+from dashboard.components import escape, heading, section
+from dashboard.figures.gallery import comparison_figures
+from dashboard.figures.style import EXPORT_CONFIG
+from dashboard.formatting import moment
+from dashboard.run_settings import flatten
+from dashboard.theme import CSS
+
+KEPT = 3600.0  # seconds
+
+# A spreadsheet takes a text that begins like this for a formula and runs it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
+    return pd.DataFrame([_record(row) for row in comparison.rows])
+
+
+def write_csv(comparison: Comparison) -> Path:
+    """Writes :func:`table` to a new temporary file; ``float`` columns keep every digit."""
+    frame = table(comparison)
+    texts = frame.select_dtypes(include=["object", "str"]).columns
+    frame[texts] = frame[texts].map(_harmless)
+    path = _new_file("comparison.csv")
+    frame.to_csv(path, index=False)
+    return path
+
+
+def write_html(comparison: Comparison, title: str = "Comparison of runs") -> Path:
+    """Writes the warnings, tables and figures to a new temporary file, with plotly.js inside."""
+    path = _new_file("comparison.html")
+    path.write_text(html(comparison, title), encoding="utf-8")
+    return path
+
+
+def html(comparison: Comparison, title: str) -> str:
+    """The page that :func:`write_html` writes."""
+    figures = "".join(
+        pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config=EXPORT_CONFIG)
+        for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline))
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{CSS}{_PAGE_CSS}</style></head><body><main>"
+        f"{heading(title, f'FSD Lab, {moment(datetime.now(UTC))}')}"
+        f"{warnings_html(comparison.warnings)}{comparison_html(comparison)}"
+        f'<section class="figures">{figures}</section>'
+        f"{section('Settings')}{settings_html(comparison, differences_only=False)}</main></body></html>"
+    )
+
+
+_PAGE_CSS = """
+body { margin: 0; color: var(--fsd-ink); font: 15px/1.5 'IBM Plex Sans', system-ui, sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
+.fsd-lead { margin-bottom: 16px; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(460px, 100%), 1fr)); gap: 16px;
+  margin-top: 24px; }
+.figures > div { min-width: 0; background: var(--fsd-surface); border: 1px solid var(--fsd-line); border-radius: 6px; }
+"""
+
+
+def _record(row: Row) -> dict[str, Any]:
+    run = row.run
+    record: dict[str, Any] = {
+        "run": run.id,
+        "name": row.name,
+        "baseline": row.is_baseline,
+        "status": run.status,
+        "experiment": run.experiment_name or "",
+        "prompts_done": run.prompts_done,
+    }
+    record |= flatten(run.config.as_json())
+    record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
+    for cell, metric in zip(row.cells, METRICS, strict=True):
+        kind = "ratio" if metric.as_ratio else "difference"
+        scale = 1.0 if metric.as_ratio else metric.scale  # back to the unit of the metric's own column
+        for end in ("value", "low", "high"):
+            value = getattr(cell.delta, end) if cell.delta else None
+            record[f"{metric.key}_{kind}" + ("" if end == "value" else f"_{end}")] = (
+                None if value is None else value / scale
+            )
+        if metric.key == "accuracy":
+            record["mcnemar_p"] = cell.paired.p_value if cell.paired else None
+    return record
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _new_file(name: str) -> Path:
+    """A path in a fresh folder; folders of earlier exports, long since downloaded, are removed."""
+    exports = Path(tempfile.gettempdir()) / "fsd-lab-exports"
+    exports.mkdir(mode=0o700, exist_ok=True)
+    for old in exports.iterdir():
+        if old.stat().st_mtime < time.time() - KEPT:
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(dir=exports)) / name

@@ -1,0 +1,64 @@
+"""How far target and draft were apart at the judged tokens of a run, and where the threshold cuts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import plotly.graph_objects as go
+
+from dashboard.figures.series import run_names
+from dashboard.figures.style import figure, hover, note
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+BELOW, ABOVE, THRESHOLD = "#0d9488", "#8a8f9c", "#db2777"
+
+
+class DivergenceInfo(NamedTuple):
+    """Bins of one run: ``edges`` has one more entry than ``counts``."""
+
+    name: str
+    divergence: str | None
+    threshold: float | None
+    edges: list[float]
+    counts: list[int]
+
+
+def info(run: RunView) -> DivergenceInfo:
+    """The histogram of one run; empty if it recorded no divergence."""
+    histogram = (run.metrics or {}).get("divergence_histogram") or {"edges": [], "counts": []}
+    return DivergenceInfo(
+        run_names([run])[run.id],
+        run.decoding.divergence,
+        run.decoding.threshold,
+        list(histogram["edges"]),
+        list(histogram["counts"]),
+    )
+
+
+def draw(data: DivergenceInfo) -> go.Figure:
+    """Bars of counts, those that start below the threshold coloured, the threshold as a line."""
+    unit = "" if data.divergence is None or data.divergence.endswith(("tv", "random")) else " in nats"
+    axis = f"Divergence {data.divergence}{unit}" if data.divergence else "Divergence"
+    drawn = figure(f"Divergence at judged tokens: {data.name}", axis, "Draft tokens", height=320)
+    if not sum(data.counts):
+        return note(drawn, "This run recorded no divergences.")
+    widths = [high - low for low, high in zip(data.edges, data.edges[1:], strict=False)]
+    below = [data.threshold is not None and low < data.threshold for low in data.edges[:-1]]
+    total = sum(data.counts)
+    drawn.add_bar(
+        x=[low + width / 2 for low, width in zip(data.edges, widths, strict=False)], y=data.counts, width=widths,
+        marker={"color": [BELOW if b else ABOVE for b in below], "line": {"width": 0}}, showlegend=False,
+        hoverinfo="text",
+        hovertext=[
+            hover(f"{low:.3g} to {low + width:.3g}", f"{count} tokens ({100 * count / total:.1f} %)")
+            for low, width, count in zip(data.edges, widths, data.counts, strict=False)
+        ],
+    )  # fmt: skip
+    if data.threshold is not None and data.threshold <= data.edges[-1]:
+        drawn.add_vline(
+            x=data.threshold, line={"color": THRESHOLD, "width": 2}, annotation_text=f"T = {data.threshold:g}",
+            annotation_position="top right",
+        )  # fmt: skip
+    return drawn.update_layout(bargap=0)

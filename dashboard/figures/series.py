@@ -1,0 +1,108 @@
+"""Which runs belong together in a figure, what they are called there and how they are coloured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fsd_core.config import DecodingConfig
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+# Mid-tones that hold 3:1 on white and on the dark theme, apart for the usual kinds of colour blindness; a family
+# is told by its marker too.
+BASELINE_COLOURS = {"autoregressive": "#6b7280", "draft-only": "#a16207", "speculative": "#3b82f6"}
+PALETTE = ("#0d9488", "#ea6a12", "#8b5cf6", "#db2777", "#65a30d", "#0891b2", "#c2410c", "#6366f1")
+SYMBOLS = {
+    "autoregressive": "square",
+    "draft-only": "triangle-down",
+    "speculative": "diamond",
+    "fsd": "triangle-up",
+    "fsd-reducible": "circle",
+    "fsd-official": "cross",
+}
+
+
+class Family(NamedTuple):
+    """Runs that differ in nothing but threshold and seed: one line of a figure."""
+
+    name: str
+    colour: str
+    symbol: str
+    runs: list[RunView]
+
+    @property
+    def has_threshold(self) -> bool:
+        return any(run.decoding.threshold is not None for run in self.runs)
+
+
+def metrics(run: RunView) -> dict[str, Any]:
+    """A run's metrics; empty before it has any."""
+    return run.metrics or {}
+
+
+def measured(runs: Iterable[RunView]) -> list[RunView]:
+    """The runs that have metrics."""
+    return [run for run in runs if run.metrics]
+
+
+def families(runs: Sequence[RunView]) -> list[Family]:
+    """The runs grouped into lines, in the order of first appearance; each line sorted by threshold, then seed."""
+    groups: dict[tuple, list[RunView]] = {}
+    for run in runs:
+        groups.setdefault((run.pair, run.task, _without_threshold(run.decoding)), []).append(run)
+    shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
+    names = Counter(_without_threshold(run[0].decoding).label for run in groups.values())
+    found, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
+    for (pair, task, bare), members in groups.items():
+        kind = bare.acceptance.kind
+        colour = BASELINE_COLOURS.get(kind)
+        if colour is None or colour in taken:
+            colour = next(colours)
+        taken.add(colour)
+        name = _family_name(bare)
+        if not shared_prefix or names[bare.label] > 1:
+            name = f"{pair} · {task} · {name}"
+        ordered = sorted(
+            members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
+        )
+        found.append(Family(name, colour, SYMBOLS.get(kind, "circle"), ordered))
+    return _tell_apart(found)
+
+
+def run_names(runs: Sequence[RunView]) -> dict[str, str]:
+    """A name for each run, by id, as short as tells these runs apart: label, then pair, task, seed, id as needed."""
+    names = {run.id: run.label for run in runs}
+    for more in (
+        lambda run: f"{run.pair} · " if len({r.pair for r in runs}) > 1 else "",
+        lambda run: f"{run.task} · " if len({r.task for r in runs}) > 1 else "",
+    ):
+        names = {run.id: more(run) + names[run.id] for run in runs}
+    for suffix in (lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]):
+        count = Counter(names.values())
+        names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
+    return names
+
+
+def _without_threshold(decoding: DecodingConfig) -> DecodingConfig:
+    rule = decoding.acceptance
+    if not hasattr(rule, "threshold"):
+        return decoding
+    return decoding.model_copy(update={"acceptance": rule.model_copy(update={"threshold": 0.0})})
+
+
+def _family_name(bare: DecodingConfig) -> str:
+    return bare.label.replace(" ≤ 0", "")
+
+
+def _tell_apart(found: list[Family]) -> list[Family]:
+    """Families that differ only in what a label leaves out, such as top-p, get a number."""
+    count, seen = Counter(family.name for family in found), Counter[str]()
+    told = []
+    for family in found:
+        seen[family.name] += 1
+        suffix = f" ({seen[family.name]})" if count[family.name] > 1 else ""
+        told.append(family._replace(name=family.name + suffix))
+    return told

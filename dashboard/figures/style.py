@@ -1,0 +1,99 @@
+"""The look that all figures share: one template that reads on light and on dark.
+
+Paper and plot are transparent, texts and lines are mid-tones that keep their contrast on both
+themes; the theme's style sheet may sharpen the text further. Only basic traces are used, since the
+pages draw with an older plotly.js than the exports.
+"""
+
+from __future__ import annotations
+
+from html import escape as _escape
+
+import plotly.graph_objects as go
+
+TEXT = "#71757f"  # at least 4.2:1 on white and on the dark theme's background
+GRID = "rgba(128, 132, 145, 0.22)"
+AXIS = "rgba(128, 132, 145, 0.55)"
+MUTED = "#8a8f9c"
+FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+EXPORT_CONFIG = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
+
+_AXES = {
+    "gridcolor": GRID,
+    "linecolor": AXIS,
+    "zeroline": False,
+    "showline": True,
+    "ticks": "outside",
+    "tickcolor": AXIS,
+    "ticklen": 4,
+    "automargin": True,
+    "title": {"standoff": 10, "font": {"size": 13}},
+}
+TEMPLATE = go.layout.Template(
+    layout={
+        "font": {"family": FONT, "size": 12, "color": TEXT},
+        "title": {"font": {"size": 15}, "x": 0.02, "xref": "container", "xanchor": "left", "y": 0.97, "yanchor": "top"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 16, "r": 20, "t": 52, "b": 20},
+        "legend": {
+            "orientation": "h",
+            "yref": "container",
+            "y": 0,
+            "yanchor": "bottom",
+            "x": 0,
+            "xanchor": "left",
+            "font": {"size": 12},
+        },
+        "hoverlabel": {"align": "left", "font": {"family": FONT, "size": 12}},
+        "xaxis": _AXES,
+        "yaxis": _AXES,
+        "dragmode": False,  # a drag scrolls the page on a phone; zooming stays in the tool bar
+    }
+)
+
+
+def escape(text: object) -> str:
+    """``text`` as plotly shows it literally: plotly reads a subset of HTML in every name, label and hover text."""
+    return _escape(str(text), quote=False)
+
+
+def hover(title: str, *lines: str) -> str:
+    """A hover text: a bold title, then lines; everything escaped."""
+    return "<br>".join([f"<b>{escape(title)}</b>", *(escape(line) for line in lines if line)])
+
+
+def figure(title: str, x: str, y: str, height: int = 380) -> go.Figure:
+    """An empty figure with a title that says what is seen, named axes and a fixed height in pixels."""
+    drawn = go.Figure()
+    drawn.update_layout(template=TEMPLATE, title_text=escape(title), height=height, hovermode="closest")
+    drawn.update_xaxes(title_text=escape(x))
+    drawn.update_yaxes(title_text=escape(y))
+    return drawn
+
+
+def note(drawn: go.Figure, text: str) -> go.Figure:
+    """Says in the middle of an empty figure why it is empty."""
+    drawn.add_annotation(
+        text=escape(text), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 13, "color": TEXT}
+    )
+    return drawn.update_xaxes(visible=False).update_yaxes(visible=False)
+
+
+def faint(colour: str, alpha: float = 0.5) -> str:
+    """``#rrggbb`` made translucent."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red}, {green}, {blue}, {alpha})"
+
+
+def error_bar(value: list[float], low: list[float], high: list[float], colour: str) -> dict:
+    """Asymmetric error bars from the ends of intervals, in the units of the axis."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [h - v for v, h in zip(value, high, strict=True)],
+        "arrayminus": [v - low_end for v, low_end in zip(value, low, strict=True)],
+        "color": colour,
+        "thickness": 1.2,
+        "width": 3,
+    }

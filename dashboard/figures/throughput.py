@@ -1,0 +1,112 @@
+"""Throughput of each run relative to a baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from dashboard.figures.series import families, measured, metrics, run_names
+from dashboard.figures.style import MUTED, error_bar, escape, figure, hover, note
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+
+class Bar(NamedTuple):
+    """One run: its speed-up over the baseline with an interval, and its tokens per second."""
+
+    run_id: str
+    name: str
+    colour: str
+    tokens_per_second: float
+    speedup: float
+    low: float
+    high: float
+
+
+class ThroughputInfo(NamedTuple):
+    """``baseline`` is the name of the run that all others are divided by."""
+
+    baseline: str | None
+    bars: list[Bar]
+
+
+class Ratio(NamedTuple):
+    """A quotient with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def speedup(run: RunView, baseline: RunView) -> Ratio:
+    """Tokens per second of ``run`` over those of ``baseline``.
+
+    The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
+    independent; on shared prompts they move together, so the true interval is rather narrower.
+    """
+    if run.id == baseline.id:
+        return Ratio(1.0, 1.0, 1.0)
+    (low, value, high), (base_low, base, base_high) = (_ends(metrics(r)) for r in (run, baseline))
+    ratio = value / base
+    down = math.hypot(math.log(value / low), math.log(base_high / base))
+    up = math.hypot(math.log(high / value), math.log(base / base_low))
+    return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+
+
+def _ends(found: dict[str, Any]) -> tuple[float, float, float]:
+    value = found["tokens_per_second"]
+    # An interval that touches nothing, as of a single prompt, counts as no interval.
+    return found["tokens_per_second_low"] or value, value, found["tokens_per_second_high"] or value
+
+
+def info(runs: Sequence[RunView], baseline: RunView | None) -> ThroughputInfo:
+    """One bar per run that has a throughput, in the order given; empty if the baseline has none."""
+    timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
+    if baseline is None or not baseline.metrics or not metrics(baseline)["tokens_per_second"]:
+        return ThroughputInfo(None, [])
+    names = run_names(timed if any(run.id == baseline.id for run in timed) else [*timed, baseline])
+    colours = {run.id: family.colour for family in families(timed) for run in family.runs}
+    bars = [
+        Bar(run.id, names[run.id], colours[run.id], metrics(run)["tokens_per_second"], *speedup(run, baseline))
+        for run in timed
+    ]
+    return ThroughputInfo(names[baseline.id], bars)
+
+
+def draw(data: ThroughputInfo) -> go.Figure:
+    """Bars from top to bottom in the order of the table; right of the line is faster."""
+    drawn = figure(
+        "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + 42 * len(data.bars))
+    )
+    if not data.bars:
+        return note(drawn, "The baseline has no measured throughput.")
+    speedups = [bar.speedup for bar in data.bars]
+    drawn.add_bar(
+        orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=0.42, offset=0.06,
+        marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
+        error_x=error_bar(speedups, [bar.low for bar in data.bars], [bar.high for bar in data.bars], MUTED),
+        hoverinfo="text", hovertext=[_hover(bar, data.baseline or "") for bar in data.bars],
+    )  # fmt: skip
+    # The names stand above their bars: beside them they would take half of a narrow screen.
+    drawn.add_scatter(
+        x=[0] * len(data.bars), y=[escape(bar.name) for bar in data.bars], mode="text", textposition="top right",
+        text=[f"{escape(bar.name)} · {bar.tokens_per_second:.0f} tokens/s" for bar in data.bars],
+        showlegend=False, hoverinfo="skip",
+    )  # fmt: skip
+    drawn.add_vline(x=1, layer="below", line={"dash": "dot", "width": 1.4, "color": MUTED})
+    drawn.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)
+    return drawn.update_xaxes(rangemode="tozero")
+
+
+def _hover(bar: Bar, baseline: str) -> str:
+    if bar.name == baseline:
+        return hover(bar.name, f"{bar.tokens_per_second:.1f} tokens/s", "The baseline")
+    return hover(
+        bar.name,
+        f"{bar.tokens_per_second:.1f} tokens/s",
+        f"{bar.speedup:.2f}× the baseline ({bar.low:.2f} to {bar.high:.2f})",
+    )

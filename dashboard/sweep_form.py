@@ -1,0 +1,186 @@
+"""From the fields of the experiment form to a :class:`SweepConfig`, or to the sentence that says what is wrong."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.algorithms import DRAFTERS
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DraftOnly,
+    Fuzzy,
+    FuzzyOfficial,
+    FuzzyReducible,
+    SamplingConfig,
+    Speculative,
+    SweepConfig,
+)
+from fsd_core.errors import InvalidSetting
+
+BASELINES = {"autoregressive": Autoregressive, "speculative": Speculative, "draft-only": DraftOnly}
+RULES = {"fsd-reducible": FuzzyReducible, "fsd": Fuzzy, "fsd-official": FuzzyOfficial}
+MOST_THRESHOLDS = 50
+MOST_SEEDS = 20
+MOST_RUNS = 200
+
+
+@dataclass(frozen=True)
+class SweepForm:
+    """The fields as a person filled them in; ``None`` is an emptied number field."""
+
+    pair: str
+    task: str
+    limit: float | None
+    baselines: Sequence[str]
+    rules: Sequence[str]
+    divergences: Sequence[str]
+    thresholds: str
+    drafter: str
+    draft_length: float | None
+    temperature: float | None
+    top_k: float | None
+    top_p: float | None
+    max_new_tokens: float | None
+    seeds: str
+    name: str = ""
+
+
+def build_sweep(form: SweepForm) -> SweepConfig:
+    """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence."""
+    rules = _rules(form)
+    if not rules:
+        raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
+    limit = _whole("The number of prompts", form.limit)
+    get_task(form.task).examples(limit)
+    drafter = DRAFTERS[form.drafter].checked()
+    topology = ChainTopology.checked(length=_whole("The draft length", form.draft_length))
+    sampling = SamplingConfig.checked(
+        temperature=_number("The temperature", form.temperature),
+        top_k=_whole("Top-k", form.top_k),
+        top_p=_number("Top-p", form.top_p),
+    )
+    longest = _whole("The longest answer", form.max_new_tokens)
+    decodings = [
+        DecodingConfig.checked(
+            acceptance=rule, drafter=drafter, topology=topology, sampling=sampling, max_new_tokens=longest
+        )
+        for rule in rules
+    ]
+    sweep = SweepConfig.checked(
+        name=form.name.strip()[:120],
+        pair=form.pair,
+        task=form.task,
+        limit=limit,
+        seeds=parse_seeds(form.seeds),
+        decodings=tuple(dict.fromkeys(decodings)),
+    )
+    if (count := len(sweep.runs())) > MOST_RUNS:
+        raise InvalidSetting(f"These are {count} runs: expected at most {MOST_RUNS}. Choose fewer thresholds or seeds.")
+    return sweep
+
+
+def size_line(sweep: SweepConfig) -> str:
+    """How much work an experiment is, such as ``7 settings × 1 seed × 50 prompts = 350 generations``."""
+    settings, seeds = len(sweep.decodings), len(set(sweep.seeds))
+    parts = [_count(settings, "setting"), _count(seeds, "seed"), _count(sweep.limit, "prompt")]
+    return f"{' × '.join(parts)} = {_count(settings * seeds * sweep.limit, 'generation')}"
+
+
+def parse_thresholds(text: str) -> tuple[float | None, ...]:
+    """Thresholds from ``0.05, 0.1, off`` or from a range ``start:stop:count``; ``None`` is off: exact SD.
+
+    Raises ``InvalidSetting`` for anything else.
+    """
+    found: list[float | None] = []
+    for part in text.replace(";", ",").split(","):
+        if word := part.strip():
+            found += _range(word) if ":" in word else [None if word.lower() == "off" else _threshold(word)]
+    if not found:
+        raise InvalidSetting(
+            "The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7."
+        )
+    found = list(dict.fromkeys(found))
+    if len(found) > MOST_THRESHOLDS:
+        raise InvalidSetting(f"These are {len(found)} thresholds: expected at most {MOST_THRESHOLDS}.")
+    return tuple(found)
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Seeds from ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words or not all(_is_whole(word) and int(word) < 2**31 for word in words):
+        raise InvalidSetting(
+            f"The seeds {text[:60]!r} cannot be read: expected whole numbers of at least 0, such as 0, 1, 2."
+        )
+    if len(words) > MOST_SEEDS:
+        raise InvalidSetting(f"These are {len(words)} seeds: expected at most {MOST_SEEDS}.")
+    return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _rules(form: SweepForm) -> list[Any]:
+    chosen: list[Any] = [BASELINES[kind]() for kind in BASELINES if kind in form.baselines]
+    if not form.rules:
+        return chosen
+    thresholds = parse_thresholds(form.thresholds)
+    for kind in form.rules:
+        if kind == "fsd-official":  # its divergence is part of what it is
+            chosen += [FuzzyOfficial.checked(threshold=t) for t in thresholds if t is not None]
+            continue
+        if not form.divergences:
+            raise InvalidSetting("No divergence is chosen: choose at least one, such as js.")
+        chosen += [RULES[kind].checked(divergence=d, threshold=t) for d in form.divergences for t in thresholds]
+    return chosen
+
+
+def _range(word: str) -> list[float | None]:
+    parts = word.split(":")
+    if len(parts) != 3 or not _is_whole(parts[2].strip()):
+        raise InvalidSetting(
+            f"The range {word[:60]!r} cannot be read: expected start:stop:count, such as 0:0.6:7 for seven thresholds."
+        )
+    start, stop, count = _threshold(parts[0]), _threshold(parts[1]), int(parts[2])
+    if not 2 <= count <= MOST_THRESHOLDS or stop <= start:
+        raise InvalidSetting(
+            f"The range {word[:60]!r} cannot be used: expected a stop above the start, "
+            f"and a count from 2 to {MOST_THRESHOLDS}."
+        )
+    return [round(start + (stop - start) * i / (count - 1), 6) for i in range(count)]
+
+
+def _is_whole(word: str) -> bool:
+    return word.isascii() and word.isdigit() and len(word) <= 10
+
+
+def _threshold(word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidSetting(
+            f"The threshold {word.strip()[:60]!r} is not a number: expected one such as 0.1, or off for exact SD."
+        )
+    return value
+
+
+def _number(what: str, value: float | None) -> float:
+    if value is None or not math.isfinite(value):
+        raise InvalidSetting(f"{what} is empty: expected a number.")
+    return float(value)
+
+
+def _whole(what: str, value: float | None) -> int:
+    number = _number(what, value)
+    if number != int(number):
+        raise InvalidSetting(f"{what} is {number:g}: expected a whole number.")
+    return int(number)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -1,0 +1,39 @@
+# make run   installs what is needed and starts the application on http://127.0.0.1:7860
+# make test  installs what tests need as well, checks the code and runs the tests
+# make lint  the checks alone
+#
+# PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.requirements.stamp
+DEVELOPMENT := $(VENV)/.requirements-dev.stamp
+
+.PHONY: run test lint
+.DELETE_ON_ERROR:
+
+run: $(RUNTIME)
+	@$(BIN)/python app.py
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(DEVELOPMENT)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/basedpyright
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "FSD Lab needs Python 3.11 or later, and '$(PYTHON)' was not found: install it, or name one with PYTHON=…"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FSD Lab needs Python 3.11 or later; this is %d.%d. Name another one, such as: make run PYTHON=python3.12" % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(DEVELOPMENT): requirements-dev.txt $(RUNTIME)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@touch $@

@@ -1,0 +1,72 @@
+"""Fixtures that several tests share: a home, a database, a real PostgreSQL."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of the test's own, as FSD_HOME."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("FSD_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def database_url(home: Path) -> str:
+    """A SQLite file that does not exist yet."""
+    return f"sqlite:///{home / 'fsd.db'}"
+
+
+@pytest.fixture
+def repository(database_url: str) -> Iterator[Repository]:
+    """A repository on a fresh SQLite database."""
+    upgrade(database_url)
+    database = open_database(database_url)
+    yield Repository(database)
+    database.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """A PostgreSQL server of the tests' own, on a free port of the loopback interface."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    search = os.pathsep.join([*map(str, folders), os.environ.get("PATH", "")])
+    initdb, pg_ctl = shutil.which("initdb", path=search), shutil.which("pg_ctl", path=search)
+    if not (initdb and pg_ctl):
+        pytest.skip("needs PostgreSQL's initdb and pg_ctl")
+    home = Path(tempfile.mkdtemp(prefix="fsd-postgres-"))
+    prefix: list[str] = []
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root
+        shutil.chown(home, "postgres")
+        prefix = ["runuser", "-u", "postgres", "--"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def run(*command: str) -> None:
+        subprocess.run([*prefix, *command], cwd=home, check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+    data = str(home / "data")
+    try:
+        run(initdb, "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={home} -c fsync=off"
+        run(pg_ctl, "-D", data, "-l", str(home / "log"), "-w", "-o", options, "start")
+        try:
+            yield f"postgresql://postgres@127.0.0.1:{port}/postgres"
+        finally:
+            run(pg_ctl, "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,236 @@
+"""The commands that generate, on a toy pair, with the real database and the real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsd_core.cli import main
+from fsd_core.errors import DatabaseOutdated
+from fsd_core.settings import get_settings
+from fsd_core.testing.toy import save_toy_pair
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+
+Call = Callable[..., tuple[int, str, str]]
+SHORT = ("--limit", "3", "--max-new-tokens", "8")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a saved toy pair."""
+    return save_toy_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One home for the module: MLflow takes seconds to make its store."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture
+def call(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """Runs a command in this process; returns status, standard output and standard error."""
+    monkeypatch.setenv("FSD_HOME", str(home))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        get_settings.cache_clear()
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    yield run
+    get_settings.cache_clear()
+
+
+def repository(home: Path) -> Repository:
+    return Repository(open_database(f"sqlite:///{home / 'fsd.db'}"))
+
+
+def test_a_first_run_makes_the_database_and_prints_its_figures(call: Call, home: Path, toy: str) -> None:
+    status, out, err = call("run", "--pair", toy, *SHORT, "--threshold", "0.2", "--json")
+    assert (status, err) == (0, "")
+    figures = json.loads(out.splitlines()[-1])
+    for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second"):
+        assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"]
+    assert figures["accuracy"] == 0  # random weights solve nothing
+    assert figures["accuracy_interval"] == [figures["accuracy_low"], figures["accuracy_high"]]
+    assert figures["mlflow_run_id"]
+    assert figures["tokens"] > 0
+    assert (figures["pair"], figures["threshold"], figures["limit"], figures["n"]) == (toy, 0.2, 3, 3)
+
+    run = repository(home).run(figures["run_id"])
+    assert (run.status, run.mlflow_run_id) == ("finished", figures["mlflow_run_id"])
+    assert run.metrics is not None
+    assert {key: figures[key] for key in run.metrics} == run.metrics
+
+
+def test_an_infinite_threshold_is_json_too(call: Call, toy: str) -> None:
+    infinite = ("--pair", toy, "--divergence", "kl", "--threshold", "inf", "--max-new-tokens", "8", "--json")
+    status, out, err = call("run", "--limit", "1", *infinite)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["threshold"] == "Infinity"
+    status, out, err = call("generate", "Ava", *infinite)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["decoding"]["acceptance"]["threshold"] == "Infinity"
+
+
+def test_without_json_a_run_is_a_table(call: Call, toy: str) -> None:
+    status, out, err = call("run", "--pair", toy, *SHORT, "--acceptance", "autoregressive")
+    assert (status, err) == (0, "")
+    assert "Target alone" in out
+    assert "0.0% [0.0%, " in out
+    assert out.splitlines()[-1].startswith("Run ")
+
+
+def test_the_same_seed_writes_the_same_text(call: Call, toy: str) -> None:
+    sampled = ("--pair", toy, "--temperature", "1", "--max-new-tokens", "16")
+    first, second, other = (call("generate", "Ava has", *sampled, "--seed", seed)[1] for seed in ("1", "1", "2"))
+    assert first == second != other
+
+
+def test_generate_tells_what_it_did(call: Call, toy: str) -> None:
+    status, out, err = call("generate", "Ava has", "--pair", toy, "--max-new-tokens", "6", "--json")
+    assert (status, err) == (0, "")
+    told = json.loads(out)
+    assert told["tokens"] <= 6
+    assert told["stop_reason"] in ("length", "eos")
+    assert told["decoding"]["acceptance"]["kind"] == "fsd-reducible"
+    plain = call("generate", "Ava has", "--pair", toy, "--max-new-tokens", "6")[1]
+    assert plain == told["text"] + "\n"
+
+
+@pytest.mark.parametrize(("prompt", "sentence"), [("  ", "prompt is empty"), ("long " * 100, "shorten it")])
+def test_prompts_that_cannot_be(call: Call, toy: str, prompt: str, sentence: str) -> None:
+    status, out, err = call("generate", prompt, "--pair", toy)
+    assert (status, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, toy: str) -> None:
+    status, out, err = call("sweep", "--pair", toy, *SHORT, "--thresholds", "0.05:0.15:2", "--json")
+    assert (status, err) == (0, "")
+    swept = json.loads(out.splitlines()[-1])
+    assert [(run["acceptance"], run["threshold"]) for run in swept["runs"]] == [
+        ("autoregressive", None),
+        ("speculative", None),
+        ("fsd-reducible", 0.05),
+        ("fsd-reducible", 0.15),
+    ]
+    assert {run["status"] for run in swept["runs"]} == {"finished"}
+    assert {run["experiment_id"] for run in swept["runs"]} == {swept["experiment_id"]}
+    assert repository(home).queue_length() == 0  # nothing is left for a worker to do again
+
+
+def test_a_sweep_can_be_left_to_the_worker(call: Call, home: Path, toy: str) -> None:
+    arguments = ("--thresholds", "0.1,off", "--no-baselines", "--seed", "0", "--seed", "1", "--enqueue")
+    status, out, err = call("sweep", "--pair", toy, *SHORT, *arguments)
+    assert (status, err) == (0, "")
+    assert "is queued" in out
+    experiment = repository(home).experiment(out.split()[1])
+    assert [(run.seed, run.decoding.threshold, run.status) for run in experiment.runs] == [
+        (0, 0.1, "queued"),
+        (0, None, "queued"),
+        (1, 0.1, "queued"),
+        (1, None, "queued"),
+    ]
+    assert repository(home).queue_length() == 1
+
+
+def test_bench_times_all_contenders(call: Call, toy: str) -> None:
+    status, out, err = call("bench", "--pair", toy, "--limit", "2", "--max-new-tokens", "8", "--json")
+    assert (status, err) == (0, "")
+    assert len(json.loads(out.splitlines()[-1])["contenders"]) == 5
+
+
+def test_a_pair_that_is_damaged_is_no_run(call: Call, home: Path, toy: str, tmp_path: Path) -> None:
+    name, before = f"path:{tmp_path / 'copy'}", repository(home).count_runs()
+    shutil.copytree(toy.removeprefix("path:"), tmp_path / "copy")
+    (tmp_path / "copy" / "draft" / "model.safetensors").write_bytes(b"not weights")
+    for command in (("run", *SHORT), ("sweep", *SHORT, "--thresholds", "0.1"), ("generate", "Ava")):
+        status, out, err = call(*command, "--pair", name)
+        assert (status, out) == (2, "")
+        assert "Restore the folder" in err
+        assert err.count("\n") == 1
+    assert repository(home).count_runs() == before
+
+
+def test_a_device_this_machine_lacks_is_a_sentence(call: Call, toy: str) -> None:
+    status, out, err = call("run", "--pair", toy, "--device", "cuda:99", *SHORT)
+    assert (status, out) == (2, "")
+    assert "CUDA" in err
+
+
+def test_an_outdated_database_is_refused_with_the_command(
+    call: Call, tmp_path: Path, toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    upgrade(url)
+    database = open_database(url)
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'old'")
+    database.close()
+    monkeypatch.setenv("FSD_DATABASE_URL", url)
+    status, out, err = call("run", "--pair", toy, *SHORT)
+    assert (status, out) == (2, "")
+    assert "python -m fsd_core db upgrade" in err
+    assert err.count("\n") == 1
+
+
+def test_mlflow_down_is_a_warning_and_the_run_is_kept(
+    call: Call, home: Path, toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FSD_MLFLOW_URI", "http://127.0.0.1:9")
+    status, out, err = call("run", "--pair", toy, *SHORT, "--json")
+    assert status == 0
+    assert err.startswith("warning: ")
+    assert err.count("\n") == 1
+    figures = json.loads(out.splitlines()[-1])
+    assert figures["mlflow_run_id"] is None
+    assert figures["run_id"] in {run.id for run in repository(home).unsynced_runs()}
+
+
+def test_an_interrupt_marks_the_run_cancelled(tmp_path: Path, toy: str) -> None:
+    command = [sys.executable, "-m", "fsd_core", "run", "--pair", toy, "--limit", "600", "--max-new-tokens", "128"]
+    environment = {**os.environ, "FSD_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 90
+        while not (done := _prompts_done(tmp_path)) and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.1)
+        assert done
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    run = repository(tmp_path).runs()[0]
+    assert run.status == "cancelled"
+    assert err == f"Run {run.id} is cancelled; what was done is kept.\n"
+    assert 0 < run.prompts_done < 600
+
+
+def _prompts_done(home: Path) -> int:
+    try:
+        runs = repository(home).runs()
+    except DatabaseOutdated:  # it is being made
+        return 0
+    return runs[0].prompts_done if runs else 0
+
+
+def test_db_upgrade_can_be_called_again(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSD_DATABASE_URL", f"sqlite:///{tmp_path / 'deep' / 'new.db'}")
+    for _ in range(2):
+        assert call("db", "upgrade") == (0, "The database is up to date.\n", "")
+    assert open_database(f"sqlite:///{tmp_path / 'deep' / 'new.db'}")

@@ -1,0 +1,109 @@
+"""Pairs load from safetensors; what is missing, broken or unlike is refused in one sentence."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import load_pair
+from fsd_core.testing.toy import save_toy_pair, toy_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_toy_pair(tmp_path)
+    return tmp_path
+
+
+def test_a_local_pair_loads(folder):
+    pair = load_pair(f"path:{folder}", device="cpu")
+    assert pair.target.vocabulary == pair.draft.vocabulary == len(pair.tokenizer)
+    assert (pair.device, pair.dtype) == ("cpu", "float32")
+    assert set(pair.weights) == {"target", "draft"}
+    assert pair.weights["target"] != pair.weights["draft"]
+
+
+def test_other_weights_have_another_fingerprint(folder):
+    before = load_pair(f"path:{folder}").weights
+    toy_model(257, seed=99).save_pretrained(folder / "draft")
+    after = load_pair(f"path:{folder}").weights
+    assert after["target"] == before["target"]
+    assert after["draft"] != before["draft"]
+
+
+def test_another_dtype_is_honoured(folder):
+    assert load_pair(f"path:{folder}", dtype="bfloat16").dtype == "bfloat16"
+
+
+def test_an_unknown_pair_is_refused_with_the_known_ones():
+    with pytest.raises(UnknownName, match=r"no model pair called 'nope'.*bundled"):
+        load_pair("nope")
+
+
+def test_a_folder_without_models_is_refused(tmp_path):
+    with pytest.raises(ModelUnavailable, match=r"target/config\.json is missing"):
+        load_pair(f"path:{tmp_path}")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "garbage", "absent", "config"])
+def test_a_corrupt_model_is_refused(folder, damage):
+    weights = folder / "draft" / "model.safetensors"
+    match damage:
+        case "truncated":
+            weights.write_bytes(weights.read_bytes()[:-100])
+        case "garbage":
+            weights.write_bytes(b"not tensors at all")
+        case "absent":
+            weights.unlink()
+        case "config":
+            (folder / "draft" / "config.json").write_text("{")
+    with pytest.raises(ModelUnavailable, match="cannot be loaded"):
+        load_pair(f"path:{folder}")
+
+
+def test_weights_of_another_shape_are_refused_and_never_filled_in(folder):
+    toy_model(257, seed=5, layers=1).save_pretrained(folder / "other")
+    shutil.copy(folder / "other" / "model.safetensors", folder / "draft" / "model.safetensors")
+    with pytest.raises(ModelUnavailable, match="do not fit their configuration"):
+        load_pair(f"path:{folder}")
+
+
+def test_pickled_weights_are_not_read(folder):
+    import torch
+
+    state = LlamaForCausalLM(LlamaConfig.from_pretrained(folder / "draft")).state_dict()
+    (folder / "draft" / "model.safetensors").unlink()
+    torch.save(state, folder / "draft" / "pytorch_model.bin")
+    with pytest.raises(ModelUnavailable):
+        load_pair(f"path:{folder}")
+
+
+def test_tokenizers_that_differ_are_refused(folder):
+    tokenizer = folder / "draft" / "tokenizer.json"
+    tokenizer.write_text(
+        tokenizer.read_text().replace('"A":', '"tmp":').replace('"B":', '"A":').replace('"tmp":', '"B":')
+    )
+    with pytest.raises(IncompatibleModels, match="do not share a tokenizer: 2 of 257"):
+        load_pair(f"path:{folder}")
+
+
+@pytest.mark.parametrize(("device", "words"), [("cuda:7", "CUDA devices"), ("abacus", "is not a device")])
+def test_a_device_that_is_not_there_is_refused(folder, device, words):
+    with pytest.raises(InvalidSetting, match=words):
+        load_pair(f"path:{folder}", device=device)
+
+
+def test_a_sliding_window_is_refused():
+    model = MistralForCausalLM(
+        MistralConfig(
+            vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+            num_key_value_heads=1, sliding_window=16, max_position_embeddings=64,
+        )
+    )  # fmt: skip
+    with pytest.raises(IncompatibleModels, match="attend to the whole prefix"):
+        LanguageModel(model)

@@ -1,0 +1,156 @@
+"""Runs arrive in a real MLflow store, once each, also after it was down."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tracking_examples import generation, run_config, sweep
+
+from fsd_core.errors import TrackingUnavailable
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.links import run_url
+from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
+
+METRICS = {
+    "accuracy": 0.5, "acceptance_rate": float("inf"), "acceptance_at_position": [0.75, 0.25],
+    "divergence_histogram": {"edges": [0, 0.1, 0.2], "counts": [3, 1]}, "tokens_per_second": 4.0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store that is ready, for making one takes seconds."""
+    settings = Settings(home=tmp_path_factory.mktemp("home"))
+    prepare_store(settings)
+    assert (settings.mlflow_folder / "mlflow.db").exists()
+    return settings.resolved_mlflow_uri
+
+
+def finished(repository: Repository, run_id: str) -> None:
+    repository.start_run(run_id, {"device": "cpu", "versions": {"torch": "2"}})
+    for position in range(2):
+        repository.record_generation(run_id, generation(position, text="<b>x</b>"))
+    repository.finish_run(run_id, METRICS)
+
+
+def client_of(uri: str):
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri)
+
+
+def artifact_folder(client, run_id: str) -> Path:
+    return Path(client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
+
+
+def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
+    run_id = repository.create_run(run_config(0.1))
+    finished(repository, run_id)
+    copy = MlflowMirror(store).sync(repository, run_id)
+    client = client_of(store)
+    found = client.get_run(copy)
+    assert found.info.status == "FINISHED"
+    assert client.get_experiment(found.info.experiment_id).name == "FSD Lab"
+    assert found.data.params["setting.decoding.acceptance.kind"] == "fsd-reducible"
+    assert found.data.params["setting.decoding.acceptance.threshold"] == "0.1"
+    assert found.data.metrics["accuracy"] == 0.5
+    assert "acceptance_rate" not in found.data.metrics  # it was not finite
+    speeds = client.get_metric_history(copy, "prompt/tokens_per_second")
+    assert [(metric.step, metric.value) for metric in speeds] == [(0, 4.0), (1, 4.0)]
+    assert [m.value for m in client.get_metric_history(copy, "acceptance_at_position")] == [0.75, 0.25]
+    assert found.data.tags["fsd.provenance.versions.torch"] == "2"
+    assert found.data.tags["mlflow.note.content"].endswith("0.5 accuracy, 4 tokens per second.")
+    folder = artifact_folder(client, copy)
+    table = json.loads((folder / "generations.json").read_text())
+    assert [dict(zip(table["columns"], row, strict=True))["text"] for row in table["data"]] == ["<b>x</b>"] * 2
+    with gzip.open(folder / "traces.jsonl.gz", "rt") as file:
+        traces = [json.loads(line) for line in file]
+    assert [trace["position"] for trace in traces] == [0, 1]
+    assert traces[0]["records"][0]["emitted"] == [5, 7]
+    assert json.loads((folder / "metrics.json").read_text())["acceptance_rate"] is None
+    assert json.loads((folder / "config.json").read_text())["task"] == "arithmetic"
+    page = (folder / "figures.html").read_text()
+    assert "Acceptance by position" in page
+    assert 'src="http' not in page  # shown without a network
+    assert repository.run(run_id).mlflow_run_id == copy
+    assert run_url("http://127.0.0.1:5000/", None, copy) == f"http://127.0.0.1:5000/#/runs/{copy}"
+    assert run_url("http://h", "7", copy) == f"http://h/#/experiments/7/runs/{copy}"
+
+
+def test_a_second_copy_changes_the_first(repository: Repository, store: str) -> None:
+    run_id = repository.create_run(run_config(0.2))
+    finished(repository, run_id)
+    mirror = MlflowMirror(store)
+    copy = mirror.sync(repository, run_id)
+    assert MlflowMirror(store).sync(repository, run_id) == copy
+    client = client_of(store)
+    assert len(client.get_metric_history(copy, "prompt/tokens_per_second")) == 2
+    assert len(json.loads((artifact_folder(client, copy) / "generations.json").read_text())["data"]) == 2
+    client.delete_run(copy)  # a user tidied up in MLflow
+    assert mirror.sync(repository, run_id) != copy
+
+
+def test_the_parent_ends_with_its_last_child(repository: Repository, store: str) -> None:
+    experiment_id = repository.create_experiment(sweep("<i>ours</i>"))
+    first, second, third = (run.id for run in repository.experiment(experiment_id).runs)
+    finished(repository, first)
+    repository.fail_run(second, "The weights are missing.")
+    mirror, client = MlflowMirror(store), client_of(store)
+    assert mirror.sync_pending(repository) == 2
+    parent = client.get_run(repository.experiment(experiment_id).mlflow_run_id)
+    assert (parent.info.run_name, parent.info.status) == ("<i>ours</i>", "RUNNING")
+    repository.cancel_run(third)
+    assert mirror.sync_pending(repository) == 1
+    assert client.get_run(parent.info.run_id).info.status == "FAILED"
+    copies = [client.get_run(repository.run(id).mlflow_run_id) for id in (first, second, third)]
+    assert [copy.info.status for copy in copies] == ["FINISHED", "FAILED", "KILLED"]
+    assert {copy.data.tags["mlflow.parentRunId"] for copy in copies} == {parent.info.run_id}
+    assert copies[1].data.tags["fsd.error"] == "The weights are missing."
+    assert mirror.sync_pending(repository) == 0
+
+
+def refused(uri: str, repository: Repository, run_id: str) -> str:
+    began = time.monotonic()
+    with pytest.raises(TrackingUnavailable) as caught:
+        MlflowMirror(uri).sync(repository, run_id)
+    assert time.monotonic() - began < 15
+    assert repository.run(run_id).mlflow_run_id is None
+    return str(caught.value)
+
+
+def test_what_is_missed_while_mlflow_is_down_comes_later(repository: Repository, store: str, tmp_path: Path) -> None:
+    run_id = repository.create_run(run_config(0.3))
+    finished(repository, run_id)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        assert uri in refused(uri, repository, run_id)  # nobody listens
+        silent.listen()
+        assert uri in refused(uri, repository, run_id)  # somebody listens and never answers
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"this is no database" * 100)
+    assert "not a database" in refused(f"sqlite:///{broken}", repository, run_id)
+    (tmp_path / "file").touch()
+    refused(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", repository, run_id)
+    holder = sqlite3.connect(store.removeprefix("sqlite:///"), isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    assert "locked" in refused(store, repository, run_id)
+    holder.close()
+    assert MlflowMirror(store).sync_pending(repository) == 1
+
+
+def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
+    code = (
+        "import sys, fsd_core.tracking.database.repository, fsd_core.tracking.links, fsd_core.tracking.provenance, "
+        "fsd_core.tracking.mlflow_mirror; assert not {'mlflow', 'torch', 'transformers', 'plotly'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

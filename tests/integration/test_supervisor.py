@@ -1,0 +1,139 @@
+"""The supervisor with the real worker, and with MLflow's real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_process import ROOT, Home, until
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.jobs import lock
+from fsd_core.jobs.supervisor import Supervisor, free_port, mlflow_service
+from fsd_core.settings import Settings
+
+# A web process in miniature: it supervises until it is killed.
+WEB_PROCESS = """
+import signal, sys
+from fsd_core.jobs.supervisor import Supervisor
+from fsd_core.settings import get_settings
+with Supervisor(get_settings()):
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
+    yield home
+    home.close()
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def working(home: Home) -> int | None:
+    """The process that holds the worker's lock."""
+    return (lock.holder(home.settings.home / "worker.lock") or {}).get("pid")
+
+
+def test_a_killed_worker_is_replaced_and_a_clean_stop_ends_it(home: Home) -> None:
+    with Supervisor(home.settings) as supervisor:
+        first = until(lambda: working(home), "a worker")
+        os.kill(first, signal.SIGKILL)
+        second = until(lambda: (pid := working(home)) != first and pid, "another worker")
+        assert supervisor.worker.pid == second
+        experiment = home.repository.create_experiment(home.sweep(limit=1))
+        assert home.until_done(home.job_of(experiment)) == "finished"
+    assert working(home) is None
+    assert not alive(second)
+
+
+def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: Home) -> None:
+    own = {f"FSD_{k}".upper(): str(v) for k, v in home.settings.model_dump().items() if v is not None}
+    web = subprocess.Popen([sys.executable, "-c", WEB_PROCESS], cwd=ROOT, env={**os.environ, **own})
+    worker = until(lambda: working(home), "a worker")
+    web.kill()
+    web.wait()
+    with Supervisor(home.settings) as supervisor:
+        time.sleep(2)  # time enough to start a second one by mistake
+        assert working(home) == supervisor.worker.pid == worker
+    until(lambda: not alive(worker), "the worker's end")
+
+
+def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, mlflow_ui=False, device="cuda:77")  # no database either: it ends at once
+    with Supervisor(settings):
+        log = tmp_path / "logs" / "worker.out"
+        until(lambda: log.exists() and log.read_text(), "the worker's complaint")
+        assert "Traceback" not in log.read_text()
+        assert "cuda:77" in log.read_text()
+    assert lock.holder(tmp_path / "worker.lock") is None
+
+
+def test_mlflow_listens_on_loopback_and_is_found_again(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path, mlflow_port=5600)
+    settings.make_folders()
+    service = mlflow_service(settings, {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
+
+    def answers() -> bool:
+        service.keep_alive()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/health", timeout=1) as response:
+                return response.status == 200
+        except OSError:
+            return False
+
+    try:
+        until(answers, "MLflow's server", timeout=120)
+        again = mlflow_service(settings, dict(os.environ))
+        again.keep_alive()
+        assert (again.pid, again.port) == (service.pid, service.port)
+        assert (tmp_path / "mlflow" / "mlflow.db").exists()
+    finally:
+        service.ask_to_stop()
+        assert service.wait(time.monotonic() + 20)
+    assert free_port(service.port) == service.port
+
+
+def test_a_server_by_url_is_linked_and_not_started(tmp_path: Path) -> None:
+    supervisor = Supervisor(Settings(home=tmp_path, mlflow_uri="https://mlflow.example.org/"))
+    assert supervisor.mlflow_url == "https://mlflow.example.org"
+    assert Supervisor(Settings(home=tmp_path, mlflow_ui=False)).mlflow_url is None
+
+
+def test_a_home_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidSetting, match="FSD_HOME"):
+        Supervisor(Settings(home=tmp_path / "file" / "home"))
+
+
+def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    assert lock.holder(path) is None
+    program = f"from fsd_core.jobs import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
+    program += "lock.sign(d, pid=1); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        assert lock.holder(path) == {"pid": 1}
+        assert lock.acquire(path, patience=0.1) is None
+        other.kill()
+        other.wait()
+        assert lock.holder(path) is None
+        descriptor = lock.acquire(path)
+        assert descriptor is not None
+        assert lock.holder(path) == {}
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""``python app.py``: what it starts, what it leaves, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_process import ROOT, until
+
+from fsd_core.jobs import lock
+from fsd_core.jobs.supervisor import free_port
+
+
+class App:
+    """Starts the application on a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.port = folder / "home", free_port(7900)
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, **environment: str | None) -> subprocess.Popen[str]:
+        own = {"FSD_HOME": str(self.home), "FSD_PORT": str(self.port), "FSD_MLFLOW_UI": "false", "FSD_THREADS": "1"}
+        variables = {**os.environ, **own, **environment}
+        process = subprocess.Popen(
+            [sys.executable, "app.py"],
+            cwd=ROOT,
+            env={name: value for name, value in variables.items() if value is not None},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def worker(self) -> int | None:
+        return (lock.holder(self.home / "worker.lock") or {}).get("pid")
+
+    def close(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        if worker := self.worker():
+            os.kill(worker, signal.SIGKILL)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    app = App(tmp_path)
+    yield app
+    app.close()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def refused(app: App, **environment: str) -> str:
+    """What the application says when it ends at once with status 2."""
+    out, err = app.start(**environment).communicate(timeout=60)
+    assert app.started[-1].returncode == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert app.worker() is None
+    return err
+
+
+def test_it_says_where_it_is_and_takes_its_worker_along(app: App) -> None:
+    process = app.start()
+    assert f"http://127.0.0.1:{app.port}" in first_line(process)
+    with urllib.request.urlopen(f"http://127.0.0.1:{app.port}/", timeout=10) as response:
+        assert response.status == 200
+    until(app.worker, "a worker")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=20) == 0
+    assert app.worker() is None
+
+
+def test_a_killed_application_leaves_its_worker_to_the_next(app: App) -> None:
+    first = app.start()
+    first_line(first)
+    worker = until(app.worker, "a worker")
+    first.kill()
+    first.wait()
+    second = app.start()
+    first_line(second)
+    assert app.worker() == worker
+    second.send_signal(signal.SIGINT)
+    assert second.wait(timeout=20) == 0
+    assert app.worker() is None
+
+
+def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> None:
+    port = free_port(app.port + 1)
+    process = app.start(SPACE_ID="team/lab", FSD_PORT=None, FSD_MLFLOW_UI=None, GRADIO_SERVER_PORT=str(port))
+    assert f"http://localhost:{port}" in first_line(process)
+    until(app.worker, "a worker")
+    assert lock.holder(app.home / "mlflow.lock") is None
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+
+
+def test_a_port_in_use_is_told(app: App) -> None:
+    with socket.create_server(("127.0.0.1", app.port)):
+        said = refused(app)
+    assert f"127.0.0.1:{app.port}" in said
+    assert "FSD_PORT" in said
+
+
+def test_a_database_of_others_is_not_upgraded_behind_their_back(app: App, tmp_path: Path) -> None:
+    said = refused(app, FSD_DATABASE_URL=f"sqlite:///{tmp_path / 'theirs.db'}")
+    assert "python -m fsd_core db upgrade" in said
+    assert not (tmp_path / "theirs.db").exists()
+
+
+def test_a_variable_that_cannot_be_read_is_told(app: App) -> None:
+    assert "port" in refused(app, FSD_PORT="many")

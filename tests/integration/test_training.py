@@ -1,0 +1,88 @@
+"""The command that made the shipped weights, at toy size: it learns, resumes exactly, and writes its card."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+import torch
+
+from fsd_core.benchmarks import arithmetic
+from fsd_core.training import bundled_pair
+from fsd_core.training.card import write_card
+from fsd_core.training.loop import Schedule, train
+
+TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return bundled_pair.train_tokenizer(samples=2000)
+
+
+def test_every_problem_is_solved_by_its_own_steps():
+    for problem, text in islice(arithmetic.stream(3), 2000):
+        results = []
+        for step in problem.steps:
+            left, right = step.split(" = ")
+            assert eval(left, {}) == int(right)
+            results.append(int(right))
+        assert results[-1] == problem.answer >= 0
+        assert text.endswith(f"\n#### {problem.answer}")
+
+
+def test_training_leaves_the_held_out_problems_out():
+    held_out = frozenset(p.question for p in arithmetic.held_out(600))
+    assert len(held_out) == 600
+    unfiltered = {p.question for p, _ in islice(arithmetic.stream(20_250_228), 500)}
+    assert unfiltered & held_out  # the same seed would show them
+    assert not {p.question for p, _ in islice(arithmetic.stream(20_250_228, held_out), 500)} & held_out
+
+
+def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
+    """The tokenizer remembers the padding that an evaluation asks for; training text must not get any."""
+    model = bundled_pair.build_model(TINY, tokenizer, seed=0)
+    tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset()))
+    bundled_pair.solved(model, tokenizer, arithmetic.held_out(3))
+    again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset()))
+    assert torch.equal(tokens, again)
+    assert torch.equal(weights, weights_again)
+    assert (tokens == tokenizer.pad_token_id).sum() == (weights == 0).sum()
+
+
+def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path):
+    def run(report=lambda row: None):
+        model = bundled_pair.build_model(TINY, tokenizer, seed=0)
+        source = bundled_pair.batches(tokenizer, 2, 0, frozenset())
+        return model, train(model, TINY.schedule, source, tmp_path / "c.checkpoint", lambda: 0.5, report)
+
+    whole, log = run()
+    assert not (tmp_path / "c.checkpoint").exists()
+
+    class Killed(Exception):
+        pass
+
+    def dying(row: dict) -> None:
+        if row["step"] == 251:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(dying)
+    resumed, resumed_log = run()
+    assert [row["step"] for row in resumed_log] == [row["step"] for row in log]
+    for ours, theirs in zip(resumed.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path):
+    plan = replace(TINY, schedule=Schedule(steps=30, batch=4))
+    for role in ("target", "draft"):
+        bundled_pair.train_role(role, plan, tokenizer, tmp_path, seed=0, report=lambda role, row: None)
+    log = json.loads((tmp_path / "target" / "training.json").read_text())["log"]
+    assert log[-1]["loss"] < log[0]["loss"]
+    write_card(tmp_path)
+    card = (tmp_path / "README.md").read_text()
+    assert "30 x 4" in card
+    assert "Held-out accuracy, greedy" in card

@@ -1,0 +1,165 @@
+"""The worker as it is used: a process of its own over a real database."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from worker_process import Home, until
+
+from fsd_core.tracking.database.models import Job
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
+    yield home
+    home.close()
+
+
+def playground_job(home: Home, settings: int = 2) -> str:
+    decodings = [json.loads(d.model_dump_json()) for d in home.sweep(1).decodings[:settings]]
+    payload = {"pair": home.pair, "prompt": "Ava has 3 apples.", "seed": 1, "settings": decodings}
+    return home.repository.enqueue("playground", payload, priority=10)
+
+
+def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(home: Home) -> None:
+    killed = home.repository.create_experiment(home.sweep(limit=12))
+    first = home.worker()
+    until(lambda: home.prompts_done(killed) >= 3, "three prompts")
+    first.kill()
+    first.wait()
+    before = home.written(killed)
+    assert 3 <= len(before) < 36
+
+    undisturbed = home.repository.create_experiment(home.sweep(limit=12))
+    home.worker()
+    assert home.until_done(home.job_of(killed)) == "finished"
+    assert home.until_done(home.job_of(undisturbed)) == "finished"
+
+    job, after = home.repository.job(home.job_of(killed)), home.written(killed)
+    assert (job.attempts, job.lost_workers) == (2, 1)
+    assert len(after) == 36
+    assert {key: after[key] for key in before} == before
+    assert after == home.written(undisturbed)
+    for run in home.repository.experiment(killed).runs:
+        assert (run.status, run.prompts_done) == ("finished", 12)
+        assert run.metrics is not None
+        assert run.metrics["n"] == 12
+
+
+def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    job_id = home.job_of(experiment)
+    worker = home.worker()
+    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(timeout=10) == 0
+    job = home.repository.job(job_id)
+    assert (job.status, job.lost_workers, job.finished_at) == ("queued", 0, None)
+    assert home.prompts_done(experiment) < 36
+
+    home.worker()
+    assert home.until_done(job_id) == "finished"
+    assert len(home.written(experiment)) == 36
+    assert home.repository.job(job_id).lost_workers == 0
+
+
+def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=200))
+    home.worker()
+    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    home.repository.request_cancel(home.job_of(experiment))
+    assert home.until_done(home.job_of(experiment), timeout=10) == "cancelled"
+    assert [run.status for run in home.repository.experiment(experiment).runs] == ["cancelled"] * 3
+    assert len(home.written(experiment)) == home.prompts_done(experiment) >= 2
+    assert home.until_done(playground_job(home)) == "finished"
+
+
+def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=200))
+    home.worker()
+    until(lambda: home.prompts_done(experiment) >= 1, "one prompt")
+    job_id = playground_job(home)
+    assert home.until_done(job_id, timeout=15) == "finished"
+    assert home.repository.job(home.job_of(experiment)).status == "running"
+    chunks = [chunk for _, chunk in home.repository.chunks(job_id, -1)]
+    assert {chunk["setting"] for chunk in chunks} == {0, 1}
+    assert sum(chunk["done"] for chunk in chunks) == 2
+    assert all(chunk["error"] is None for chunk in chunks)
+    done = home.prompts_done(experiment)
+    until(lambda: home.prompts_done(experiment) > done, "the experiment to go on")
+
+
+def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=1))
+    away = home.worker()
+    assert home.until_done(home.job_of(experiment)) == "finished"
+    assert [run.mlflow_run_id for run in home.repository.experiment(experiment).runs] == [None] * 3
+    away.terminate()
+    assert away.wait(timeout=10) == 0
+
+    home.settings = home.settings.model_copy(update={"mlflow_uri": None})
+    home.worker()
+    until(lambda: not home.repository.unsynced_runs(), "the copies in MLflow")
+    assert all(run.mlflow_run_id for run in home.repository.experiment(experiment).runs)
+    assert (home.settings.mlflow_folder / "mlflow.db").exists()
+
+
+def test_a_home_has_one_worker(home: Home) -> None:
+    first = home.worker()
+    until(lambda: (state := home.repository.worker()) and state.alive and state.pid == first.pid, "the first worker")
+    second = home.worker()
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 2
+    assert f"process {first.pid}" in said
+    assert "Traceback" not in said
+    assert first.poll() is None
+
+
+def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home, tmp_path: Path) -> None:
+    weights = tmp_path / "broken" / "target" / "model.safetensors"
+    (tmp_path / "pair").rename(tmp_path / "broken")
+    weights.write_bytes(weights.read_bytes()[:1000])
+    broken = home.repository.create_experiment(home.sweep(limit=2, pair=f"path:{tmp_path / 'broken'}"))
+    missing = home.repository.create_experiment(home.sweep(limit=2, pair=f"path:{tmp_path / 'missing'}"))
+    worker = home.worker()
+    for experiment, told in ((broken, "safetensors"), (missing, "holds no model pair")):
+        home.until_done(home.job_of(experiment))
+        for run in home.repository.experiment(experiment).runs:
+            assert run.status == "failed"
+            assert told in run.error
+            assert "Traceback" not in run.error
+    assert worker.poll() is None
+
+
+def test_a_job_that_kills_its_workers_is_given_up(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=2))
+    job_id = home.job_of(experiment)
+    with home.database.session() as session:  # as three killed workers leave it
+        session.get_one(Job, job_id).lost_workers = 3
+    home.worker()
+    assert home.until_done(job_id) == "failed"
+    assert "lost 3 times" in home.repository.job(job_id).error
+    assert {run.status for run in home.repository.experiment(experiment).runs} == {"failed"}
+
+
+def test_a_database_that_is_locked_for_a_while_costs_time_alone(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    job_id = home.job_of(experiment)
+    worker = home.worker()
+    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    with sqlite3.connect(home.settings.home / "fsd.db", isolation_level=None) as blocker:
+        blocker.execute("BEGIN EXCLUSIVE")
+        time.sleep(12)  # longer than a writer waits, and than a lease lasts
+        blocker.execute("ROLLBACK")
+    blocker.close()
+    assert home.until_done(job_id) == "finished"
+    assert worker.poll() is None
+    assert home.repository.job(job_id).lost_workers == 0
+    assert len(home.written(experiment)) == 36

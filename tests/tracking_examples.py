@@ -1,0 +1,28 @@
+"""Sweeps and generations for tests of what is recorded."""
+
+from __future__ import annotations
+
+from fsd_core.config import Autoregressive, DecodingConfig, FuzzyReducible, RunConfig, SettingConfig, SweepConfig
+from fsd_core.decoding.trace import StepRecord
+from fsd_core.tracking.records import GenerationRecord
+
+STEP = StepRecord((5, 6), 1, (5, 7), ("strict", "correction"), (0.01, None), (0.9, 0.1), (0.8, 0.3), (0.9, 0.5), 0.01)
+
+
+def sweep(name: str = "first") -> SweepConfig:
+    """Three settings, two prompts each."""
+    rules = Autoregressive(), FuzzyReducible(threshold=0.1), FuzzyReducible(threshold=0.3)
+    return SweepConfig(name=name, limit=2, decodings=tuple(DecodingConfig(acceptance=rule) for rule in rules))
+
+
+def run_config(threshold: float = 0.1, seed: int = 0) -> RunConfig:
+    decoding = DecodingConfig(acceptance=FuzzyReducible(threshold=threshold))
+    return RunConfig(setting=SettingConfig(decoding=decoding), limit=2, seed=seed)
+
+
+def generation(position: int = 0, text: str = "so #### 5", outcome: str = "correct") -> GenerationRecord:
+    return GenerationRecord(
+        position=position, example_id=f"e{position}", prompt="2 + 3 = ?", reference="5", text=text, answer="5",
+        outcome=outcome, stop_reason="eos", error=None, tokens=2, rounds=1, drafted=2, accepted=1, fuzzy=0,
+        negative_log_likelihood=0.8, seconds=0.5, time_to_first_token=0.1, records=[STEP],
+    )  # fmt: skip

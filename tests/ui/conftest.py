@@ -1,0 +1,109 @@
+"""A real browser on the real pages, over a real database that the tests fill; no worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+
+from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import new_repository
+
+ROOT = Path(__file__).parents[2]
+BROWSER_OPTIONS = [
+    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--no-first-run",
+]  # fmt: skip
+START_SECONDS = 90
+expect.set_options(timeout=20_000)
+
+
+@dataclass(frozen=True)
+class Site:
+    """The pages as they are served, and the database under them."""
+
+    url: str
+    home: Path
+    repository: Repository
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The application in a process of its own, over an empty database that the module's tests share."""
+    home = tmp_path_factory.mktemp("home")
+    repository = new_repository(home)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (home / "web.log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.ui.serve", str(port)], cwd=ROOT, stdout=log, stderr=log,
+        env=os.environ | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999"},
+    )  # fmt: skip
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait(url, process, Path(log.name))
+        yield Site(url, home, repository)
+    finally:
+        process.terminate()
+        process.wait(20)
+        log.close()
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            urlopen(url, timeout=10).close()
+            return
+        except URLError:
+            time.sleep(0.2)
+    pytest.fail(f"The pages are not served:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; without one the tests are skipped, but in CI they fail."""
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_OPTIONS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A fresh wide window; a script's error or dialog, or a request to anywhere else, fails the test."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    page = context.new_page()
+    problems: list[str] = []
+
+    def ran(dialog: Dialog) -> None:
+        problems.append(f"a script said {dialog.message}")
+        dialog.dismiss()
+
+    page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+    page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
+    page.on("dialog", ran)
+    page.on("request", lambda r: problems.append(f"fetched {r.url}") if _elsewhere(r.url) else None)
+    page.set_default_timeout(20_000)
+    yield page
+    context.close()
+    assert not problems, problems
+
+
+def _elsewhere(url: str) -> bool:
+    return not url.startswith(("http://127.0.0.1:", "data:", "blob:"))

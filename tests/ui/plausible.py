@@ -1,0 +1,117 @@
+"""Fills a real database with runs such as the worker leaves behind, in a second and without a model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks.metrics import summarise
+from fsd_core.config import DecodingConfig, SweepConfig
+from fsd_core.decoding.trace import StepRecord
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.records import GenerationRecord, RunView
+
+PROMPTS = 24
+PROVENANCE = {"device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor", "git_revision": None}
+THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
+
+
+def new_repository(home: Path) -> Repository:
+    """An empty database under ``home``, migrated."""
+    url = f"sqlite:///{home / 'fsd.db'}"
+    upgrade(url)
+    return Repository(open_database(url))
+
+
+def decoding(kind: str, **fields: object) -> DecodingConfig:
+    """A decoding method whose acceptance rule is ``kind`` with ``fields``."""
+    return DecodingConfig.model_validate({"acceptance": {"kind": kind, **fields}})
+
+
+def sweep(name: str, limit: int = PROMPTS, seeds: tuple[int, ...] = (0,)) -> SweepConfig:
+    """Target alone, draft alone, SD and four thresholds."""
+    tuned = [decoding("fsd-reducible", divergence="js", threshold=t) for t in THRESHOLDS]
+    baselines = [decoding(kind) for kind in ("autoregressive", "draft-only", "speculative")]
+    return SweepConfig(name=name, limit=limit, seeds=seeds, decodings=(*baselines, *tuned))
+
+
+def add_finished(repository: Repository, name: str = "Find the knee", **options: object) -> str:
+    """A finished experiment; returns its id."""
+    experiment = repository.create_experiment(sweep(name, **options), enqueue=False)  # type: ignore[arg-type]
+    for run in repository.experiment(experiment).runs:
+        finish(repository, run)
+    return experiment
+
+
+def finish(repository: Repository, run: RunView) -> None:
+    """Does a run to its end."""
+    generations = do_prompts(repository, run, run.prompts_total)
+    repository.finish_run(run.id, summarise(generations, (g.records for g in generations)))
+
+
+def do_prompts(repository: Repository, run: RunView, count: int) -> list[GenerationRecord]:
+    """Starts a run and records its first ``count`` prompts."""
+    repository.start_run(run.id, PROVENANCE)
+    problems = arithmetic.held_out(count)
+    generations = [_generation(run, position, problem) for position, problem in enumerate(problems)]
+    for generation in generations:
+        repository.record_generation(run.id, generation)
+    return generations
+
+
+def _generation(run: RunView, position: int, problem: arithmetic.Problem) -> GenerationRecord:
+    rng = random.Random(f"{run.label} {run.seed} {position}")
+    accuracy, speed, acceptance = _character(run)
+    # The same prompts are hard for every setting, as they are in life.
+    solved = 0.7 * random.Random(position).random() + 0.3 * rng.random() < accuracy
+    answer = problem.answer if solved else problem.answer + rng.randint(1, 9)
+    text = problem.solution(rng).replace(str(problem.answer), str(answer))
+    steps = _steps(rng, len(text) // 3, speed * rng.uniform(0.9, 1.1), acceptance, run.decoding.threshold)
+    tokens = sum(len(step.emitted) for step in steps)
+    drafted, accepted = (sum(counts) for counts in zip(*((len(s.drafted), s.accepted) for s in steps), strict=True))
+    return GenerationRecord(
+        position=position, example_id=f"arithmetic-{position}", prompt=problem.prompt, reference=str(problem.answer),
+        text=text, answer=str(answer), outcome="correct" if solved else "wrong", stop_reason="eos", error=None,
+        tokens=tokens, rounds=len(steps), drafted=drafted, accepted=accepted,
+        fuzzy=sum(step.kinds.count("lenient") for step in steps), negative_log_likelihood=0.2 * tokens,
+        seconds=sum(step.seconds for step in steps), time_to_first_token=steps[0].seconds, records=steps,
+    )  # fmt: skip
+
+
+def _character(run: RunView) -> tuple[float, float, float | None]:
+    """Accuracy, tokens per second and acceptance rate by position."""
+    kind, threshold = run.decoding.acceptance.kind, run.decoding.threshold or 0.0
+    if kind == "autoregressive":
+        return 0.94, 110.0, None
+    if kind == "draft-only":
+        return 0.42, 430.0, None
+    return 0.94 - 1.1 * max(0.0, threshold - 0.06), 190 + 260 * threshold, min(0.99, 0.75 + 0.6 * threshold)
+
+
+def _steps(
+    rng: random.Random, tokens: int, speed: float, acceptance: float | None, threshold: float | None
+) -> list[StepRecord]:
+    steps: list[StepRecord] = []
+    while tokens > 0:
+        if acceptance is None:
+            steps.append(StepRecord((), 0, (7,), ("plain",), (), (), (), (0.8,), 1 / speed))
+            tokens -= 1
+            continue
+        accepted = next((i for i in range(5) if rng.random() > acceptance), 5)
+        judged = min(5, accepted + 1)
+        divergence = tuple(min(0.69, rng.expovariate(8)) for _ in range(judged))
+        lenient = [threshold is not None and d <= threshold and rng.random() < 0.2 for d in divergence]
+        kinds = tuple("lenient" if lenient[i] else "strict" for i in range(accepted))
+        written = accepted + 1
+        steps.append(
+            StepRecord(
+                drafted=(5,) * 5, accepted=accepted, emitted=(5,) * written,
+                kinds=(*kinds, "bonus" if accepted == 5 else "correction"), divergence=divergence,
+                target_probability=(0.6,) * judged, draft_probability=(0.5,) * judged,
+                emitted_probability=(0.6,) * written, seconds=written / speed, draft_seconds=0.4 * written / speed,
+            )
+        )  # fmt: skip
+        tokens -= accepted + 1
+    return steps

@@ -1,0 +1,140 @@
+"""Compare in a browser: the address reproduces the page, what is shown is text, and the exports stand alone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.ui.conftest import Site
+from tests.ui.plausible import add_finished
+
+pytestmark = pytest.mark.ui
+HOSTILE = '<img src=x onerror="window.broken = 1"> ${window.broken = 2} {{broken}} <b>bold</b>'
+RUNS = 7
+
+
+@pytest.fixture(scope="module")
+def experiment(site: Site) -> str:
+    """A finished experiment whose name would do harm if it were taken for anything but text."""
+    return add_finished(site.repository, HOSTILE)
+
+
+def open_experiment(page: Page, site: Site, experiment: str) -> None:
+    page.goto(f"{site.url}/compare?experiment={experiment}")
+    expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
+    expect(page).to_have_url(re.compile("runs=.*baseline="))
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_without_runs_the_page_says_what_to_do(page: Page, site: Site):
+    page.goto(f"{site.url}/compare")
+    expect(page.locator(".fsd-empty")).to_contain_text("Nothing to compare yet")
+    page.get_by_role("link", name="Start an experiment").click()
+    expect(page).to_have_url(f"{site.url}/experiments")
+
+
+def test_the_address_reproduces_the_page(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    expect(page.locator("tr.baseline")).to_contain_text("Target alone")
+    choose(page, "Baseline", "SD · γ 5")
+    expect(page.locator("tr.baseline")).to_contain_text("SD · γ 5")
+    sd = next(run.id for run in site.repository.experiment(experiment).runs if run.label.startswith("SD"))
+    expect(page).to_have_url(re.compile(f"baseline={sd}"))
+    expect(page.locator("#compare-link input, #compare-link textarea")).to_have_value(page.url)
+    shown = page.locator(".cmp").first.inner_text()
+    page.goto(page.url)
+    expect(page.locator(".cmp").first).to_have_text(re.compile("baseline"))
+    assert page.locator(".cmp").first.inner_text() == shown
+
+
+def test_all_figures_are_drawn_and_names_stay_text(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
+    expect(page.get_by_label("Whole experiment")).to_have_value(re.compile(re.escape(HOSTILE)))
+    assert page.evaluate("window.broken") is None
+
+
+def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, site: Site, experiment: str):
+    known = site.repository.experiment(experiment).runs[0].id
+    page.goto(f"{site.url}/compare?runs={known},nothing-of-ours,{'f' * 32}&baseline=neither")
+    expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(1)
+    expect(page.locator(".fsd-notice.warn").first).to_contain_text("2 runs of the link are not in this database")
+    expect(page.locator(".fsd-notice.warn").nth(1)).to_contain_text("The baseline neither is not among the chosen runs")
+
+
+def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, experiment: str):
+    page.goto(f"{site.url}/compare?experiment=nonsense")
+    expect(page.locator(".fsd-notice.bad")).to_contain_text("nonsense")
+
+
+def test_settings_show_differences_until_all_are_asked_for(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    settings = page.get_by_role("table", name="Settings of the runs")
+    expect(settings).to_contain_text("Threshold")
+    expect(settings).not_to_contain_text("Temperature")
+    page.get_by_label("Differences only").uncheck()
+    expect(settings).to_contain_text("Temperature")
+
+
+def test_two_runs_prompt_by_prompt(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
+    page.get_by_label("All prompts").check()
+    expect(page.locator("article.pair")).to_have_count(5)
+    expect(page.locator("article.pair").first).to_contain_text("Prompt 1,")
+    page.get_by_role("button", name="Next prompts").click()
+    expect(page.locator("article.pair").first).to_contain_text("Prompt 6,")
+    assert page.locator("article.pair mark").count() > 0
+
+
+def test_csv_has_every_run(page: Page, site: Site, experiment: str, tmp_path: Path):
+    open_experiment(page, site, experiment)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export CSV").click()
+    download.value.save_as(tmp_path / "runs.csv")
+    frame = pd.read_csv(tmp_path / "runs.csv")
+    assert list(frame["run"]) == [run.id for run in site.repository.experiment(experiment).runs]
+    assert frame["accuracy"].between(0, 1).all()
+    assert frame["baseline"].tolist() == [True] + [False] * (RUNS - 1)
+
+
+def test_the_exported_page_needs_nothing_else(
+    page: Page, browser: Browser, site: Site, experiment: str, tmp_path: Path
+):
+    open_experiment(page, site, experiment)
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export HTML").click()
+    file = tmp_path / "comparison.html"
+    download.value.save_as(file)
+    context = browser.new_context(offline=True)
+    alone = context.new_page()
+    requests: list[str] = []
+    alone.on("request", lambda request: requests.append(request.url))
+    alone.goto(file.as_uri())
+    expect(alone.locator(".js-plotly-plot .gtitle")).to_have_count(5)
+    expect(alone.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
+    for figure in alone.locator(".figures > div").all():
+        frame, drawing = figure.bounding_box(), figure.locator("svg.main-svg").first.bounding_box()
+        assert frame is not None
+        assert drawing is not None
+        assert drawing["width"] <= frame["width"]
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert alone.evaluate("window.broken") is None
+    context.close()
+
+
+@pytest.mark.parametrize("path", ["compare", "experiments"])
+def test_a_narrow_page_does_not_scroll_sideways(page: Page, site: Site, experiment: str, path: str):
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.goto(f"{site.url}/{path}?experiment={experiment}")
+    expect(page.locator(".cmp, .exp").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 420

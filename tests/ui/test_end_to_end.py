@@ -1,0 +1,274 @@
+"""The real thing: ``python app.py`` with its worker, MLflow and the bundled pair, used by a person in a browser."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+from sqlalchemy import select
+
+from fsd_core.jobs import lock
+from fsd_core.jobs.supervisor import free_port
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.models import Job
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import Database, open_database
+from fsd_core.tracking.records import ExperimentView, RunView
+from tests.integration.worker_process import ROOT, until
+
+pytestmark = pytest.mark.ui
+
+PROMPTS = 12
+LABELS = [
+    "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.05 · γ 5", "FSD reducible · js ≤ 0.1 · γ 5",
+    "FSD reducible · js ≤ 0.3 · γ 5",
+]  # fmt: skip
+PATIENCE = 120_000  # milliseconds: two slow cores load models, restart a worker and wait for a lease to run out
+
+
+@dataclass
+class Application:
+    """``python app.py`` on a home of its own."""
+
+    settings: Settings
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.settings.port}"
+
+    @property
+    def database(self) -> Database:
+        return open_database(self.settings.resolved_database_url)
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(self.database)
+
+    def start(self) -> None:
+        """Returns when it says that it is ready."""
+        own = {f"FSD_{name}".upper(): str(value) for name, value in self.settings.model_dump().items() if value}
+        with (self.settings.home / "app.err").open("a") as log:
+            process = subprocess.Popen(
+                [sys.executable, "app.py"], cwd=ROOT, env=os.environ | own, stdout=subprocess.PIPE, stderr=log,
+                text=True,
+            )  # fmt: skip
+        self.started.append(process)
+        assert process.stdout is not None
+        assert self.url in process.stdout.readline(), (self.settings.home / "app.err").read_text()
+
+    def kill(self) -> None:
+        """As a machine that runs out of memory does."""
+        self.started[-1].kill()
+        self.started[-1].wait()
+
+    def worker(self) -> int | None:
+        """The process of the worker that has told the database of itself."""
+        holder = (lock.holder(self.settings.home / "worker.lock") or {}).get("pid")
+        told = self.repository.worker()
+        return holder if told is not None and told.alive and told.pid == holder else None
+
+    def close(self) -> None:
+        """Ends everything, also what the application did not end."""
+        self.started[-1].terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.started[-1].wait(20)
+        for process in self.started:
+            process.kill()
+            process.communicate()
+        for name in ("worker.lock", "mlflow.lock"):
+            if left := lock.holder(self.settings.home / name):
+                os.kill(left["pid"], signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    """One application for all tests of this file; it is ready, and its worker is."""
+    port = free_port(7960)
+    settings = Settings(
+        home=tmp_path_factory.mktemp("home"), port=port, mlflow_port=free_port(port + 1), threads=1, device="cpu"
+    )
+    app = Application(settings)
+    try:
+        app.start()
+        until(app.worker, "a worker")
+        yield app
+    finally:
+        app.close()
+
+
+def begin_experiment(page: Page, app: Application, name: str, thresholds: str, prompts: int) -> Locator:
+    """Fills in the form and starts; returns the experiment's card, which shows that it is under way."""
+    page.goto(f"{app.url}/experiments")
+    expect(page.get_by_text("= 350 generations")).to_be_visible()  # the page is alive
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Thresholds").fill(thresholds)
+    page.get_by_label("Prompts", exact=True).fill(str(prompts))
+    expect(page.get_by_text(f"× {prompts} prompts =")).to_be_visible()
+    page.get_by_role("button", name="Start experiment").click()
+    card = page.locator("article.exp", has_text=name)
+    under_way = re.compile(r"^[1-9]\d* of \d+ prompts, .* left$")
+    expect(card.locator(".exp-foot p")).to_have_text(under_way, timeout=PATIENCE)
+    expect(card.get_by_role("progressbar")).to_be_visible()
+    return card
+
+
+def latest(app: Application) -> ExperimentView:
+    return app.repository.experiments(limit=1)[0]
+
+
+def done(app: Application, experiment: str) -> dict[tuple[str, int], tuple[int, datetime, str]]:
+    """What is recorded of every prompt, by run and position."""
+    repository = app.repository
+    found = [g for run in repository.experiment(experiment).runs for g in repository.generations(run.id)]
+    recorded = {(g.run_id, g.position): (g.id, g.created_at, g.text) for g in found}
+    assert len(recorded) == len(found), "a prompt is recorded twice"
+    return recorded
+
+
+def read(url: str) -> Any:
+    with urlopen(url, timeout=30) as answer:
+        assert answer.status == 200
+        return answer.read()
+
+
+def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(page: Page, app: Application) -> None:
+    card = begin_experiment(page, app, "What leniency costs", "0.05, 0.1, 0.3", PROMPTS)
+    experiment = latest(app).id
+    until(lambda: latest(app).prompts_done > PROMPTS, "the second setting", timeout=PATIENCE / 1000)
+    killed = until(app.worker, "the worker")
+    os.kill(killed, signal.SIGKILL)
+    before = done(app, experiment)
+    assert PROMPTS < len(before) < len(LABELS) * PROMPTS
+
+    card.get_by_role("link", name="Compare these 5 runs").wait_for(timeout=PATIENCE)
+    after = done(app, experiment)
+    ended = app.repository.experiment(experiment)
+    assert [run.label for run in ended.runs] == LABELS
+    assert [run.status for run in ended.runs] == ["finished"] * len(LABELS)
+    assert set(after) == {(run.id, position) for run in ended.runs for position in range(PROMPTS)}
+    assert {key: after[key] for key in before} == before
+    assert ended.job_id is not None
+    job = app.repository.job(ended.job_id)
+    assert (job.status, job.attempts, job.lost_workers) == ("finished", 2, 1)
+    assert until(app.worker, "another worker") != killed
+    target, sd = ended.runs[:2]
+    written = [[text for (run, _), (_, _, text) in sorted(after.items()) if run == r.id] for r in (target, sd)]
+    assert written[0] == written[1], "greedy SD writes what the target writes"
+
+    card.get_by_role("link", name="Compare these 5 runs").click()
+    expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    rows = page.locator(".cmp").first.locator("tbody tr")
+    expect(rows).to_have_count(len(LABELS))
+    for i, label in enumerate(LABELS):
+        expect(rows.nth(i)).to_contain_text(re.compile(rf"{re.escape(label)}.* prompts.*\d to \d+.*\d to \d+"))
+
+    run = ended.runs[-1]
+    page.goto(f"{app.url}/runs")
+    page.get_by_role("link", name=run.label, exact=True).click()
+    expect(page.locator("h1:visible")).to_contain_text(run.label)
+    expect(page.locator("#prompts tbody tr")).to_have_count(PROMPTS)
+    expect(page.locator("#prompt .tok").first).to_be_visible()
+    link = page.get_by_role("link", name="Open in MLflow")
+    expect(link).to_be_visible(timeout=PATIENCE)
+    look_into_mlflow(app, app.repository.run(run.id), link.get_attribute("href") or "")
+
+
+def look_into_mlflow(app: Application, run: RunView, link: str) -> None:
+    """The link leads to MLflow's pages, and what they show is the run."""
+    from mlflow import MlflowClient
+
+    pages, _, copy = link.partition("/#/runs/")
+    assert pages == f"http://127.0.0.1:{app.settings.mlflow_port}"
+    assert copy == run.mlflow_run_id
+    assert b"<html" in until(lambda: suppressed(read, pages), "MLflow's pages")
+    served = json.loads(read(f"{pages}/api/2.0/mlflow/runs/get?run_id={copy}"))["run"]
+    assert served["info"]["status"] == "FINISHED"
+
+    client = MlflowClient(app.settings.resolved_mlflow_uri)
+    found = client.get_run(copy).data
+    assert found.params["setting.decoding.acceptance.kind"] == "fsd-reducible"
+    assert found.params["setting.decoding.acceptance.threshold"] == "0.3"
+    assert run.metrics is not None
+    for name in ("accuracy", "acceptance_rate", "tokens_per_second"):
+        assert found.metrics[name] == run.metrics[name]
+    parent = client.get_run(found.tags["mlflow.parentRunId"])
+    assert parent.info.run_name == "What leniency costs"
+    assert parent.data.tags["fsd.experiment_id"] == run.experiment_id
+
+
+def suppressed(action: Any, *arguments: Any) -> Any:
+    """The action's result; ``None`` while nothing answers."""
+    with suppress(OSError):
+        return action(*arguments)
+    return None
+
+
+def streamed(app: Application) -> Counter[int]:
+    """How many pieces the worker wrote of each setting of the latest playground job."""
+    with app.database.session(readonly=True) as session:
+        newest = select(Job.id).where(Job.kind == "playground").order_by(Job.created_at.desc()).limit(1)
+        job_id = session.scalars(newest).one()
+    return Counter(chunk["setting"] for _, chunk in app.repository.chunks(job_id))
+
+
+def test_two_settings_write_side_by_side_and_every_token_tells_its_numbers(page: Page, app: Application) -> None:
+    page.goto(app.url)
+    expect(page.locator("#prompt-text textarea")).to_have_value(re.compile("^Question: "))
+    expect(page.locator(".fsd-worker")).to_contain_text("ready")
+    page.get_by_role("button", name="Generate").click()
+    for number in (1, 2):
+        expect(page.locator(f"#lane-{number} section[data-done=true]")).to_contain_text("finished", timeout=PATIENCE)
+    expect(page.locator("#verdict")).to_contain_text("× as fast as SD · γ 5")
+    pieces = streamed(app)
+    assert set(pieces) == {0, 1}
+    assert min(pieces.values()) > 1, f"a text came at once: {pieces}"
+
+    for number in (1, 2):
+        lane = page.locator(f"#lane-{number}")
+        expect(lane.locator(".toks")).to_contain_text(re.compile(r"#### -?\d+"))
+        expect(lane.locator(".live")).to_contain_text(re.compile(r"[1-9]\d*\s*tokens/s"), use_inner_text=True)
+        kinds = lane.locator(".tok").evaluate_all("all => all.map(token => token.dataset.kind)")
+        assert "strict" in kinds
+        assert set(kinds) <= {"strict", "lenient", "correction", "bonus"}
+    colour = "element => getComputedStyle(element).backgroundColor"
+    token = page.locator("#lane-2 .tok.strict").first
+    assert token.evaluate(colour) != page.locator("#lane-2 .toks").evaluate(colour)
+    token.click()
+    numbers = re.compile(r"divergence\d\.\d{4}p, target[\d.e-]+q, draft[\d.e-]+$")
+    expect(page.locator("#tok-detail dl")).to_have_text(numbers)
+
+
+def test_an_experiment_goes_on_without_its_page_and_without_the_web_process(page: Page, app: Application) -> None:
+    begin_experiment(page, app, "Left alone", "0.1", 3 * PROMPTS)
+    another = page.context.new_page()
+    page.close()
+    worker = until(app.worker, "the worker")
+    assert latest(app).status == "running"
+    app.kill()
+    app.start()
+    assert app.worker() == worker
+    another.goto(f"{app.url}/experiments")
+    card = another.locator("article.exp", has_text="Left alone")
+    card.get_by_role("link", name="Compare these 3 runs").wait_for(timeout=PATIENCE)
+    expect(another.locator(".fsd-worker")).to_contain_text("worker ready", timeout=PATIENCE)
+    experiment = latest(app)
+    assert [run.status for run in experiment.runs] == ["finished"] * 3
+    assert len(done(app, experiment.id)) == 3 * 3 * PROMPTS
+    assert experiment.job_id is not None
+    assert app.repository.job(experiment.job_id).attempts == 1
+    assert app.worker() == worker

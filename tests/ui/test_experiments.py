@@ -1,0 +1,103 @@
+"""Experiments in a browser: started, watched without a reload, cancelled, compared. The test plays the worker."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fsd_core.benchmarks.metrics import summarise
+from tests.ui.conftest import Site
+from tests.ui.plausible import do_prompts, finish, sweep
+
+pytestmark = pytest.mark.ui
+
+
+def card(page: Page, name: str) -> Locator:
+    return page.locator("article.exp", has_text=name)
+
+
+def opened(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/experiments")
+    expect(page.get_by_text("= 350 generations")).to_be_visible()
+
+
+def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: Site):
+    opened(page, site)
+    expect(page.locator(".fsd-empty")).to_contain_text("No experiment yet")
+    expect(page.locator(".fsd-notice.warn")).to_contain_text("The worker is not running")
+    site.repository.report_worker(pid=1, host="here", device="cpu", activity="idle")
+    expect(page.locator(".fsd-notice.warn")).to_have_count(0)
+
+
+def test_the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page, site: Site):
+    opened(page, site)
+    expect(page.get_by_text("7 settings × 1 seed × 50 prompts = 350 generations")).to_be_visible()
+    page.get_by_label("Thresholds").fill("0:0.6:7")
+    page.get_by_label("Seeds").fill("0, 1")
+    expect(page.get_by_text("9 settings × 2 seeds × 50 prompts = 900 generations")).to_be_visible()
+    page.get_by_label("Thresholds").fill("0.9")
+    expect(page.locator(".exp-size .fsd-notice")).to_contain_text("beyond the range of the divergence 'js'")
+    expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
+
+
+def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
+    opened(page, site)
+    name = "<i>First</i> ${7*7}"
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Thresholds").fill("0.1, 0.3")
+    page.get_by_label("Prompts", exact=True).fill("12")
+    expect(page.get_by_text("= 48 generations")).to_be_visible()
+    page.get_by_role("button", name="Start experiment").click()
+    shown = card(page, name)
+    expect(shown).to_contain_text("queued")
+    expect(page.get_by_label("Name")).to_have_value("")
+
+    repository = site.repository
+    experiment = repository.experiments()[0]
+    assert [run.label for run in experiment.runs] == [
+        "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.1 · γ 5", "FSD reducible · js ≤ 0.3 · γ 5",
+    ]  # fmt: skip
+    job = repository.claim(("experiment",), lease_seconds=600)
+    assert job is not None
+    assert job.claim_token is not None
+    first, second, third, fourth = experiment.runs
+    finish(repository, first)
+    do_prompts(repository, second, 6)
+    expect(shown).to_contain_text("18 of 48 prompts")
+    expect(shown).to_contain_text("left")
+    repository.fail_run(second.id, "The <b>draft</b> model is damaged.")
+    finish(repository, third)
+    generations = do_prompts(repository, fourth, 12)
+    repository.finish_run(fourth.id, summarise(generations, (g.records for g in generations)))
+    repository.finish_job(job.id, job.claim_token, "finished")
+
+    expect(shown.locator(".fsd-notice.bad")).to_have_text("SD · γ 5: The <b>draft</b> model is damaged.")
+    shown.get_by_role("link", name="Compare these 4 runs").click()
+    expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(4)
+    expect(page.locator(".fsd-notice.warn")).to_contain_text("1 run failed")
+
+
+def test_nothing_is_redrawn_while_nothing_changes(page: Page, site: Site):
+    site.repository.create_experiment(sweep("Quiet"))
+    opened(page, site)
+    expect(card(page, "Quiet")).to_be_visible()
+    page.evaluate("document.querySelector('article.exp').dataset.same = 'yes'")
+    page.wait_for_timeout(3500)
+    assert page.evaluate("document.querySelector('article.exp').dataset.same") == "yes"
+
+
+def test_an_experiment_is_cancelled(page: Page, site: Site):
+    experiment = site.repository.create_experiment(sweep("Unwanted"))
+    opened(page, site)
+    card(page, "Unwanted").get_by_role("button", name="Cancel").click()
+    expect(card(page, "Unwanted")).to_contain_text("cancelled")
+    assert site.repository.experiment(experiment).status == "cancelled"
+
+
+def test_older_experiments_are_one_click_away(page: Page, site: Site):
+    for number in range(11):
+        site.repository.create_experiment(sweep(f"Number {number:02d}"))
+    opened(page, site)
+    expect(page.locator("article.exp")).to_have_count(10)
+    page.get_by_role("button", name="Show older experiments").click()
+    expect(card(page, "Number 00")).to_be_visible()

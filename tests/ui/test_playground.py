@@ -1,0 +1,209 @@
+"""The playground in a browser. The test writes to the stream what a worker would."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fsd_core.tracking.records import JobView
+from tests.ui.conftest import Site
+
+pytestmark = pytest.mark.ui
+
+HOSTILE = ["<img src=x", " onerror=alert(1)>", " ${alert(1)}", " {{7*7}}", " `ls`", "\n#### 31"]
+KINDS = ["strict", "lenient", "correction", "bonus", "strict", "strict"]
+
+
+@pytest.fixture(autouse=True)
+def worker_that_is_there(site: Site) -> None:
+    """A worker that has just reported itself."""
+    site.repository.report_worker(1, "host", "cpu", "idle")
+
+
+def claim(site: Site) -> JobView:
+    """The job that the page has just written."""
+    end = time.monotonic() + 15
+    while time.monotonic() < end:
+        if job := site.repository.claim(("playground",), 60):
+            return job
+        time.sleep(0.05)
+    raise AssertionError("The page wrote no job.")
+
+
+def chunk(setting: int, texts: list[str], *, done: bool = True, **more: Any) -> dict[str, Any]:
+    """What the worker appends: one token per text, of all kinds in turn."""
+    tokens = [
+        {
+            "text": text,
+            "id": ord(text[-1]),
+            "kind": kind,
+            "divergence": 0.1234,
+            "p": 0.4567,
+            "q": 0.75,
+            "probability": 0.6,
+        }
+        for text, kind in zip(texts, KINDS, strict=False)
+    ]
+    for token in tokens:
+        if token["kind"] == "correction":
+            token["rejected"] = "<b>7"
+        if token["kind"] == "bonus":
+            token |= {"divergence": None, "p": None, "q": None}
+    stats = {
+        "tokens": len(tokens), "seconds": 0.1, "tokens_per_second": 100.0 + 31 * setting, "acceptance_rate": 0.8,
+        "mean_acceptance_length": 3.0, "rounds": 2,
+    }  # fmt: skip
+    ended = {"done": done, "stop_reason": "eos" if done else None, "error": None}
+    return {"setting": setting, "tokens": tokens, "stats": stats} | ended | more
+
+
+def finish(site: Site, job: JobView, status: str = "finished", error: str | None = None) -> None:
+    assert job.claim_token is not None
+    site.repository.finish_job(job.id, job.claim_token, status, error)
+
+
+def prompt(page: Page) -> Locator:
+    return page.locator("#prompt-text textarea")
+
+
+def start(page: Page, site: Site) -> JobView:
+    page.get_by_role("button", name="Generate").click()
+    return claim(site)
+
+
+def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page).fill("Question: 2 + 2?\nAnswer:")
+    job = start(page, site)
+    assert job.payload["prompt"] == "Question: 2 + 2?\nAnswer:"
+    assert [s["acceptance"]["kind"] for s in job.payload["settings"]] == ["speculative", "fsd-reducible"]
+    assert job.priority == 10
+    expect(page.locator("#verdict")).to_contain_text("gets the models ready")
+
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[2:]), chunk(1, HOSTILE)])
+    finish(site, job)
+    expect(page.locator("#verdict")).to_contain_text("1.31× as fast as SD · γ 5; their texts are identical")
+    expect(page.locator("#lane-2 .live")).to_contain_text("131")
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+
+
+def test_hostile_text_is_shown_as_it_is_and_nothing_runs(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page).fill("".join(HOSTILE))
+    job = start(page, site)
+    assert job.payload["prompt"] == "".join(HOSTILE)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, [], error="No <b>${alert(2)}</b>")])
+    finish(site, job)
+    expect(page.locator("#lane-1 .toks")).to_have_text("".join(HOSTILE), use_inner_text=True)
+    expect(page.locator("#lane-2")).to_contain_text("No <b>${alert(2)}</b>")
+    page.locator("#lane-1 .tok.correction").click()
+    expect(page.locator("#tok-detail")).to_contain_text('Rejected: "<b>7"')
+    assert page.locator(".lane img, .lane b, #tok-detail dl b").count() == 0
+
+
+def test_a_token_tells_its_numbers_by_mouse_and_by_keyboard(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    finish(site, job)
+    detail = page.locator("#tok-detail")
+    page.locator("#lane-1 .tok.lenient").click()
+    expect(detail).to_contain_text("only by leniency")
+    for number in ("0.1234", "0.457", "0.750"):
+        expect(detail).to_contain_text(number)
+
+    page.locator("#lane-1 .tok").first.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(detail).to_contain_text("one token more")
+    expect(detail).not_to_contain_text("divergence")
+    page.keyboard.press("Escape")
+    expect(detail).to_be_hidden()
+
+
+def test_colours_have_lines_of_their_own(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
+    expect(legend).to_have_count(4)
+    styles = legend.evaluate_all("all => all.map(e => getComputedStyle(e).textDecorationStyle)")
+    assert sorted(styles) == ["dashed", "dotted", "double", "solid"]
+
+
+def test_controls_follow_the_algorithm(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    second = page.locator(".setting").nth(1)
+    expect(second.get_by_label("Threshold")).to_be_visible()
+    expect(second).to_contain_text("0 to 0.693 nats")
+    second.get_by_label("Setting 2").click()
+    page.get_by_role("option", name="Target alone").click()
+    expect(second).to_contain_text("lossless")
+    for label in ("Threshold", "Divergence", "Drafter", "Draft length"):
+        expect(second.get_by_label(label, exact=True)).to_be_hidden()
+
+
+def test_settings_are_added_up_to_four(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    more = page.get_by_role("button", name="Add a setting")
+    for shown in (3, 4):
+        more.click()
+        expect(page.locator(".setting:visible")).to_have_count(shown)
+    expect(more).to_be_disabled()
+    job = start(page, site)
+    assert len(job.payload["settings"]) == 4
+    finish(site, job, "failed", "The models of the pair cannot be read.")
+    expect(page.locator("#verdict")).to_contain_text("The models of the pair cannot be read.")
+
+
+def test_bad_input_is_told_in_a_sentence_and_starts_nothing(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page).fill("  ")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("The prompt is empty: write one, or pick an example.")).to_be_visible()
+    prompt(page).fill("Hello")
+    page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.9")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("beyond the range of the divergence 'js'")).to_be_visible()
+    assert site.repository.claim(("playground",), 1) is None
+
+
+def test_stop_asks_the_worker_and_keeps_what_is_written(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    assert site.repository.cancel_requested(job.id)
+    finish(site, job, "cancelled")
+    expect(page.locator("#verdict")).to_contain_text("Stopped.")
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+
+
+def test_an_example_fills_the_prompt(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page).fill("")
+    page.get_by_label("Example problem").click()
+    page.get_by_role("option").nth(2).click()
+    expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
+
+
+def test_the_header_marks_the_page_and_tells_of_the_worker(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
+    expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
+    site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
+    expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
+
+
+@pytest.mark.parametrize("path", ["/", "/experiments", "/compare", "/runs"])
+def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site, path: str) -> None:
+    page.set_viewport_size({"width": 420, "height": 860})
+    page.goto(site.url + path)
+    expect(page.locator("h1")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 420

@@ -1,0 +1,152 @@
+"""The list of runs and one run opened, in a browser, over a database filled through the repository."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fsd_core.config import RunConfig
+from tests.ui import plausible
+from tests.ui.conftest import Site
+from tests.ui.real_tokens import HOSTILE, TEXTS, add_run
+
+pytestmark = pytest.mark.ui
+
+EXPERIMENTS = 8  # of seven runs each
+
+
+@pytest.fixture(scope="module")
+def filled(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    """Experiments of seven runs, and one run that failed."""
+    for i in range(EXPERIMENTS):
+        plausible.add_finished(site.repository, f"Series-{i} {HOSTILE}", limit=3, seeds=(i,))
+    run = site.repository.create_run(RunConfig(limit=3))
+    site.repository.fail_run(run, "The folder of the pair is empty: put the weights back.")
+    return site
+
+
+@pytest.fixture(scope="module")
+def real(site: Site, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of a run whose tokens have texts."""
+    run = add_run(site.repository, tmp_path_factory.mktemp("pair"))
+    site.repository.mark_synced(run, "abc123")
+    return run
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def rows(page: Page) -> Locator:
+    return page.locator("#runs tbody tr")
+
+
+def test_an_empty_list_says_what_to_do(page: Page, site: Site) -> None:
+    if site.repository.count_runs():
+        pytest.fail("This test comes before the ones that fill the database.")
+    page.goto(f"{site.url}/runs")
+    expect(page.locator("#runs")).to_contain_text("No runs yet")
+    page.get_by_role("link", name="Start an experiment").click()
+    expect(page).to_have_url(re.compile("/experiments$"))
+
+
+def test_a_hundred_runs_come_in_pages(page: Page, filled: Site) -> None:
+    page.goto(f"{filled.url}/runs")
+    expect(rows(page)).to_have_count(50)
+    expect(page.get_by_text("1 to 50 of 57 runs")).to_be_visible()
+    page.get_by_role("button", name="Next").first.click()
+    expect(rows(page)).to_have_count(7)
+    page.get_by_role("button", name="Previous").first.click()
+    expect(rows(page)).to_have_count(50)
+
+
+def test_filters_and_search_leave_what_matches(page: Page, filled: Site) -> None:
+    page.goto(f"{filled.url}/runs")
+    choose(page, "Algorithm", "SD")
+    expect(rows(page)).to_have_count(EXPERIMENTS)
+    page.get_by_label("Search").first.fill("Series-3")
+    expect(rows(page)).to_have_count(1)
+    choose(page, "Algorithm", "All")
+    expect(rows(page)).to_have_count(7)
+    choose(page, "Status", "Failed")
+    expect(page.locator("#runs")).to_contain_text("No run matches")
+    page.get_by_label("Search").first.fill("")
+    expect(rows(page)).to_have_count(1)
+
+
+def test_the_order_can_be_chosen(page: Page, filled: Site) -> None:
+    page.goto(f"{filled.url}/runs")
+    choose(page, "Order", "Throughput, fastest first")
+    expect(rows(page).first).to_contain_text("Draft alone")
+
+
+def test_ticked_runs_outlast_paging_and_go_to_compare(page: Page, filled: Site) -> None:
+    page.goto(f"{filled.url}/runs")
+    expect(rows(page)).to_have_count(50)
+    rows(page).nth(0).get_by_role("checkbox").check()
+    page.get_by_role("button", name="Next").first.click()
+    expect(rows(page)).to_have_count(7)
+    assert page.locator("#runs input:checked").count() == 0
+    rows(page).nth(1).get_by_role("checkbox").check()
+    link = page.get_by_role("link", name="Compare selected (2)")
+    assert re.search(r"/compare\?runs=[0-9a-f]{32},[0-9a-f]{32}$", link.get_attribute("href") or "")
+    page.get_by_role("button", name="Previous").first.click()
+    expect(rows(page)).to_have_count(50)
+    assert page.locator("#runs input:checked").count() == 1
+    link.click()
+    expect(page).to_have_url(re.compile(r"/compare\?runs="))
+
+
+def test_a_run_shows_its_numbers_its_figures_and_its_link(page: Page, site: Site, real: str) -> None:
+    page.goto(f"{site.url}/runs?run={real}")
+    expect(page.locator("h1:visible")).to_contain_text("FSD reducible")
+    expect(page.locator(".fsd-tile").first).to_contain_text("50 %")
+    expect(page.locator(".js-plotly-plot:visible")).to_have_count(2)
+    href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
+    assert href == "http://127.0.0.1:5999/#/runs/abc123"
+    page.get_by_text("Settings and provenance").click()
+    expect(page.locator(".run-facts")).to_contain_text("torch 2.13.0")
+
+
+def test_a_prompt_is_chosen_and_read_token_by_token(page: Page, site: Site, real: str) -> None:
+    page.goto(f"{site.url}/runs?run={real}")
+    prompt = page.locator("#prompt")
+    expect(prompt.locator(".toks")).to_have_text(TEXTS[0], use_inner_text=True)
+    page.locator("#prompts tbody tr").nth(1).get_by_role("button").click()
+    expect(prompt.locator(".toks")).to_have_text(TEXTS[1], use_inner_text=True)
+    expect(prompt.locator(".run-question")).to_contain_text(HOSTILE)
+    prompt.locator(".tok.correction").first.click()
+    expect(page.locator("#tok-detail")).to_contain_text("in place of a rejected token")
+    assert page.locator("#prompt img, #prompts img").count() == 0
+
+
+def test_prompts_are_filtered_by_outcome_and_text(page: Page, site: Site, real: str) -> None:
+    page.goto(f"{site.url}/runs?run={real}")
+    prompts = page.locator("#prompts tbody tr")
+    expect(prompts).to_have_count(2)
+    choose(page, "Outcome", "Wrong")
+    expect(prompts).to_have_count(1)
+    page.get_by_label("Search").last.fill("no such words")
+    expect(page.locator("#prompts")).to_contain_text("No prompt matches")
+
+
+def test_a_run_under_way_fills_up_by_itself(page: Page, site: Site) -> None:
+    experiment = site.repository.create_experiment(plausible.sweep("Now", limit=4), enqueue=False)
+    run = site.repository.experiment(experiment).runs[0]
+    page.goto(f"{site.url}/runs?run={run.id}")
+    expect(page.get_by_text("It waits for the worker.")).to_be_visible()
+    plausible.finish(site.repository, run)
+    expect(page.locator("#prompts tbody tr")).to_have_count(4)
+    expect(page.locator("h1:visible")).to_contain_text("finished")
+
+
+def test_a_run_that_failed_tells_why_and_one_that_is_not_there_too(page: Page, filled: Site, tmp_path: Path) -> None:
+    failed = filled.repository.runs(status="failed")[0]
+    page.goto(f"{filled.url}/runs?run={failed.id}")
+    expect(page.get_by_text("The folder of the pair is empty: put the weights back.")).to_be_visible()
+    page.goto(f"{filled.url}/runs?run=<img src=x>")
+    expect(page.get_by_role("alert")).to_contain_text("<img src=x>")

@@ -1,0 +1,52 @@
+"""What the web process lets in and gives out, asked without a browser."""
+
+from __future__ import annotations
+
+import json
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from tests.ui.conftest import ROOT, Site
+
+pytestmark = pytest.mark.ui
+
+
+def status(url: str, **headers: str) -> int:
+    try:
+        with urlopen(Request(url, headers=headers), timeout=20) as answer:
+            return answer.status
+    except HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"), [("localhost", 200), ("127.0.0.1:7860", 200), ("[::1]:80", 200), ("evil.example", 400)]
+)
+def test_only_known_host_names_are_answered(site: Site, host: str, expected: int) -> None:
+    assert status(site.url, Host=host) == expected
+
+
+def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
+    with urlopen(site.url, timeout=20) as answer:
+        policy = answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'self'" in policy
+    assert "http" not in policy
+
+
+def test_neither_the_database_nor_the_program_is_served(site: Site) -> None:
+    for path in (site.home / "fsd.db", ROOT / "app.py", ROOT / "pyproject.toml"):
+        assert path.exists()
+        assert status(f"{site.url}/gradio_api/file={path}") == 403
+
+
+def test_no_function_is_offered_to_programs(site: Site) -> None:
+    with urlopen(f"{site.url}/gradio_api/info", timeout=20) as answer:
+        assert json.load(answer) == {"named_endpoints": {}, "unnamed_endpoints": {}}
+
+
+def test_the_icon_is_ours(site: Site) -> None:
+    with urlopen(f"{site.url}/favicon.ico", timeout=20) as answer:
+        assert b"#0f6b65" in answer.read()

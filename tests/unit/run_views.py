@@ -1,0 +1,60 @@
+"""Runs as the repository hands them out, for tests of what is drawn from them."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+from fsd_core.benchmarks.statistics import wilson
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
+from fsd_core.tracking.records import RunView
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def decoding(kind: str, **fields: Any) -> DecodingConfig:
+    """A decoding method whose acceptance rule is ``kind`` with ``fields``."""
+    return DecodingConfig.model_validate({"acceptance": {"kind": kind, **fields}})
+
+
+def metrics(
+    correct: int = 40, n: int = 50, speed: float = 100.0, acceptance: float | None = None, spread: float = 0.1
+) -> dict[str, Any]:
+    """Metrics in the shape of ``summarise``; intervals of ratios are ``spread`` to both sides."""
+    low, high = wilson(correct, n)
+    length = None if acceptance is None else 1 + 5 * acceptance
+    found: dict[str, Any] = {
+        "n": n, "correct": correct, "wrong": n - correct, "truncated": 0, "failed": 0, "unscored": 0,
+        "accuracy": correct / n, "accuracy_low": low, "accuracy_high": high,
+        "tokens": 60 * n, "rounds": 12 * n, "drafted": 0 if acceptance is None else 60 * n, "accepted": 0,
+        "fuzzy_tokens": 0, "time_to_first_token": 0.02, "seconds": 60 * n / speed,
+        "seconds_per_solved_task": 60 * n / speed / correct if correct else None,
+        "negative_log_likelihood": 0.25, "mean_tokens": 60.0, "draft_seconds": 1.0,
+        "acceptance_at_position": [] if acceptance is None else [acceptance**i for i in range(1, 6)],
+        "conditional_acceptance_at_position": [] if acceptance is None else [acceptance] * 5,
+        "divergence_histogram": None if acceptance is None else {"edges": [0.0, 0.1, 0.2, 0.3], "counts": [70, 20, 10]},
+    }  # fmt: skip
+    for key, value in (
+        ("tokens_per_second", speed), ("acceptance_rate", acceptance), ("mean_acceptance_length", length or 1.0),
+    ):  # fmt: skip
+        ends = (None, None) if value is None else (value * (1 - spread), value * (1 + spread))
+        found |= {key: value, f"{key}_low": ends[0], f"{key}_high": ends[1]}
+    return found
+
+
+def run_view(
+    method: DecodingConfig, found: dict[str, Any] | None = None, *, seed: int = 0, limit: int = 50, **changes: Any
+) -> RunView:
+    """A finished run, or with ``found`` None a queued one; ``changes`` replace fields."""
+    setting = SettingConfig(pair=changes.get("pair", "bundled"), decoding=method)
+    config = RunConfig(setting=setting, task=changes.get("task", "arithmetic"), limit=limit, seed=seed)
+    fields: dict[str, Any] = {
+        "id": hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:32],
+        "experiment_id": None, "experiment_name": None, "position": 0, "setting_id": setting.id,
+        "pair": setting.pair, "label": method.label, "decoding": method, "task": config.task, "seed": seed,
+        "config": config, "status": "finished" if found else "queued", "error": None,
+        "prompts_done": limit if found else 0, "prompts_total": limit, "metrics": found, "provenance": None,
+        "created_at": MOMENT, "started_at": MOMENT, "finished_at": MOMENT, "mlflow_run_id": None,
+    }  # fmt: skip
+    return RunView(**(fields | changes))

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fsd_core.cli import main
+from fsd_core.settings import get_settings
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """Runs a command in this process in a home of its own; returns status, standard output and standard error."""
+    monkeypatch.setenv("FSD_HOME", str(tmp_path / "home"))
+    get_settings.cache_clear()
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    yield run
+    get_settings.cache_clear()
+
+
+@pytest.mark.parametrize("command", [(), ("run",), ("sweep",), ("generate",), ("bench",), ("train",), ("db",)])
+def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
+    status, out, err = call(*command, "--help")
+    assert (status, err) == (0, "")
+    assert "Usage:" in out
+
+
+def test_run_has_exactly_the_promised_options(call: Call) -> None:
+    promised = [
+        "--pair", "--acceptance", "--divergence", "--threshold", "--drafter", "--draft-length", "--temperature",
+        "--top-p", "--top-k", "--task", "--limit", "--max-new-tokens", "--seed", "--dtype", "--device", "--json",
+    ]  # fmt: skip
+    _, out, _ = call("run", "--help")
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
+    _, out, _ = call("generate", "--help")
+    expected = [option for option in promised if option not in ("--task", "--limit")]
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
+
+
+def test_pairs_lists_the_bundled_pair(call: Call) -> None:
+    status, out, err = call("pairs")
+    assert (status, err) == (0, "")
+    assert "bundled" in out
+    assert "arithmetic" in out
+
+
+def test_help_and_pairs_do_not_wait_for_torch() -> None:
+    code = (
+        "import sys\nfrom fsd_core.cli import main\n"
+        "for arguments in (['run', '--help'], ['pairs']):\n"
+        "    try: main(arguments)\n    except SystemExit: pass\n"
+        "print(sorted({'torch', 'transformers', 'mlflow', 'scipy', 'sqlalchemy'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert out.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("run", "--pair", "nope"), "Known pairs: bundled"),
+        (("run", "--task", "nope"), "expected one of arithmetic"),
+        (("run", "--limit", "601"), "a limit from 1 to 600"),
+        (("run", "--limit", "0"), "limit"),
+        (("run", "--seed", "-1"), "seed"),
+        (("run", "--acceptance", "nope"), "expected one of autoregressive, draft-only, speculative"),
+        (("run", "--divergence", "nope"), "expected one of kl"),
+        (("run", "--drafter", "nope"), "expected one of draft-model"),
+        (("run", "--dtype", "int8"), "expected one of auto"),
+        (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
+        (("run", "--threshold", "nan"), "expected a number from 0 to 0.6931"),
+        (("run", "--divergence", "tv", "--threshold", "1.01"), "beyond the range of the divergence 'tv'"),
+        (("run", "--acceptance", "speculative", "--threshold", "0.1"), "--threshold does not apply"),
+        (("run", "--temperature", "-0.5"), "temperature"),
+        (("run", "--top-p", "0"), "top_p"),
+        (("run", "--max-new-tokens", "0"), "max_new_tokens"),
+        (("run", "--drafter", "prompt-lookup", "--divergence", "ag"), "choose kl, js or tv"),
+        (("generate", "x", "--pair", "path:/nowhere/[bold]"), "/nowhere/[bold] holds no model pair"),
+        (("generate", "two\nlines\udcff"), "not valid UTF-8"),
+        (("sweep", "--thresholds", "0:9:3"), "beyond the range"),
+        (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "does not apply"),
+        (("bench", "--threshold", "-1"), "expected a number from 0"),
+        (("bench", "--draft-length", "0"), "length"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_status_two(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    status, out, err = call(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    assert sentence in err
+    assert not (tmp_path / "home").exists()  # nothing was written for it
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nope",), ("run", "--nope"), ("run", "--limit", "x"), ("sweep",), ("generate",)]
+)
+def test_misuse_is_status_two_and_points_to_help(call: Call, arguments: tuple[str, ...]) -> None:
+    status, out, err = call(*arguments)
+    assert (status, out) == (2, "")
+    assert "--help" in err
+    assert "Traceback" not in err
+
+
+def test_a_bad_environment_variable_is_a_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSD_PORT", "many")
+    status, _, err = call("run")
+    assert status == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "port" in err

@@ -1,0 +1,117 @@
+"""Runs beside each other: differences, verdicts, warnings, tables and files."""
+
+from __future__ import annotations
+
+import pytest
+from run_views import decoding, metrics, run_view
+
+from dashboard.comparison import METRICS, Cell, Estimate, comparability
+from dashboard.comparison_html import delta_text
+from dashboard.numbers import decimals, number, p_value
+from dashboard.pairing import difference
+from dashboard.run_settings import settings_table
+
+TARGET = run_view(decoding("autoregressive"), metrics(47))
+LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)
+ACCURACY, THROUGHPUT, RATE = METRICS[:3]
+TIME, NLL = METRICS[4:]
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "shown"),
+    [
+        (94.0, 83.8, 97.9, "94"),
+        (1.8123, 1.70, 1.91, "1.8"),
+        (0.25031, 0.2493, 0.2513, "0.250"),
+        (0.25031, None, None, "0.250"),
+        (12345.6, 12000, 13000, "12,346"),
+        (0.0, 0.0, 0.0, "0"),
+    ],
+)
+def test_numbers_have_the_digits_that_their_interval_supports(value, low, high, shown):
+    assert number(value, decimals(value, low, high)) == shown
+
+
+def test_signs_are_true_signs_and_zero_has_none():
+    assert number(-2.4, 1, signed=True) == "−2.4"
+    assert number(2.4, 0, signed=True) == "+2"
+    assert number(-0.04, 1, signed=True) == "0.0"
+
+
+def test_p_values():
+    assert [p_value(p) for p in (0.0004, 0.0312, 1.0)] == ["p < 0.001", "p = 0.031", "p = 1"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "delta", "verdict"),
+    [
+        (ACCURACY, Estimate(-10, -20, -1), -1),
+        (ACCURACY, Estimate(-10, -20, 1), 0),
+        (THROUGHPUT, Estimate(1.5, 1.2, 1.8), 1),
+        (THROUGHPUT, Estimate(1.1, 0.9, 1.3), 0),
+        (RATE, Estimate(20, 10, 30), 0),  # neither direction is good in itself
+        (TIME, Estimate(0.5), 0),  # no interval, no verdict
+    ],
+)
+def test_a_difference_is_good_or_bad_only_where_its_interval_says_so(metric, delta, verdict):
+    assert Cell(Estimate(1), delta).verdict(metric) == verdict
+
+
+def test_deltas_are_told_as_differences_or_ratios():
+    assert delta_text(Estimate(-4, -10, 2), ACCURACY, 0) == "−4 pts (−10 to +2)"
+    assert delta_text(Estimate(1.84, 1.75, 1.93), THROUGHPUT, 0) == "1.84× (1.75 to 1.93)"
+    assert delta_text(Estimate(0.0), NLL, 3) == "0.000"
+
+
+def names(*runs):
+    return {run.id: f"run {index}" for index, run in enumerate(runs)}
+
+
+def test_equal_ground_needs_no_warning():
+    assert comparability([TARGET, LOOSE], names(TARGET, LOOSE)) == []
+
+
+@pytest.mark.parametrize(
+    ("other", "sentence"),
+    [
+        (run_view(LOOSE.decoding, metrics(), task="other"), "differ in task"),
+        (run_view(LOOSE.decoding, metrics(), pair="other"), "differ in model pair"),
+        (run_view(LOOSE.decoding, metrics(), limit=20), "differ in number of prompts"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"device": "cuda"}), "differ in device"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"cpu": "another"}), "differ in processor"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"dtype": "bfloat16"}), "differ in number format"),
+        (run_view(LOOSE.decoding), "1 run is not finished: run 1"),
+        (run_view(LOOSE.decoding, status="failed"), "1 run failed"),
+    ],
+)
+def test_what_does_not_stand_on_equal_ground_is_said(other, sentence):
+    here = run_view(TARGET.decoding, metrics(47), provenance={"device": "cpu", "dtype": "float32", "cpu": "one"})
+    (warning,) = comparability([here, other], names(here, other))
+    assert sentence in warning
+
+
+def test_settings_table_shows_differences_only_on_demand():
+    everything = settings_table([TARGET, LOOSE], differences_only=False)
+    differing = settings_table([TARGET, LOOSE], differences_only=True)
+    assert "Temperature" in everything.columns
+    assert "Temperature" not in differing.columns
+    assert len(everything.columns) == len(differing.columns) + differing.hidden
+    told = dict(zip(differing.columns, zip(*differing.rows, strict=True), strict=True))
+    assert told["Rule"] == ("autoregressive", "fsd")
+    assert told["Threshold"] == ("–", "0.3")
+    assert told["Seed"] == ("0", "3")
+
+
+def test_a_threshold_that_is_off_is_told_as_off():
+    off = run_view(decoding("fsd", threshold=None), metrics())
+    table = settings_table([off], differences_only=False)
+    assert table.rows[0][table.columns.index("Threshold")] == "off"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [("", ""), ("one two", "one  three\n"), ("a b c", "a c"), ("x " * 3000, "y " * 3000)]
+)
+def test_the_pieces_of_a_difference_are_the_texts(a, b):
+    left, right = difference(a, b)
+    assert ("".join(piece.text for piece in left), "".join(piece.text for piece in right)) == (a, b)
+    assert any(piece.changed for piece in left + right) == (a != b)

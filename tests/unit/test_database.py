@@ -1,0 +1,147 @@
+"""A database that cannot be used is told of in one clear sentence; the schema is that of the models."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+from tracking_examples import run_config, sweep
+
+from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting
+from fsd_core.tracking.database.models import Base
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+
+FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
+UPGRADE = "`python -m fsd_core db upgrade`"
+
+
+def file_of(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///"))
+
+
+def test_the_migrations_make_what_the_models_say(repository: Repository) -> None:
+    with repository._database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+
+
+def test_a_database_of_the_first_revision_is_upgraded(database_url: str) -> None:
+    path = file_of(database_url)
+    path.parent.mkdir(parents=True)
+    with sqlite3.connect(path) as connection:
+        connection.executescript(FIRST_REVISION.read_text())
+    connection.close()
+    upgrade(database_url)
+    database = open_database(database_url)
+    repository = Repository(database)
+    (experiment,) = repository.experiments()
+    assert (experiment.name, experiment.status, experiment.prompts_done) == ("kept", "running", 1)
+    (generation,) = repository.generations(experiment.runs[0].id)
+    assert (generation.text, repository.trace(generation.id)[0].emitted) == ("so #### 5", (5, 7))
+    with database.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    database.close()
+
+
+def test_upgrading_twice_changes_nothing(repository: Repository, database_url: str) -> None:
+    run_id = repository.create_run(run_config())
+    upgrade(database_url)
+    assert repository.run(run_id).status == "queued"
+
+
+def test_a_missing_database_is_not_made_by_opening_it(database_url: str) -> None:
+    with pytest.raises(DatabaseOutdated, match="There is no FSD Lab database") as caught:
+        open_database(database_url)
+    assert UPGRADE in str(caught.value)
+    assert not file_of(database_url).exists()
+    file_of(database_url).parent.mkdir(parents=True)
+    file_of(database_url).touch()
+    with pytest.raises(DatabaseOutdated, match="There is no FSD Lab database"):
+        open_database(database_url)
+
+
+def test_a_database_of_a_newer_version_is_refused(repository: Repository, database_url: str) -> None:
+    with repository._database.session() as session:
+        session.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    for refused in (open_database, upgrade):
+        with pytest.raises(DatabaseOutdated, match=r"revision 9999.*newer") as caught:
+            refused(database_url)
+        assert UPGRADE in str(caught.value)
+
+
+def test_locked(repository: Repository, database_url: str) -> None:
+    holder = sqlite3.connect(file_of(database_url), isolation_level=None)
+    database = open_database(database_url, busy_timeout=0.05)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(DatabaseUnavailable, match="is locked by another process"):
+        Repository(database).create_experiment(sweep())
+    with pytest.raises(DatabaseUnavailable, match="is locked by another process"):
+        open_database(database_url, busy_timeout=0.05)
+    holder.execute("ROLLBACK")
+    holder.close()
+    Repository(database).create_experiment(sweep())
+    assert repository.count_runs() == 3  # of the first attempt nothing was left
+    database.close()
+
+
+def test_read_only(repository: Repository, database_url: str) -> None:
+    run_id = repository.create_run(run_config())
+    database = open_database(f"sqlite:///file:{file_of(database_url)}?mode=ro&uri=true")
+    reader = Repository(database)
+    assert reader.run(run_id).status == "queued"
+    with pytest.raises(DatabaseUnavailable, match="is read-only"):
+        reader.create_run(run_config())
+    database.close()
+
+
+def test_full_disk(repository: Repository) -> None:
+    with repository._database.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(DatabaseUnavailable, match="disk is full"):
+        [repository.create_experiment(sweep("full")) for _ in range(100)]
+    assert repository.count_runs() == 3 * repository.count_experiments()
+
+
+@pytest.mark.parametrize("content", [b"this is a letter, not a database. " * 200, None])
+def test_corrupt(content: bytes | None, repository: Repository, database_url: str) -> None:
+    repository._database.close()
+    path = file_of(database_url)
+    whole = path.read_bytes()
+    path.write_bytes(content or whole[:100] + b"\xff" * (len(whole) - 100))
+    with pytest.raises(DatabaseUnavailable, match=r"is (damaged|not a SQLite database)"):
+        open_database(database_url)
+
+
+def test_a_folder_that_cannot_be_made(home: Path) -> None:
+    home.write_text("a file where the folder should be")
+    with pytest.raises(DatabaseUnavailable, match="cannot be made"):
+        upgrade(f"sqlite:///{home / 'fsd.db'}")
+
+
+def test_an_unreachable_server_is_named_without_its_password() -> None:
+    with pytest.raises(DatabaseUnavailable, match="does not answer") as caught:
+        open_database("postgresql://me:secret@127.0.0.1:9/lab")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://host/name", "sqlite://", "sqlite:///:memory:"])
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(InvalidSetting, match="expected sqlite"):
+        open_database(url)
+
+
+def test_the_alembic_command_uses_the_same_scripts(home: Path) -> None:
+    home.mkdir()
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"FSD_DATABASE_URL": f"sqlite:///{home / 'fsd.db'}"}
+    command = [sys.executable, "-m", "alembic", "upgrade", "head"]
+    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, timeout=60)
+    open_database(f"sqlite:///{home / 'fsd.db'}").close()

@@ -1,0 +1,124 @@
+"""A comparison as files, from a real database: complete, exact, and harmless where it is opened."""
+
+from __future__ import annotations
+
+import time
+from os import utime
+
+import pandas as pd
+import pytest
+
+from dashboard.comparison import MOST_RUNS, compare, experiment_runs
+from dashboard.comparison_html import comparison_html, nothing_chosen, pairing_summary, pairs_html, settings_html
+from dashboard.export import KEPT, html, table, write_csv, write_html
+from dashboard.pairing import pair_up
+from fsd_core.errors import UnknownName
+from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import PROMPTS, add_finished, do_prompts, new_repository, sweep
+
+HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    """A database that the tests of this file share: each adds to it, none changes what is there."""
+    return new_repository(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def experiment(repository: Repository) -> str:
+    return add_finished(repository, HOSTILE)
+
+
+def test_the_first_run_is_the_baseline_unless_another_is_chosen(repository: Repository, experiment: str):
+    ids = experiment_runs(repository, experiment)
+    first = compare(repository, ids, None)
+    assert [row.is_baseline for row in first.rows] == [True] + [False] * 6
+    assert first.warnings == []
+    pinned = compare(repository, ids, ids[2])
+    assert pinned.baseline is not None
+    assert pinned.baseline.id == ids[2]
+    assert [row.run.id for row in pinned.rows] == ids
+
+
+def test_accuracy_is_compared_prompt_by_prompt(repository: Repository, experiment: str):
+    target, draft = compare(repository, experiment_runs(repository, experiment)[:2], None).rows
+    paired = draft.cells[0].paired
+    assert paired is not None
+    difference = draft.run.metrics["accuracy"] - target.run.metrics["accuracy"]  # type: ignore[index]
+    assert paired.difference == pytest.approx(difference)
+    assert (paired.n, paired.p_value < 0.05) == (PROMPTS, True)
+    assert target.cells[0].paired is None
+
+
+def test_a_run_without_numbers_never_stands_in_as_baseline(repository: Repository, experiment: str):
+    waiting = repository.create_experiment(sweep("Waiting"))
+    ids = [experiment_runs(repository, waiting)[0], *experiment_runs(repository, experiment)]
+    found = compare(repository, ids, None)
+    assert found.baseline is not None
+    assert found.baseline.id == ids[1]
+    assert any("1 run is not finished" in warning for warning in found.warnings)
+
+
+def test_unknown_and_too_many_runs_are_warnings(repository: Repository, experiment: str):
+    known = experiment_runs(repository, experiment)[0]
+    found = compare(repository, [known, known, "\x00' OR 1=1", *(f"{n:032x}" for n in range(MOST_RUNS))], "gone")
+    assert [run.id for run in found.runs] == [known]
+    assert [sentence.split(" ")[0] for sentence in found.warnings] == ["62", "59", "The"]
+    with pytest.raises(UnknownName):
+        experiment_runs(repository, "nonsense")
+
+
+def test_csv_keeps_every_digit_and_no_text_is_a_formula(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    read = pd.read_csv(write_csv(comparison))
+    assert read["tokens_per_second"].tolist() == table(comparison)["tokens_per_second"].tolist()
+    assert read["tokens_per_second_ratio"][0] != read["tokens_per_second_ratio"][1]
+    assert read["accuracy_difference"][1] == pytest.approx(read["accuracy"][1] - read["accuracy"][0])
+    assert set(read["experiment"]) == {"'" + HOSTILE}
+    assert read["setting.decoding.acceptance.threshold"].tolist()[3:] == [0.05, 0.1, 0.2, 0.4]
+
+
+def test_html_holds_plotly_once_and_escapes_all_that_is_data(repository: Repository, experiment: str):
+    text = html(compare(repository, experiment_runs(repository, experiment), None), HOSTILE)
+    assert text.count("<script>alert(1)") == 0
+    assert text.count("=1+1&lt;script&gt;") == 2  # title and heading
+    assert text.count("plotly.js v") == 1
+    assert '"showSendToCloud": false' in text or '"showSendToCloud":false' in text
+    assert 'src="http' not in text
+
+
+def test_old_exports_are_removed_with_the_next(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    old, young = write_csv(comparison), write_csv(comparison)
+    utime(old.parent, (time.time() - KEPT - 1,) * 2)
+    new = write_html(comparison)
+    assert (old.exists(), young.exists(), new.exists()) == (False, True, True)
+
+
+def test_two_runs_are_paired_on_what_both_have_done(repository: Repository, experiment: str):
+    other = repository.create_experiment(sweep("Half"))
+    half = repository.experiment(other).runs[1]
+    do_prompts(repository, half, 10)
+    full = experiment_runs(repository, experiment)[0]
+    pairing = pair_up(repository, full, half.id)
+    assert len(pairing.pairs) == 10
+    assert sum(pairing.count(a, b) for a in (True, False) for b in (True, False)) == 10
+    assert pairing.shown("outcome") == [pair for pair in pairing.pairs if pair.a.outcome != pair.b.outcome]
+    assert len(pairing.shown("outcome")) <= len(pairing.shown("text")) <= len(pairing.shown("all"))
+    assert "no finished prompt in common" in pairing_summary(pair_up(repository, full, "gone"), "a", "b")
+
+
+def test_no_text_of_a_run_becomes_markup(repository: Repository, experiment: str):
+    ids = experiment_runs(repository, experiment)
+    comparison = compare(repository, ids, None)
+    pairing = pair_up(repository, *ids[:2])
+    shown = "".join(
+        (
+            comparison_html(comparison), settings_html(comparison, True), pairing_summary(pairing, HOSTILE, HOSTILE),
+            pairs_html(pairing.pairs, HOSTILE, HOSTILE), nothing_chosen(repository.experiments()),
+        )
+    )  # fmt: skip
+    assert "alert(1)" in shown
+    assert "<script" not in shown
+    assert "${" not in shown

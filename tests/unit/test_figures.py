@@ -1,0 +1,156 @@
+"""What the figures show, apart from how plotly draws it, and that what is drawn is safe and complete."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from run_views import decoding, metrics, run_view
+
+from dashboard.figures import divergence, positions, style, threshold, throughput, tradeoff
+from dashboard.figures.gallery import comparison_figures
+from dashboard.figures.series import families, run_names
+
+TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
+DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))
+SD = run_view(decoding("speculative"), metrics(47, speed=180, acceptance=0.7))
+JS = [
+    run_view(decoding("fsd-reducible", divergence="js", threshold=t), metrics(correct, speed=speed, acceptance=rate))
+    for t, correct, speed, rate in ((0.3, 38, 260, 0.93), (0.05, 46, 210, 0.8), (0.1, 44, 205, 0.85))
+]
+RUNS = [TARGET, DRAFT, SD, *JS]
+BASIC_TRACES = {"scatter", "bar"}
+
+
+def by_name(info: tradeoff.TradeoffInfo) -> dict[str, tradeoff.Group]:
+    return {group.name: group for group in info.groups}
+
+
+def test_runs_that_differ_in_threshold_and_seed_alone_are_one_family_sorted_by_threshold():
+    again = run_view(JS[1].decoding, metrics(acceptance=0.8), seed=1)
+    found = families([*JS, again, SD])
+    assert [family.name for family in found] == ["FSD reducible · js · γ 5", "SD · γ 5"]
+    assert [(run.decoding.threshold, run.seed) for run in found[0].runs] == [(0.05, 0), (0.05, 1), (0.1, 0), (0.3, 0)]
+    assert found[0].colour != found[1].colour
+
+
+def test_families_with_one_label_are_told_apart():
+    method = decoding("speculative")
+    nucleus = method.model_copy(update={"sampling": method.sampling.model_copy(update={"top_p": 0.9})})
+    names = [family.name for family in families([SD, run_view(nucleus, metrics(acceptance=0.7))])]
+    assert len(set(names)) == 2
+
+
+def test_run_names_are_as_long_as_they_must_be_and_never_equal():
+    assert run_names([SD])[SD.id] == SD.label
+    seeds = [run_view(SD.decoding, metrics(), seed=seed) for seed in (0, 1)]
+    assert [run_names(seeds)[run.id] for run in seeds] == [f"{SD.label} · seed 0", f"{SD.label} · seed 1"]
+    twice = [run_view(SD.decoding, metrics(), id=letter * 32) for letter in "ab"]
+    assert len(set(run_names(twice).values())) == 2
+
+
+def test_tradeoff_takes_percent_and_marks_the_pareto_front():
+    info = tradeoff.info(RUNS)
+    point = by_name(info)["Target alone"].points[0]
+    assert (point.speed, point.accuracy) == (100, 94)
+    assert point.accuracy_low < 94 < point.accuracy_high <= 100
+    # SD is as accurate as the target and faster; T = 0.1 is slower and less accurate than T = 0.05.
+    assert [p.name for p in info.front] == [SD.label, JS[1].label, JS[0].label, "Draft alone"]
+    assert not point.on_front
+
+
+def test_tradeoff_leaves_out_what_was_not_scored_and_counts_it():
+    unscored = run_view(decoding("speculative"), metrics() | {"accuracy": None})
+    info = tradeoff.info([TARGET, unscored, run_view(decoding("fsd"))])
+    assert info.left_out == 2
+    assert list(by_name(info)) == ["Target alone"]
+
+
+def test_threshold_lines_have_references_without_a_threshold_and_no_baselines():
+    info = threshold.info(RUNS, threshold.ACCEPTANCE_RATE)
+    (line,) = info.lines
+    assert [(v.threshold, v.value) for v in line.values] == [(0.05, 80), (0.1, 85), (0.3, 93)]
+    assert all(v.low < v.value < v.high for v in line.values)
+    assert [reference.name for reference in info.references] == ["SD · γ 5"]
+
+
+def test_a_threshold_that_is_off_or_infinite_has_no_place_on_the_axis():
+    extremes = [
+        run_view(decoding("fsd", divergence="kl", threshold=t), metrics(acceptance=rate))
+        for t, rate in ((None, 0.7), (0.5, 0.8), (float("inf"), 1.0))
+    ]
+    info = threshold.info(extremes, threshold.ACCEPTANCE_LENGTH)
+    assert [line.name for line in info.lines] == ["FSD · kl · γ 5"]
+    assert [line.name for line in info.references] == ["FSD · kl · γ 5, T off", "FSD · kl · γ 5, T = ∞"]
+    assert threshold.draw(info).layout.xaxis.range == (0.45, 0.55)
+
+
+def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
+    runs = [run_view(JS[0].decoding, metrics(acceptance=rate), seed=seed) for seed, rate in ((0, 0.8), (1, 0.9))]
+    (line,) = threshold.info(runs, threshold.ACCEPTANCE_RATE).lines
+    assert len(line.values) == 2
+    assert line.means == [(0.3, pytest.approx(85))]
+
+
+def test_speedup_is_a_ratio_whose_interval_holds_both_uncertainties():
+    ratio = throughput.speedup(SD, TARGET)
+    assert ratio.value == pytest.approx(1.8)
+    one_sided = 180 * 0.9 / 100  # of the run's own interval alone
+    assert ratio.low < one_sided < ratio.value < ratio.high
+    assert throughput.speedup(TARGET, TARGET) == (1, 1, 1)
+
+
+def test_throughput_without_a_measured_baseline_is_empty():
+    assert throughput.info(RUNS, run_view(decoding("fsd"))).bars == []
+    assert throughput.info(RUNS, None).bars == []
+    assert [bar.run_id for bar in throughput.info(RUNS, TARGET).bars] == [run.id for run in RUNS]
+
+
+def test_positions_are_of_runs_that_draft():
+    info = positions.info(RUNS)
+    assert [curve.name for curve in info.curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
+    assert info.curves[0].unconditional[1] == pytest.approx(0.49)
+
+
+def test_divergence_colours_the_bars_below_the_threshold():
+    drawn = divergence.draw(divergence.info(JS[2]))  # threshold 0.1
+    assert list(drawn.data[0].marker.color) == [divergence.BELOW, divergence.ABOVE, divergence.ABOVE]
+    assert drawn.layout.shapes[0].x0 == 0.1
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        *comparison_figures(RUNS, TARGET),
+        *comparison_figures([], None),
+        *comparison_figures([run_view(decoding("fsd"))], None),
+        divergence.draw(divergence.info(SD)),
+        divergence.draw(divergence.info(TARGET)),
+    ],
+    ids=lambda drawn: drawn.layout.title.text,
+)
+def test_figures_have_title_axes_height_and_only_basic_traces(drawn):
+    assert drawn.layout.title.text
+    assert drawn.layout.height >= 260
+    assert drawn.layout.xaxis.title.text
+    assert {trace.type for trace in drawn.data} <= BASIC_TRACES
+    assert drawn.data or drawn.layout.annotations
+    json.loads(drawn.to_json())
+
+
+def test_names_are_shown_literally_never_as_markup():
+    evil = '<a href="javascript:alert(1)">x</a> & %{x}'
+    runs = [
+        run_view(decoding(kind), metrics(acceptance=rate), label=evil, pair=evil)
+        for kind, rate in (("speculative", 0.7), ("fsd", 0.8))
+    ] + [TARGET]
+    drawn = [*comparison_figures(runs, runs[0]), divergence.draw(divergence.info(runs[0]))]
+    text = "".join(figure.to_json() for figure in drawn)
+    assert "javascript:alert" in text  # it is there, escaped
+    assert "<a " not in text.replace("\\u003c", "<")
+    assert all(trace.hovertemplate is None for figure in drawn for trace in figure.data)
+
+
+def test_escape_leaves_plain_text_alone():
+    assert style.escape("FSD · js ≤ 0.1") == "FSD · js ≤ 0.1"
+    assert style.escape("<b>&") == "&lt;b&gt;&amp;"

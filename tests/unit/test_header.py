@@ -1,0 +1,65 @@
+"""The head of the pages: where one is, and how the worker is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from dashboard.header import PAGES, Page, navigation, worker_status
+from fsd_core.errors import InvalidSetting
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.models import WorkerState
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import Database, open_database, upgrade
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    upgrade(database_url)
+    database = open_database(database_url)
+    yield database
+    database.close()
+
+
+def test_the_worker_is_told_as_it_is(database: Database) -> None:
+    repository = Repository(database)
+    assert "worker is not running" in worker_status(repository)
+    repository.report_worker(1, "host", "cpu", "idle")
+    assert "<b>worker ready</b><span>cpu</span>" in worker_status(repository)
+    repository.enqueue("playground", {})
+    repository.report_worker(1, "host", "cuda", "SD <b>: prompt 3 of 50")
+    assert "SD &lt;b&gt;: prompt 3 of 50 · cuda · 1 waiting" in worker_status(repository)
+
+    with database.session() as session:
+        session.execute(update(WorkerState).values(heartbeat_at=datetime.now(UTC) - timedelta(seconds=30)))
+    assert "worker is not running" in worker_status(repository)
+
+
+def test_a_database_that_is_damaged_is_told_and_does_not_raise(database: Database, home: Path) -> None:
+    (home / "fsd.db").write_bytes(b"not a database" * 999)
+    assert "database unavailable" in worker_status(Repository(database))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_page_that_is_open_is_marked(page: Page) -> None:
+    assert f"aria-current=page>{page.title}<" in navigation(page)
+    assert navigation(page).count("aria-current") == 1
+
+
+def test_hosts_are_the_machines_own_and_those_that_are_named() -> None:
+    own = ["localhost", "127.0.0.1", "[::1]"]
+    assert Settings(host="0.0.0.0").hosts == own
+    assert Settings(host="10.0.0.7", allowed_hosts="lab.example.org, *.lan").hosts == [
+        *own, "10.0.0.7", "lab.example.org", "*.lan",
+    ]  # fmt: skip
+    assert Settings(allowed_hosts="*").hosts == [*own, "*"]
+
+
+@pytest.mark.parametrize("names", ["a*b", "http://x", "a b"])
+def test_host_names_that_are_none_are_refused(names: str) -> None:
+    with pytest.raises((InvalidSetting, ValueError), match="host names"):
+        Settings(allowed_hosts=names)

@@ -1,0 +1,84 @@
+"""What the playground says of its settings: to the worker, and to the person when they are done."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dashboard.algorithms import ALGORITHMS, about, decoding, divergence_title, threshold_range
+from dashboard.lanes import Job, Lane, comparison, payload
+from fsd_core.config import ACCEPTANCES, DIVERGENCES, LOSSLESS, DecodingConfig, SamplingConfig, Speculative
+from fsd_core.errors import InvalidSetting
+
+GREEDY = SamplingConfig()
+
+
+def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> Lane:
+    method = DecodingConfig(acceptance=Speculative(), sampling=sampling)
+    return Lane(method, [{"id": i} for i in ids], {"tokens_per_second": speed}, done=True, **more)
+
+
+def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:
+    job = Job("x", [lane([]), lane([])])
+    chunk = {"stats": {"tokens": 1}, "done": True, "stop_reason": "eos", "error": None}
+    changed = job.add(
+        [(0, chunk | {"setting": 1, "tokens": [{"id": 4}]}), (1, chunk | {"setting": 1, "tokens": [{"id": 5}]})]
+    )
+    assert (changed, job.after) == ({1}, 1)
+    assert [found.ids for found in job.lanes] == [[], [4, 5]]
+
+
+def test_the_comparison_tells_the_pace_and_where_texts_part() -> None:
+    assert comparison([lane([1, 2]), lane([1, 2], 131)]) == [
+        "SD · γ 5 wrote 1.31× as fast as SD · γ 5; their texts are identical."
+    ]
+    assert "part at token 2 (2 tokens and 2)" in comparison([lane([1, 2]), lane([1, 3])])[0]
+    assert "part at token 3" in comparison([lane([1, 2]), lane([1, 2, 3])])[0]
+
+
+def test_sampled_lossless_texts_may_differ_and_greedy_ones_are_not_excused() -> None:
+    sampled = SamplingConfig(temperature=1)
+    assert "the law is the same" in comparison([lane([1], sampling=sampled), lane([2], sampling=sampled)])[0]
+    assert "the law is the same" not in comparison([lane([1]), lane([2])])[0]
+
+
+def test_nothing_is_compared_with_a_setting_that_failed() -> None:
+    assert comparison([lane([], error="No."), lane([1])]) == []
+    assert comparison([lane([1]), lane([], error="No.")]) == []
+
+
+@pytest.mark.parametrize(("prompt", "seed"), [("  \n", 0), ("Hi", -1), ("Hi", 2**31)])
+def test_a_job_that_cannot_be_done_is_refused_with_a_sentence(prompt: str, seed: int) -> None:
+    with pytest.raises(InvalidSetting, match=r"^The (prompt|seed) .*: "):
+        payload("bundled", prompt, seed, [DecodingConfig()])
+
+
+def test_every_algorithm_is_explained_and_said_to_be_lossless_or_not() -> None:
+    assert set(ALGORITHMS) == set(ACCEPTANCES)
+    assert {kind for kind, a in ALGORITHMS.items() if a.cost == "lossless"} == set(LOSSLESS)
+
+
+@pytest.mark.parametrize("kind", ACCEPTANCES)
+def test_the_controls_make_the_method_that_they_name(kind: str) -> None:
+    method = decoding(kind, "tv", 0.3, "prompt-lookup" if kind == "speculative" else "draft-model", 4, GREEDY, 20)
+    assert method.acceptance.kind == kind
+    assert method.max_new_tokens == 20
+    assert method.threshold == (0.3 if kind.startswith("fsd") else None)
+    assert method.divergence == {"fsd": "tv", "fsd-reducible": "tv", "fsd-official": "ag"}.get(kind)
+
+
+def test_an_empty_threshold_is_off_and_one_out_of_range_is_told() -> None:
+    assert decoding("fsd", "js", None, "draft-model", 5, GREEDY, 20).threshold is None
+    with pytest.raises(InvalidSetting, match="beyond the range of the divergence 'js'"):
+        decoding("fsd", "js", 0.8, "draft-model", 5, GREEDY, 20)
+
+
+def test_each_divergence_has_a_name_and_a_range_and_the_published_one_its_caveat() -> None:
+    assert len({divergence_title(name) for name in DIVERGENCES}) == len(DIVERGENCES)
+    assert threshold_range("js") == f"0 to {math.log(2):.3g} nats"
+    assert threshold_range("tv") == "0 to 1"
+    assert threshold_range("top-k-kl") == "0 or more nats"
+    assert "was computed as ag" in about("fsd-reducible", "js")
+    assert "was computed as ag" not in about("fsd-reducible", "tv")

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+
+import pytest
+
+from fsd_core.benchmarks.metrics import summarise
+from fsd_core.benchmarks.statistics import wilson
+from fsd_core.decoding.trace import StepRecord
+
+
+@dataclass(frozen=True)
+class Generated:
+    outcome: str = "correct"
+    tokens: int = 10
+    rounds: int = 4
+    drafted: int = 20
+    accepted: int = 6
+    fuzzy: int = 2
+    negative_log_likelihood: float = 5.0
+    seconds: float = 2.0
+    time_to_first_token: float = 0.1
+
+
+def step(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> StepRecord:
+    return StepRecord(
+        drafted=tuple(range(drafted)),
+        accepted=accepted,
+        emitted=tuple(range(accepted + 1)),
+        kinds=("strict",) * accepted + ("correction" if accepted < judged else "bonus",),
+        divergence=(divergence,) * judged,
+        target_probability=(0.5,) * judged,
+        draft_probability=(0.5,) * judged,
+        emitted_probability=(0.5,) * (accepted + 1),
+        seconds=0.5,
+        draft_seconds=0.2,
+    )
+
+
+def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
+    figures = summarise([Generated(), Generated(outcome="wrong", tokens=50, rounds=8, seconds=4.0, accepted=12)], [])
+    assert figures["tokens"] == 60
+    assert figures["acceptance_rate"] == pytest.approx(18 / 40)
+    assert figures["mean_acceptance_length"] == pytest.approx(60 / 12)
+    assert figures["tokens_per_second"] == pytest.approx(10.0)
+    assert figures["negative_log_likelihood"] == pytest.approx(10 / 60)
+    assert figures["mean_tokens"] == 30
+    assert figures["fuzzy_tokens"] == 4
+    for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second"):
+        assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"]
+
+
+def test_truncated_and_failed_count_against_accuracy_and_are_told_apart() -> None:
+    outcomes = ["correct", "correct", "wrong", "truncated", "failed"]
+    figures = summarise([Generated(outcome=o) for o in outcomes], [])
+    assert {o: figures[o] for o in set(outcomes)} == {"correct": 2, "wrong": 1, "truncated": 1, "failed": 1}
+    assert figures["n"] == 5
+    assert figures["accuracy"] == pytest.approx(0.4)
+    assert (figures["accuracy_low"], figures["accuracy_high"]) == wilson(2, 5)
+    assert figures["seconds_per_solved_task"] == pytest.approx(10 / 2)
+
+
+def test_a_failed_prompt_has_no_part_in_speed_but_its_time_is_not_forgotten() -> None:
+    failed = Generated(
+        outcome="failed", tokens=0, rounds=0, drafted=0, accepted=0, seconds=100.0, time_to_first_token=0
+    )
+    figures = summarise([Generated(), failed], [])
+    assert figures["tokens_per_second"] == pytest.approx(5.0)
+    assert figures["time_to_first_token"] == 0.1
+    assert figures["seconds"] == figures["seconds_per_solved_task"] == 102
+
+
+def test_unlabelled_prompts_have_no_accuracy() -> None:
+    figures = summarise([Generated(outcome="unscored"), Generated(outcome="failed")], [])
+    for name in ("accuracy", "accuracy_low", "accuracy_high", "seconds_per_solved_task"):
+        assert figures[name] is None
+
+
+def test_nothing_solved_has_no_time_per_solved_task() -> None:
+    figures = summarise([Generated(outcome="wrong")], [])
+    assert figures["accuracy"] == 0
+    assert figures["seconds_per_solved_task"] is None
+
+
+def test_a_baseline_has_no_acceptance_and_one_token_a_round() -> None:
+    baseline = Generated(rounds=10, drafted=0, accepted=0, fuzzy=0)
+    plain = StepRecord((), 0, (7,), ("plain",), (), (), (), (0.9,), 0.2)
+    figures = summarise([baseline], [[plain] * 10])
+    assert figures["acceptance_rate"] is figures["acceptance_rate_low"] is None
+    assert figures["mean_acceptance_length"] == 1
+    assert figures["acceptance_at_position"] == figures["conditional_acceptance_at_position"] == []
+    assert figures["divergence_histogram"] is None
+
+
+def test_acceptance_by_position() -> None:
+    # 3 accepted of 3; rejected at the second; rejected at the first; the end of the text after one of three drafted.
+    steps = [step(3, 3), step(1, 2), step(0, 1), step(1, 1)]
+    figures = summarise([Generated()], [steps[:2], steps[2:]])
+    assert figures["acceptance_at_position"] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
+    assert figures["conditional_acceptance_at_position"] == pytest.approx([3 / 4, 1 / 2, 1])
+    assert figures["draft_seconds"] == pytest.approx(0.8)
+
+
+def test_a_judged_bonus_is_no_draft_position() -> None:
+    figures = summarise([Generated()], [[step(3, 4)]])
+    assert figures["acceptance_at_position"] == figures["conditional_acceptance_at_position"] == [1, 1, 1]
+
+
+def test_the_histogram_counts_every_judged_token_infinite_ones_last() -> None:
+    steps = [step(3, 3, divergence=0.2), step(1, 2, divergence=0.0), step(0, 1, divergence=math.inf)]
+    histogram = summarise([Generated()], [steps])["divergence_histogram"]
+    assert sum(histogram["counts"]) == 6
+    assert histogram["counts"][0] == 2
+    assert histogram["counts"][-1] == 4
+    assert (histogram["edges"][0], histogram["edges"][-1]) == (0, 0.2)
+    assert len(histogram["edges"]) == len(histogram["counts"]) + 1
+
+
+@pytest.mark.parametrize("divergence", [0.0, math.inf, None])
+def test_figures_are_json_whatever_the_divergence(divergence: float | None) -> None:
+    figures = summarise([Generated()], [[step(1, 2, divergence=divergence)]])
+    assert json.loads(json.dumps(figures, allow_nan=False)) == figures
+
+
+def test_an_empty_run_has_figures_too() -> None:
+    figures = summarise([], [])
+    assert figures["n"] == figures["tokens"] == 0
+    assert figures["accuracy"] is figures["tokens_per_second"] is figures["time_to_first_token"] is None
+    json.dumps(figures, allow_nan=False)

@@ -1,0 +1,182 @@
+"""Experiments, runs and generations: written whole, found again."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import event, text
+from tracking_examples import STEP, generation, run_config, sweep
+
+from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
+from fsd_core.errors import DatabaseUnavailable, InvalidSetting, UnknownName
+from fsd_core.tracking.database.repository import Repository
+
+
+def test_an_experiment_comes_with_its_runs_and_its_job(repository: Repository) -> None:
+    asked = sweep("thresholds")
+    id = repository.create_experiment(asked)
+    found = repository.experiment(id)
+    assert (found.name, found.status, found.config) == ("thresholds", "queued", asked)
+    assert [run.config for run in found.runs] == asked.runs()
+    assert [run.position for run in found.runs] == [0, 1, 2]
+    assert [run.position for run in repository.runs()] == [0, 1, 2]  # the newest first, but in their order
+    assert (found.prompts_done, found.prompts_total) == (0, 6)
+    assert repository.job(found.job_id).payload == {"experiment_id": id}
+    again = repository.create_experiment(asked, enqueue=False)
+    assert repository.experiment(again).job_id is None
+    assert repository.queue_length() == 1
+    with repository._database.session(readonly=True) as session:
+        assert session.scalar(text("SELECT count(*) FROM settings")) == 3  # the same settings, stored once
+    assert [e.id for e in repository.experiments()] == [again, id]
+    assert [e.id for e in repository.experiments(limit=1, offset=1)] == [id]
+
+
+def test_the_status_of_an_experiment_is_that_of_its_work(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    job = repository.claim(("experiment",), 10)
+    first, second, third = repository.experiment(id).runs
+    repository.start_run(first.id, {})
+    repository.record_generation(first.id, generation())
+    found = repository.experiment(id)
+    assert (found.status, found.prompts_done, found.decoding_seconds) == ("running", 1, 0.5)
+    repository.finish_run(first.id, {"accuracy": 1.0})
+    repository.fail_run(second.id, "The weights are missing.")
+    repository.finish_run(third.id, {"accuracy": 0.5})
+    assert repository.finish_job(job.id, job.claim_token, "finished")
+    found = repository.experiment(id)
+    assert (found.status, found.error) == ("failed", "The weights are missing.")
+    assert found.finished_at == repository.run(third.id).finished_at
+
+
+def test_a_generation_recorded_twice_is_there_once(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    repository.record_generation(run_id, generation(1, text="first\0"))
+    repository.record_generation(run_id, generation(1, text="second"))
+    (found,) = repository.generations(run_id)
+    assert found.text == "first\ufffd"
+    assert repository.run(run_id).prompts_done == 1
+    assert repository.done_positions(run_id) == {1}
+    assert repository.trace(found.id) == [STEP]
+
+
+def test_a_generation_is_written_whole_or_not_at_all(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    with repository._database.session() as session:
+        session.execute(text("DROP TABLE traces"))
+    with pytest.raises(Exception, match="no such table"):
+        repository.record_generation(run_id, generation())
+    assert repository.generations(run_id) == []
+    assert repository.run(run_id).prompts_done == 0
+
+
+def test_a_damaged_trace_is_told_of(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    repository.record_generation(run_id, generation())
+    with repository._database.session() as session:
+        session.execute(text("UPDATE traces SET data = x'00'"))
+    with pytest.raises(DatabaseUnavailable, match="checksum"):
+        repository.trace(repository.generations(run_id)[0].id)
+
+
+def test_traces_are_read_in_order_and_keep_nobody_from_writing(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    for position in reversed(range(120)):
+        repository.record_generation(run_id, generation(position))
+    read = []
+    for position, records in repository.traces(run_id):
+        repository.record_generation(run_id, generation(1000 + position))
+        assert records == [STEP]
+        read.append(position)
+        if position == 119:
+            break
+    assert read == list(range(120))
+
+
+def test_generations_are_filtered_and_paged(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    for position in range(10):
+        outcome = "correct" if position % 2 else "wrong"
+        repository.record_generation(run_id, generation(position, text=f"100% of {position}", outcome=outcome))
+    assert [g.position for g in repository.generations(run_id, outcome="wrong", limit=2, offset=1)] == [2, 4]
+    assert [g.position for g in repository.generations(run_id, search="OF 7")] == [7]
+    assert repository.count_generations(run_id, search="0%") == 10
+    assert repository.count_generations(run_id, search="0_") == 0  # no wildcard
+    assert repository.count_generations(run_id, outcome="wrong") == 5
+
+
+def test_the_end_of_a_run_is_final(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    repository.start_run(run_id, {"device": "cpu"})
+    started = repository.run(run_id).started_at
+    repository.start_run(run_id, {"device": "cpu"})  # after a lost worker
+    assert repository.run(run_id).started_at == started
+    repository.finish_run(run_id, {"accuracy": float("nan"), "tokens": 3})
+    repository.cancel_run(run_id)
+    repository.fail_run(run_id, "too late")
+    found = repository.run(run_id)
+    assert (found.status, found.error, found.metrics) == ("finished", None, {"accuracy": None, "tokens": 3})
+    with pytest.raises(InvalidSetting, match="has ended already"):
+        repository.start_run(run_id, {})
+
+
+def test_hundreds_of_runs_are_found_with_one_query(repository: Repository) -> None:
+    ids = []
+    for i in range(300):
+        run_id = repository.create_run(run_config(threshold=0.01 * (i % 30), seed=i))
+        if i % 3:
+            repository.finish_run(run_id, {"accuracy": i / 300})
+        ids.append(run_id)
+    statements = []
+    event.listen(repository._database.engine, "before_cursor_execute", lambda *args: statements.append(args[2]))
+    best = repository.runs(order_by="accuracy", limit=100)
+    assert len([s for s in statements if s.startswith("SELECT")]) == 1
+    assert [run.metrics["accuracy"] for run in best] == sorted((i / 300 for i in range(300) if i % 3), reverse=True)[
+        :100
+    ]
+    worst = repository.runs(order_by="accuracy", descending=False, limit=None)
+    assert worst[0].metrics == {"accuracy": 1 / 300}
+    assert worst[-1].metrics is None  # runs without a value come last either way
+    assert [run.seed for run in repository.runs(order_by="seed", descending=False, limit=3, offset=10)] == [10, 11, 12]
+    assert repository.count_runs(status="queued") == 100
+    assert repository.count_runs(status="queued", pair="bundled", task="arithmetic", acceptance="fsd-reducible") == 100
+    assert repository.count_runs(acceptance="speculative") == 0
+    assert {run.decoding.acceptance for run in repository.runs(search="js 0.29")} == {FuzzyReducible(threshold=0.29)}
+    assert [run.id for run in repository.runs(search=ids[5])] == [ids[5]]
+    assert {run.id for run in repository.runs(ids[:2])} == set(ids[:2])
+    assert repository.runs([]) == []
+    assert len(repository.unsynced_runs()) == 200
+    with pytest.raises(InvalidSetting, match="cannot be sorted by 'secret'"):
+        repository.runs(order_by="secret")
+
+
+def test_runs_of_an_experiment_are_found_by_its_name(repository: Repository) -> None:
+    id = repository.create_experiment(sweep("Tuesday 100%"))
+    repository.create_experiment(sweep("Wednesday"))
+    assert {run.experiment_name for run in repository.runs(search="tuesday 100%")} == {"Tuesday 100%"}
+    assert repository.count_runs(experiment_id=id) == 3
+
+
+def test_unknown_ids_are_told_of(repository: Repository) -> None:
+    for ask in (repository.run, repository.experiment, repository.job, repository.cancel_run):
+        with pytest.raises(UnknownName, match="There is no"):
+            ask("nobody")
+    with pytest.raises(UnknownName):
+        repository.record_generation("nobody", generation())
+    with pytest.raises(InvalidSetting, match="at most 255"):
+        repository.create_experiment(sweep("x" * 256))
+
+
+def test_threads_take_turns(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: repository.record_generation(run_id, generation(i % 20)), range(40)))
+    assert repository.run(run_id).prompts_done == 20
+
+
+def test_an_infinite_threshold_is_kept(repository: Repository) -> None:
+    decoding = DecodingConfig(acceptance=Fuzzy(divergence="kl", threshold=math.inf))
+    experiment = repository.experiment(repository.create_experiment(SweepConfig(decodings=(decoding,))))
+    assert experiment.config.decodings == (decoding,)
+    assert experiment.runs[0].decoding == decoding

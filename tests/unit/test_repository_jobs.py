@@ -1,0 +1,114 @@
+"""The queue: each job is done by one worker, and a lost worker's job by the next."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from multiprocessing import get_context
+
+from tracking_examples import sweep
+
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database
+
+
+def claim_all(url: str) -> list[str]:
+    """What one worker gets of the queue."""
+    repository, claimed = Repository(open_database(url)), []
+    while job := repository.claim(("playground",), 60):
+        claimed.append(job.id)
+    return claimed
+
+
+def claim_at_once(repository: Repository, url: str, workers: int = 2) -> None:
+    """Real processes empty the queue; fails if a job was claimed twice or left."""
+    ids = sorted(repository.enqueue("playground", {"n": n}) for n in range(30))
+    with get_context("spawn").Pool(workers) as pool:
+        claimed = [id for ids in pool.map(claim_all, [url] * workers, chunksize=1) for id in ids]
+    assert sorted(claimed) == ids
+    assert {repository.job(id).attempts for id in ids} == {1}
+
+
+def test_each_job_is_claimed_once(repository: Repository, database_url: str) -> None:
+    claim_at_once(repository, database_url)
+
+
+def test_people_go_first_then_the_oldest(repository: Repository) -> None:
+    first = repository.enqueue("experiment", {})
+    second = repository.enqueue("experiment", {})
+    person = repository.enqueue("playground", {"prompt": "x\0y", "p": float("inf")}, priority=10)
+    assert repository.claim(("experiment",), 10, minimum_priority=1) is None
+    claimed = [repository.claim(("experiment", "playground"), 10) for _ in range(4)]
+    assert [job and job.id for job in claimed] == [person, first, second, None]
+    assert claimed[0].payload == {"prompt": "x\ufffdy", "p": None}
+
+
+def test_a_lost_worker_is_counted_and_its_token_is_worth_nothing(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    lost = repository.claim(("experiment",), 0.01)
+    time.sleep(0.02)
+    taken = repository.claim(("experiment",), 60)
+    assert (taken.id, taken.attempts, taken.lost_workers, taken.started_at) == (id, 2, 1, lost.started_at)
+    assert not repository.heartbeat(id, lost.claim_token, 60)
+    assert not repository.finish_job(id, lost.claim_token, "failed", "from the grave")
+    assert repository.job(id).status == "running"
+    assert {run.status for run in repository.experiment(id).runs} == {"queued"}
+    assert repository.heartbeat(id, taken.claim_token, 60)
+    assert repository.finish_job(id, taken.claim_token, "finished")
+    assert not repository.heartbeat(id, taken.claim_token, 60)
+
+
+def test_a_heartbeat_keeps_the_job(repository: Repository) -> None:
+    repository.enqueue("playground", {})
+    job = repository.claim(("playground",), 0.01)
+    assert repository.heartbeat(job.id, job.claim_token, 60)
+    time.sleep(0.02)
+    assert repository.claim(("playground",), 60) is None
+
+
+def test_cancelling(repository: Repository) -> None:
+    waiting = repository.create_experiment(sweep())
+    repository.request_cancel(waiting)
+    assert repository.experiment(waiting).status == "cancelled"
+    assert {run.status for run in repository.experiment(waiting).runs} == {"cancelled"}
+    running = repository.create_experiment(sweep())
+    job = repository.claim(("experiment",), 60)
+    assert job.id == running
+    assert not repository.cancel_requested(running)
+    repository.request_cancel(running)
+    assert repository.cancel_requested(running)
+    assert repository.experiment(running).status == "running"
+    assert repository.finish_job(running, job.claim_token, "cancelled")
+    assert {run.status for run in repository.experiment(running).runs} == {"cancelled"}
+
+
+def test_a_failed_job_leaves_no_run_open(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    job = repository.claim(("experiment",), 60)
+    repository.finish_job(id, job.claim_token, "failed", "No such pair.")
+    assert {(run.status, run.error) for run in repository.experiment(id).runs} == {("failed", "No such pair.")}
+
+
+def test_streams_are_read_from_where_one_was(repository: Repository) -> None:
+    id = repository.enqueue("playground", {})
+    repository.append_chunks(id, [{"n": 0}, {"n": 1}])
+    repository.append_chunks(id, [{"n": 2}])
+    repository.append_chunks(id, [])
+    assert repository.chunks(id, -1) == [(0, {"n": 0}), (1, {"n": 1}), (2, {"n": 2})]
+    assert repository.chunks(id, 1) == [(2, {"n": 2})]
+    assert repository.prune_streams(timedelta(0)) == 0  # it has not ended
+    repository.request_cancel(id)
+    assert repository.prune_streams(timedelta(hours=1)) == 0
+    assert repository.prune_streams(timedelta(0)) == 3
+    assert repository.chunks(id, -1) == []
+
+
+def test_the_worker_is_seen(repository: Repository) -> None:
+    assert repository.worker() is None
+    repository.report_worker(7, "host", "cpu", "idle")
+    first = repository.worker()
+    repository.report_worker(7, "host", "cpu", "run 1")
+    second = repository.worker()
+    assert (second.alive, second.activity, second.started_at) == (True, "run 1", first.started_at)
+    repository.report_worker(8, "host", "cpu", "idle")
+    assert repository.worker().started_at > first.started_at

@@ -1,0 +1,79 @@
+"""The experiment form: what it makes of its fields, and the sentences it answers with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, parse_thresholds, size_line
+from fsd_core.errors import FsdError, InvalidSetting
+
+FORM = SweepForm(
+    pair="bundled", task="arithmetic", limit=50, baselines=["autoregressive", "speculative"], rules=["fsd-reducible"],
+    divergences=["js"], thresholds="0.05, 0.1, 0.2", drafter="draft-model", draft_length=5, temperature=0, top_k=0,
+    top_p=1, max_new_tokens=128, seeds="0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.05, 0.1,0.2", (0.05, 0.1, 0.2)),
+        ("0:0.6:7", (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
+        ("off, 0.1, 0.1", (None, 0.1)),
+        ("0.3; 0:0.1:2", (0.3, 0, 0.1)),
+    ],
+)
+def test_thresholds_are_a_list_or_a_range(text, expected):
+    assert parse_thresholds(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", " , ", "a", "nan", "inf", "0:1", "0:1:2:3", "1:0:5", "0:1:1", "0:1:x", "0:1:99", "0:1:" + "9" * 5000]
+)
+def test_thresholds_that_cannot_be_read_are_refused_with_a_short_sentence(text):
+    with pytest.raises(InvalidSetting, match="expected") as raised:
+        parse_thresholds(text)
+    assert len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "2147483648", "9" * 5000, ",".join(map(str, range(21)))])
+def test_seeds_that_cannot_be_used_are_refused(text):
+    with pytest.raises(InvalidSetting, match="expected"):
+        parse_seeds(text)
+
+
+def test_baselines_come_first_and_every_rule_meets_every_divergence_and_threshold():
+    form = replace(FORM, rules=["fsd-reducible", "fsd"], divergences=["js", "tv"], seeds="0, 1")
+    sweep = build_sweep(form)
+    kinds = [decoding.acceptance.kind for decoding in sweep.decodings]
+    assert kinds == ["autoregressive", "speculative"] + ["fsd-reducible"] * 6 + ["fsd"] * 6
+    assert len(sweep.runs()) == 28
+    assert size_line(sweep) == "14 settings × 2 seeds × 50 prompts = 1,400 generations"
+
+
+def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
+    sweep = build_sweep(replace(FORM, baselines=[], rules=["fsd-official"], divergences=[], thresholds="off, 0.4"))
+    assert [decoding.label for decoding in sweep.decodings] == ["FSD official · ag ≤ 0.4 · γ 5"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"thresholds": "0.9"}, "beyond the range of the divergence 'js'"),
+        ({"thresholds": "-0.1"}, "cannot be used"),
+        ({"divergences": []}, "No divergence is chosen"),
+        ({"rules": [], "baselines": []}, "Nothing is chosen"),
+        ({"limit": None}, "number of prompts is empty"),
+        ({"limit": 100_000}, "expected a limit"),
+        ({"draft_length": 2.5}, "whole number"),
+        ({"draft_length": 99}, "length"),
+        ({"top_p": 0}, "top_p"),
+        ({"drafter": "prompt-lookup", "divergences": ["reverse-kl"]}, "copied token"),
+        ({"seeds": ",".join(map(str, range(20))), "thresholds": "0:0.5:20"}, "at most 200"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_a_sentence(change, sentence):
+    with pytest.raises(FsdError, match=sentence):
+        build_sweep(replace(FORM, **change))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.components import Column, empty_state, escape, notice, pill, table
 from dashboard.formatting import NONE, ago, count, percent, quantity
-from fsd_core.jobs.queue import progress, time_left
+from fsd_core.jobs.queue import time_left
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import ExperimentView, RunView, WorkerView
@@ -59,7 +59,7 @@ def _line(e: ExperimentView) -> str:
     prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
     if e.status not in OPEN:
         return f"{prompts}, {ago(e.created_at)}"
-    return f"{prompts}, {_remaining(time_left(progress(e)))}" if e.status == "running" else f"{prompts}, waiting"
+    return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
 
 
 def _remaining(seconds: float | None) -> str:

@@ -116,10 +116,8 @@ def run(
     )  # fmt: skip
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
-    loaded = runs.load_for(
-        [config], settings.threads
-    )  # before the run is written down: what cannot be loaded is no run
-    done = runs.perform(repository, repository.create_run(config), lambda *_: loaded, settings)
+    loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
+    (done,) = runs.perform(repository, decoding.label, [repository.create_run(config)], lambda *_: loaded, settings)
     if json:
         output.print_json(output.run_json(done))
     else:
@@ -176,7 +174,8 @@ def sweep(
     else:
         loaded = runs.load_for(config.runs(), settings.threads)
         experiment_id = repository.create_experiment(config, enqueue=False)
-        finished = runs.perform_all(repository, experiment_id, lambda *_: loaded, settings)
+        ids = [run.id for run in repository.experiment(experiment_id).runs]
+        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings)
     if json:
         output.print_json({"experiment_id": experiment_id, "runs": [output.run_json(done) for done in finished]})
         return

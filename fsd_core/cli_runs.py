@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 from collections.abc import Sequence
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from fsd_core.cli_output import progress_bar, say
 from fsd_core.config import RunConfig
-from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
+from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.harness import PairLoader
+    from fsd_core.benchmarks.execution import PairLoader
     from fsd_core.models.loading import LoadedPair
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
@@ -58,54 +59,44 @@ def check_names(pair: str, task: str, limit: int) -> None:
     get_task(task).examples(limit)
 
 
-def perform(repository: Repository, run_id: str, loader: PairLoader, settings: Settings) -> RunView:
-    """Does a run under a progress bar and mirrors it. An interrupt from the keyboard marks it cancelled."""
-    from fsd_core.benchmarks.harness import execute_run
+def perform(
+    repository: Repository, title: str, run_ids: Sequence[str], loader: PairLoader, settings: Settings
+) -> list[RunView]:
+    """Does runs under a progress bar and mirrors them; tells of those that fail.
 
-    run = repository.run(run_id)
-    with progress_bar(run.label, run.prompts_total) as advance_to:
-        try:
-            execute_run(repository, run_id, loader, lambda view: advance_to(view.prompts_done))
-        except KeyboardInterrupt:
-            repository.cancel_run(run_id)
-            say(f"Run {run_id} is cancelled; what was done is kept.")
-            raise
-        advance_to(run.prompts_total)
-    mirror(repository, run_id, settings)
-    return repository.run(run_id)
-
-
-def perform_all(repository: Repository, experiment_id: str, loader: PairLoader, settings: Settings) -> list[RunView]:
-    """Does the runs of an experiment in order. One that fails is told of and does not stop the others.
-
-    An interrupt from the keyboard marks all that is left cancelled. Raises ``FsdError`` if no run finished.
+    An interrupt from the keyboard cancels what is left. Raises ``FsdError`` if no run finished.
     """
-    ids = [run.id for run in repository.experiment(experiment_id).runs]
-    for i, run_id in enumerate(ids):
+    from fsd_core.benchmarks.execution import execute_runs
+
+    before = [repository.run(run_id) for run_id in run_ids]
+    prompts = itertools.count(sum(run.prompts_done for run in before))
+    with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
         try:
-            perform(repository, run_id, loader, settings)
+            execute_runs(repository, run_ids, loader, lambda _: advance_to(next(prompts)))
         except KeyboardInterrupt:
-            for left in ids[i + 1 :]:
-                repository.cancel_run(left)
+            say(f"Cancelled; what was done is kept as run {', '.join(run_ids)}.")
             raise
-        except DatabaseUnavailable:
-            raise
-        except FsdError as error:
-            say(f"error: {error}")
-    done = [repository.run(run_id) for run_id in ids]
+        advance_to(next(prompts))
+    _mirror(repository, run_ids, settings)
+    done = [repository.run(run_id) for run_id in run_ids]
+    errors = dict.fromkeys(run.error for run in done if run.error)
     if not any(run.status == "finished" for run in done):
-        raise FsdError(f"No run of the experiment {experiment_id} could be finished.")
+        raise FsdError(" ".join(errors) or "No run was finished.")
+    for error in errors:
+        say(f"error: {error}")
     return done
 
 
-def mirror(repository: Repository, run_id: str, settings: Settings) -> None:
-    """Copies a run to MLflow; if that is down the run stays whole, and is mirrored by the worker later."""
+def _mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
+    """Copies runs to MLflow; if that is down they stay whole, and are mirrored by the worker later."""
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
 
     # How it makes its tables is not for standard error. It reads the variable when it is imported, which is later.
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     try:
-        MlflowMirror(settings.resolved_mlflow_uri).sync(repository, run_id)
+        mirror = MlflowMirror(settings.resolved_mlflow_uri)
+        for run_id in run_ids:
+            mirror.sync(repository, run_id)
     except TrackingUnavailable as error:
         say(f"warning: {error}")

@@ -6,6 +6,12 @@ expected, what to do. The command line prints it and exits with status 2; the
 pages show it as it is.
 """
 
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger(__name__)
+
 
 class FsdError(Exception):
     """Root of all errors that are told to a user as a sentence."""
@@ -53,3 +59,11 @@ class WorkerRunning(FsdError, RuntimeError):
 
 class Cancelled(FsdError):
     """Work that was stopped because a user asked for it."""
+
+
+def told(error: Exception) -> str:
+    """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
+    if isinstance(error, FsdError):
+        return str(error)
+    logger.error("An error that nobody foresaw:", exc_info=error)
+    return f"Something went wrong that nobody foresaw ({type(error).__name__}: {error}). The log has the details."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 LEAD = (
-    "Several settings on the same prompts. The worker does them one after the other, whether this page is open or not."
+    "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
 )
 POLL_SECONDS = 1.0
 RULE_CHOICES = [("FSD reducible", "fsd-reducible"), ("FSD", "fsd"), ("FSD official", "fsd-official")]

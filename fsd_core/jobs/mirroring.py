@@ -33,8 +33,8 @@ class Mirroring:
 
         return MlflowMirror(self._uri)
 
-    def after_a_run(self) -> None:
-        """Mirrors what has ended, unless MLflow did not answer the last time: the next run should not wait for it."""
+    def after_runs(self) -> None:
+        """Mirrors what has ended, unless MLflow did not answer the last time: the next job should not wait for it."""
         if not self._down:
             self._sync()
 

@@ -21,8 +21,8 @@ from typing import TypeVar
 
 import torch
 
-from fsd_core.benchmarks.harness import execute_run
-from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, WorkerRunning
+from fsd_core.benchmarks.execution import execute_runs
+from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, WorkerRunning, told
 from fsd_core.jobs import lock, playground
 from fsd_core.jobs.heartbeat import Heartbeat
 from fsd_core.jobs.mirroring import Mirroring
@@ -154,26 +154,15 @@ class Worker:
     def _experiment(self, job: JobView) -> None:
         experiment = self._patiently(lambda: self._repository.experiment(job.payload["experiment_id"]))
 
-        def between_prompts(run: RunView) -> None:
+        def before_a_prompt(run: RunView) -> None:
             self._serve_waiting()
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        for run in experiment.runs:
-            if run.status not in ("queued", "running"):
-                continue
-            self._check(job)
-            try:
-                self._patiently(
-                    lambda run_id=run.id: execute_run(self._repository, run_id, self._pairs, between_prompts)
-                )
-            except (Stopping, ClaimLost, Cancelled):
-                raise
-            except Exception as error:  # this run's own: the others go on
-                sentence = told(error)
-                logger.warning("Run %s failed: %s", run.id, sentence)
-                self._patiently(lambda id=run.id, why=sentence: self._repository.fail_run(id, why))
-            self._mirroring.after_a_run()
+        self._check(job)
+        runs = [run.id for run in experiment.runs]
+        self._patiently(lambda: execute_runs(self._repository, runs, self._pairs, before_a_prompt))
+        self._mirroring.after_runs()
 
     def _serve_waiting(self) -> None:
         """People in front of the playground go before an experiment's next prompt."""
@@ -197,14 +186,6 @@ class Worker:
         if time.monotonic() >= self._prune_at:
             self._patiently(lambda: self._repository.prune_streams(STREAMS_KEPT))
             self._prune_at = time.monotonic() + 3600
-
-
-def told(error: Exception) -> str:
-    """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
-    if isinstance(error, FsdError):
-        return str(error)
-    logger.exception("An error that nobody foresaw:", exc_info=error)
-    return f"The worker met an error that it does not know ({type(error).__name__}: {error}). Its log has the details."
 
 
 def log_to(path: Path) -> None:

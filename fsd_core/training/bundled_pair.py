@@ -46,7 +46,7 @@ class Plan:
 
 
 PLANS = {
-    "target": Plan(hidden=192, layers=8, intermediate=512, heads=4, kv_heads=2, schedule=Schedule(steps=1850)),
+    "target": Plan(hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1500)),
     "draft": Plan(hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=600)),
 }
 

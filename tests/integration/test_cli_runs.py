@@ -217,7 +217,7 @@ def test_an_interrupt_marks_the_run_cancelled(tmp_path: Path, toy: str) -> None:
     assert process.returncode == 130
     run = repository(tmp_path).runs()[0]
     assert run.status == "cancelled"
-    assert err == f"Run {run.id} is cancelled; what was done is kept.\n"
+    assert err == f"Cancelled; what was done is kept as run {run.id}.\n"
     assert 0 < run.prompts_done < 600
 
 

@@ -92,9 +92,9 @@ class RunStore(Store):
         """Ends a run with the sentence that says why."""
         self._end(id, status="failed", error=storable(error))
 
-    def cancel_run(self, id: str) -> None:
-        """Ends a run because a user asked for it; what is done stays."""
-        self._end(id, status="cancelled")
+    def cancel_run(self, id: str, metrics: dict[str, Any] | None = None) -> None:
+        """Ends a run because a user asked for it, with the metrics of what is done."""
+        self._end(id, status="cancelled", metrics=storable(metrics))
 
     def unsynced_runs(self) -> list[RunView]:
         """Ended runs that MLflow has not, oldest first."""

@@ -1,0 +1,138 @@
+"""Does runs: every prompt of their tasks once, each one recorded before the next begins.
+
+Runs that were interrupted in any way are continued by calling :func:`execute_runs`
+again: prompts that are recorded are not done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from fsd_core.benchmarks.harness import run_example
+from fsd_core.benchmarks.metrics import summarise
+from fsd_core.benchmarks.tasks import Example, Task, get_task
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, told
+from fsd_core.models.loading import LoadedPair
+from fsd_core.tracking import provenance
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.records import RunView
+
+PairLoader = Callable[[str, str, str], LoadedPair]
+"""(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
+
+WARM_UP_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """What is left of one run."""
+
+    run: RunView
+    task: Task
+    decoder: Decoder
+    left: dict[int, Example]
+    """by position"""
+
+
+def execute_runs(
+    repository: Repository,
+    run_ids: Sequence[str],
+    pair_loader: PairLoader,
+    on_prompt: Callable[[RunView], None] = lambda run: None,
+) -> None:
+    """Does what is left of some runs, then writes their figures.
+
+    The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
+    does so for all of them, and the difference between their speeds is that of their settings.
+
+    ``on_prompt`` is called before each prompt with its run as it stands, and may serve others meanwhile. Raised from
+    it, ``Cancelled`` ends what is left, with the figures of what is done, as an interrupt from the keyboard does;
+    anything else leaves the runs to be continued, as does ``DatabaseUnavailable`` from anywhere. What goes wrong with
+    one run, or with each of its prompts, fails that run with its sentence, and not the others. Runs that have ended
+    are left alone.
+    """
+    try:
+        turns = []
+        for run_id in run_ids:
+            with _failing_alone(repository, run_id):
+                turns += _begin(repository, repository.run(run_id), pair_loader)
+        for position, turn in _in_turn(turns):
+            run = repository.run(turn.run.id)
+            if run.ended:
+                continue
+            on_prompt(run)
+            with _failing_alone(repository, run.id):
+                record = run_example(turn.decoder, turn.task, turn.left[position], position, run.seed)
+                repository.record_generation(run.id, record)
+        for run_id in run_ids:
+            with _failing_alone(repository, run_id):
+                _finish(repository, run_id)
+    except (Cancelled, KeyboardInterrupt):
+        for run_id in run_ids:
+            _cancel(repository, run_id)
+        raise
+
+
+def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[int, _Turn]]:
+    """Position by position, those that have it left; the first one of them changes from each to the next."""
+    for position in sorted({position for turn in turns for position in turn.left}):
+        first = position % len(turns)
+        for turn in (*turns[first:], *turns[:first]):
+            if position in turn.left:
+                yield position, turn
+
+
+@contextmanager
+def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
+    """An error in the block is this run's own end; only a database that does not answer is everybody's."""
+    try:
+        yield
+    except DatabaseUnavailable:
+        raise
+    except Exception as error:
+        repository.fail_run(run_id, told(error))
+
+
+def _begin(repository: Repository, run: RunView, pair_loader: PairLoader) -> list[_Turn]:
+    """Marks a run as running and warms it up; nothing for one that has nothing left."""
+    task = get_task(run.task)
+    done = repository.done_positions(run.id)
+    left = {i: example for i, example in enumerate(task.examples(run.config.limit)) if i not in done}
+    if run.ended or not left:
+        return []
+    pair = pair_loader(run.pair, run.config.device, run.config.dtype)
+    decoder = Decoder(pair, run.decoding)
+    about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads())
+    repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
+    _warm_up(decoder, next(iter(left.values())))
+    return [_Turn(run, task, decoder, left)]
+
+
+def _warm_up(decoder: Decoder, example: Example) -> None:
+    """A few rounds that are thrown away: the first ones of a process are slow, and would be charged to one prompt."""
+    with suppress(FsdError, RuntimeError):  # what is wrong with the prompt is told when its turn comes
+        list(islice(decoder.stream(decoder.prompt_ids(example.prompt), seed=0), WARM_UP_ROUNDS))
+
+
+def _finish(repository: Repository, run_id: str) -> None:
+    if repository.run(run_id).ended:
+        return
+    generations = repository.generations(run_id)
+    if all(g.outcome == "failed" for g in generations):
+        raise FsdError(f"Every prompt of the run failed, the first one so: {generations[0].error}")
+    repository.finish_run(run_id, summarise(generations, _records(repository, run_id)))
+
+
+def _cancel(repository: Repository, run_id: str) -> None:
+    generations = repository.generations(run_id)
+    repository.cancel_run(run_id, summarise(generations, _records(repository, run_id)) if generations else None)
+
+
+def _records(repository: Repository, run_id: str) -> Iterator[list]:
+    return (records for _, records in repository.traces(run_id))

@@ -1,0 +1,275 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fsd_core.benchmarks.execution import execute_runs
+from fsd_core.benchmarks.metrics import summarise
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    FuzzyReducible,
+    RunConfig,
+    SamplingConfig,
+    SettingConfig,
+    Speculative,
+)
+from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable
+from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.records import RunView
+
+TASK = get_task("arithmetic")
+SAMPLED = DecodingConfig(
+    acceptance=FuzzyReducible(threshold=0.05),
+    topology=ChainTopology(length=3),
+    sampling=SamplingConfig(temperature=1.0),
+    max_new_tokens=10,
+)
+
+
+@pytest.fixture(scope="module")
+def pair() -> LoadedPair:
+    return toy_pair()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    url = f"sqlite:///{tmp_path / 'fsd.db'}"
+    upgrade(url)
+    return Repository(open_database(url))
+
+
+def new_run(repository: Repository, decoding: DecodingConfig = SAMPLED, limit: int = 5, seed: int = 0) -> str:
+    return repository.create_run(
+        RunConfig(setting=SettingConfig(pair="bundled", decoding=decoding), limit=limit, seed=seed)
+    )
+
+
+def texts(repository: Repository, run_id: str) -> dict[int, str]:
+    return {g.position: g.text for g in repository.generations(run_id)}
+
+
+class Stops:
+    """Lets ``prompts`` prompts be done, then raises."""
+
+    def __init__(self, prompts: int, error: BaseException) -> None:
+        self.left, self.error = prompts, error
+
+    def __call__(self, run: RunView) -> None:
+        if self.left == 0:
+            raise self.error
+        self.left -= 1
+
+
+def test_a_run_keeps_every_prompt_its_trace_and_its_figures(repository: Repository, pair: LoadedPair) -> None:
+    run_id, seen = new_run(repository), []
+    execute_runs(repository, [run_id], lambda *_: pair, seen.append)
+
+    run = repository.run(run_id)
+    assert (run.status, run.prompts_done, run.prompts_total) == ("finished", 5, 5)
+    assert [view.prompts_done for view in seen] == [0, 1, 2, 3, 4]
+    assert run.provenance is not None
+
+    generations, traces = repository.generations(run_id), dict(repository.traces(run_id))
+    assert [g.position for g in generations] == [0, 1, 2, 3, 4]
+    for generation, example in zip(generations, TASK.examples(5), strict=True):
+        steps = traces[generation.position]
+        assert (generation.example_id, generation.prompt) == (example.id, example.prompt)
+        assert generation.reference == example.reference
+        assert generation.tokens == sum(len(step.emitted) for step in steps) <= 10
+        assert generation.rounds == len(steps)
+        assert generation.accepted == sum(step.accepted for step in steps) <= generation.drafted
+        assert generation.fuzzy <= generation.accepted + len(steps)
+        assert 0 < generation.time_to_first_token <= generation.seconds
+    assert run.metrics == summarise(generations, traces.values())
+
+
+def test_the_loader_is_asked_for_what_the_run_says(repository: Repository, pair: LoadedPair) -> None:
+    asked = []
+
+    def loader(*arguments: str) -> LoadedPair:
+        asked.append(arguments)
+        return pair
+
+    config = RunConfig(setting=SettingConfig(decoding=SAMPLED), limit=1, device="cpu", dtype="float32")
+    execute_runs(repository, [repository.create_run(config)], loader)
+    assert asked == [("bundled", "cpu", "float32")]
+
+
+def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repository, pair: LoadedPair) -> None:
+    whole, broken = new_run(repository), new_run(repository)
+    execute_runs(repository, [whole], lambda *_: pair)
+
+    with pytest.raises(RuntimeError, match="lost the claim"):
+        execute_runs(repository, [broken], lambda *_: pair, Stops(2, RuntimeError("lost the claim")))
+    assert repository.run(broken).status == "running"
+    before = repository.generations(broken)
+    assert [g.position for g in before] == [0, 1]
+
+    execute_runs(repository, [broken], lambda *_: pair)
+    assert repository.run(broken).status == "finished"
+    assert repository.generations(broken)[:2] == before
+    assert texts(repository, broken) == texts(repository, whole)
+
+
+def test_a_finished_run_is_left_alone(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository, limit=1)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    finished = repository.run(run_id)
+
+    def never(*_: str) -> LoadedPair:
+        raise AssertionError("nothing was to be loaded")
+
+    execute_runs(repository, [run_id], never)
+    assert repository.run(run_id) == finished
+
+
+def test_cancelling_keeps_what_is_done(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository)
+    with pytest.raises(Cancelled):
+        execute_runs(repository, [run_id], lambda *_: pair, Stops(2, Cancelled("Stopped on request.")))
+    run = repository.run(run_id)
+    assert (run.status, run.prompts_done) == ("cancelled", 2)
+    assert run.metrics == summarise(repository.generations(run_id), dict(repository.traces(run_id)).values())
+
+
+def test_what_was_cancelled_before_its_first_prompt_has_no_figures(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository)
+    with pytest.raises(Cancelled):
+        execute_runs(repository, [run_id], lambda *_: pair, Stops(0, Cancelled("Stopped on request.")))
+    assert (repository.run(run_id).status, repository.run(run_id).metrics) == ("cancelled", None)
+
+
+def test_runs_take_turns_and_each_is_first_as_often(repository: Repository, pair: LoadedPair) -> None:
+    runs = [new_run(repository, limit=6, seed=seed) for seed in range(3)]
+    turns: list[tuple[str, int]] = []
+    execute_runs(repository, runs, lambda *_: pair, lambda run: turns.append((run.id, run.prompts_done)))
+    assert [done for _, done in turns] == [position for position in range(6) for _ in runs]
+    for position in range(6):
+        order = [id for id, done in turns if done == position]
+        assert order == runs[position % 3 :] + runs[: position % 3]
+    assert {repository.run(id).status for id in runs} == {"finished"}
+
+
+def test_runs_that_stand_at_different_prompts_go_on_together(repository: Repository, pair: LoadedPair) -> None:
+    ahead, behind, fresh = (new_run(repository, seed=seed) for seed in range(3))
+    for run_id, prompts in ((ahead, 4), (behind, 2)):
+        with pytest.raises(RuntimeError):
+            execute_runs(repository, [run_id], lambda *_: pair, Stops(prompts, RuntimeError("killed")))
+    turns: list[tuple[str, int]] = []
+    execute_runs(
+        repository, [ahead, behind, fresh], lambda *_: pair, lambda run: turns.append((run.id, run.prompts_done))
+    )
+    assert {run_id: [done for id, done in turns if id == run_id] for run_id in (ahead, behind, fresh)} == {
+        ahead: [4], behind: [2, 3, 4], fresh: [0, 1, 2, 3, 4],
+    }  # fmt: skip
+    assert {repository.run(id).status for id in (ahead, behind, fresh)} == {"finished"}
+
+
+def test_a_run_that_fails_does_not_stop_the_others(repository: Repository, pair: LoadedPair) -> None:
+    missing, cut_short, good = (new_run(repository, limit=3, seed=seed) for seed in range(3))
+    asked = []
+
+    def loader(*arguments: str) -> LoadedPair:
+        asked.append(arguments)
+        if len(asked) == 1:
+            raise ModelUnavailable("The folder is empty.")
+        return pair
+
+    def fails_meanwhile(run: RunView) -> None:
+        if run.prompts_done == 1:
+            repository.fail_run(cut_short, "A person ended it.")
+
+    execute_runs(repository, [missing, cut_short, good], loader, fails_meanwhile)
+    assert [repository.run(id).status for id in (missing, cut_short, good)] == ["failed", "failed", "finished"]
+    assert repository.run(missing).error == "The folder is empty."
+    assert (repository.run(cut_short).error, repository.run(cut_short).prompts_done) == ("A person ended it.", 1)
+
+
+def test_an_error_that_nobody_foresaw_is_told_and_logged(
+    repository: Repository, caplog: pytest.LogCaptureFixture
+) -> None:
+    run_id = new_run(repository)
+
+    def broken(*_: str) -> LoadedPair:
+        raise ZeroDivisionError("of ours")
+
+    execute_runs(repository, [run_id], broken)
+    run = repository.run(run_id)
+    assert run.status == "failed"
+    assert "nobody foresaw (ZeroDivisionError: of ours)" in (run.error or "")
+    assert "Traceback" not in (run.error or "")
+    assert "in broken" in caplog.text
+
+
+def test_a_pair_that_cannot_be_loaded_fails_the_run_with_its_sentence(repository: Repository) -> None:
+    run_id = new_run(repository)
+
+    def broken(*_: str) -> LoadedPair:
+        raise ModelUnavailable("The folder is empty.")
+
+    execute_runs(repository, [run_id], broken)
+    run = repository.run(run_id)
+    assert (run.status, run.error) == ("failed", "The folder is empty.")
+
+
+def test_a_database_that_goes_away_leaves_the_run_to_be_continued(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository)
+    with pytest.raises(DatabaseUnavailable):
+        execute_runs(repository, [run_id], lambda *_: pair, Stops(1, DatabaseUnavailable("It is locked.")))
+    assert repository.run(run_id).status == "running"
+
+
+def test_a_prompt_that_fails_does_not_stop_the_run(repository: Repository) -> None:
+    # A context in which the short problems fit and the long ones do not.
+    examples = TASK.examples(12)
+    lengths = sorted(len(example.prompt) for example in examples)
+    run_id = new_run(repository, limit=12)
+    execute_runs(repository, [run_id], lambda *_: narrow_pair(lengths[6]))
+
+    outcomes = {g.position: g.outcome for g in repository.generations(run_id)}
+    for position, example in enumerate(examples):
+        assert (outcomes[position] == "failed") == (len(example.prompt) >= lengths[6])
+    run = repository.run(run_id)
+    assert run.status == "finished"
+    assert run.metrics is not None
+    assert run.metrics["failed"] == 6
+    assert run.metrics["n"] == 12
+    failed = repository.generations(run_id, outcome="failed")[0]
+    assert "shorten it" in (failed.error or "")
+    assert (failed.stop_reason, failed.tokens, failed.text) == ("error", 0, "")
+
+
+def test_a_run_in_which_nothing_could_be_generated_has_failed(repository: Repository) -> None:
+    run_id = new_run(repository, limit=3)
+    execute_runs(repository, [run_id], lambda *_: narrow_pair(8))
+    run = repository.run(run_id)
+    assert run.status == "failed"
+    assert "Every prompt of the run failed" in (run.error or "")
+    assert run.prompts_done == 3
+
+
+def test_greedy_speculation_writes_what_the_target_alone_writes(repository: Repository, pair: LoadedPair) -> None:
+    alone, speculative = (
+        new_run(repository, DecodingConfig(acceptance=rule, max_new_tokens=16))
+        for rule in (Autoregressive(), Speculative())
+    )
+    for run_id in (alone, speculative):
+        execute_runs(repository, [run_id], lambda *_: pair)
+    assert texts(repository, alone) == texts(repository, speculative)
+    figures = [repository.run(run_id).metrics or {} for run_id in (alone, speculative)]
+    assert figures[0]["mean_acceptance_length"] == 1 < figures[1]["mean_acceptance_length"]
+    assert figures[0]["negative_log_likelihood"] == pytest.approx(figures[1]["negative_log_likelihood"], rel=1e-4)
+
+
+def narrow_pair(context: int) -> LoadedPair:
+    """A toy pair whose models hold ``context`` tokens; a token is a byte."""
+    tokenizer = toy_tokenizer()
+    target = toy_model(len(tokenizer), seed=0, context=context)
+    return make_pair(toy_pair().spec, tokenizer, target, related(target, 0.3, seed=1))

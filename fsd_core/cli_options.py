@@ -9,27 +9,19 @@ from typing import Annotated, Any, get_args
 
 import numpy as np
 import typer
-from pydantic import BaseModel
 
 from fsd_core.config import (
     ACCEPTANCES,
     DIVERGENCES,
-    AcceptanceConfig,
+    DRAFTERS,
+    RULES,
     ChainTopology,
     DecodingConfig,
-    DrafterConfig,
     RunConfig,
     SamplingConfig,
 )
 from fsd_core.errors import InvalidSetting
 
-
-def _members(union: Any) -> dict[str, type[BaseModel]]:
-    """The classes of a discriminated union by their ``kind``."""
-    return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}
-
-
-RULES, DRAFTERS = _members(AcceptanceConfig), _members(DrafterConfig)
 DTYPES = get_args(RunConfig.model_fields["dtype"].annotation)
 
 

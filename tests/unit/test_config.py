@@ -7,12 +7,22 @@ import math
 import pytest
 from pydantic import TypeAdapter
 
+from fsd_core.acceptance import make_rule
 from fsd_core.config import (
+    ACCEPTANCES,
+    BASELINES,
+    LOSSLESS,
+    RULES,
     Autoregressive,
+    ChainTopology,
     DecodingConfig,
+    DraftOnly,
     Fuzzy,
+    FuzzyOfficial,
     FuzzyReducible,
     PromptLookupDrafter,
+    RunConfig,
+    SamplingConfig,
     SettingConfig,
     Speculative,
     SweepConfig,
@@ -38,6 +48,22 @@ def test_a_bad_rule_is_refused_in_one_sentence(acceptance, words):
         DecodingConfig.checked(acceptance=acceptance)
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, FsdError)
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"limit": 0}, "limit is 0: expected at least 1."),
+        ({"seed": 2**31}, "seed is 2147483648: expected less than 2147483648."),
+        ({"dtype": "int8"}, "dtype is 'int8': expected 'auto', 'float32', 'bfloat16' or 'float16'."),
+        ({"limit": "many"}, "limit is 'many': expected a valid integer, unable to parse string as an integer."),
+        ({"colour": "red"}, "colour: extra inputs are not permitted, got 'red'."),
+    ],
+)
+def test_a_value_out_of_range_is_told_with_its_name_and_what_was_expected(values, told):
+    with pytest.raises(InvalidSetting) as caught:
+        RunConfig.checked(**values)
+    assert str(caught.value) == told
 
 
 @pytest.mark.parametrize("divergence", ["reverse-kl", "ag", "top-k-ag"])
@@ -76,3 +102,54 @@ def test_a_sweep_does_each_run_once_and_a_seed_at_a_time():
         (1, "speculative"),
         (1, "fsd-reducible"),
     ]
+
+
+def test_what_is_known_of_each_rule():
+    assert set(ACCEPTANCES) == set(BASELINES) | {"speculative", "fsd", "fsd-reducible", "fsd-official"}
+    assert set(BASELINES) == {"autoregressive", "draft-only"}
+    assert set(LOSSLESS) == {"autoregressive", "speculative"}
+    assert len({rule.title for rule in RULES.values()}) == len(RULES)
+    for kind in set(ACCEPTANCES) - set(BASELINES):  # the configuration says the same as the implementation
+        assert make_rule(RULES[kind]()).lossless == (kind in LOSSLESS)
+
+
+LOOKUP, SHORT = PromptLookupDrafter(), ChainTopology(length=3)
+
+
+@pytest.mark.parametrize(
+    ("decoding", "label"),
+    [
+        (DecodingConfig(), "FSD reducible · js ≤ 0.1 · γ 5"),
+        (DecodingConfig(acceptance=Autoregressive()), "Target alone"),
+        (DecodingConfig(acceptance=DraftOnly()), "Draft alone"),
+        (DecodingConfig(acceptance=Speculative(), topology=SHORT), "SD · γ 3"),
+        (DecodingConfig(acceptance=Fuzzy(divergence="top-k-kl", threshold=None)), "FSD · top-k-kl off · γ 5"),
+        (DecodingConfig(acceptance=FuzzyOfficial()), "FSD official · ag ≤ 0.4 · γ 5"),
+        (DecodingConfig(acceptance=Speculative(), drafter=LOOKUP), "SD · prompt lookup · γ 5"),
+        (DecodingConfig(sampling=SamplingConfig(temperature=0.7)), "FSD reducible · js ≤ 0.1 · γ 5 · t 0.7"),
+    ],
+)
+def test_labels_of_default_parameters_stay_as_they_are_stored(decoding, label):
+    assert decoding.label == label
+
+
+@pytest.mark.parametrize(
+    ("parts", "label"),
+    [
+        ({"acceptance": FuzzyReducible(guard=False)}, "FSD reducible · js ≤ 0.1 · no guard · γ 5"),
+        ({"acceptance": Fuzzy(divergence="top-k-js", divergence_top_k=20)}, "FSD · top-20-js ≤ 0.1 · γ 5"),
+        ({"acceptance": Fuzzy(divergence="js", divergence_top_k=20)}, "FSD · js ≤ 0.1 · γ 5"),  # js does not read it
+        (
+            {"acceptance": Speculative(), "drafter": PromptLookupDrafter(max_ngram=5)},
+            "SD · prompt lookup 5-gram · γ 5",
+        ),
+    ],
+)
+def test_labels_name_other_parameters_where_they_are_not_the_default(parts, label):
+    assert DecodingConfig(**parts).label == label
+
+
+def test_a_family_is_named_without_one_threshold():
+    assert DecodingConfig().family("0.05 to 0.6") == "FSD reducible · js 0.05 to 0.6"
+    assert DecodingConfig(topology=SHORT).family("0.1, off") == "FSD reducible · js 0.1, off · γ 3"
+    assert DecodingConfig(acceptance=Autoregressive()).family("") == "Target alone"

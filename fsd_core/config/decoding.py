@@ -1,0 +1,110 @@
+"""A decoding method with its parameters, and the short names it goes by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from fsd_core.config.methods import (
+    BASELINES,
+    TOP_K,
+    AcceptanceConfig,
+    ChainTopology,
+    DrafterConfig,
+    DraftModelDrafter,
+    FuzzyReducible,
+    PromptLookupDrafter,
+    TopologyConfig,
+)
+from fsd_core.config.values import Frozen
+from fsd_core.errors import InvalidSetting
+
+
+class SamplingConfig(Frozen):
+    """How a token is drawn from logits: temperature, then top-k, then top-p, as transformers orders them."""
+
+    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0 is greedy.")
+    top_k: int = Field(default=0, ge=0, description="0 is off.")
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+class DecodingConfig(Frozen):
+    """A decoding method with its parameters. Baselines have neither drafter nor topology."""
+
+    acceptance: AcceptanceConfig = FuzzyReducible()
+    drafter: DrafterConfig | None = DraftModelDrafter()
+    topology: TopologyConfig | None = ChainTopology()
+    sampling: SamplingConfig = SamplingConfig()
+    max_new_tokens: int = Field(default=128, ge=1, le=8192)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _baselines_draft_nothing(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            acceptance = values.get("acceptance")
+            kind = acceptance.get("kind") if isinstance(acceptance, dict) else getattr(acceptance, "kind", None)
+            if kind in BASELINES:
+                values = {**values, "drafter": None, "topology": None}
+        return values
+
+    @model_validator(mode="after")
+    def _triple_is_possible(self):
+        kind = self.acceptance.kind
+        if kind in BASELINES:
+            return self
+        if self.drafter is None or self.topology is None:
+            raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
+        if self.drafter.kind == "prompt-lookup" and (self.divergence or "").removeprefix(TOP_K) in ("reverse-kl", "ag"):
+            raise InvalidSetting(
+                f"The divergence '{self.divergence}' is infinite against a copied token, which has no distribution of "
+                "its own, so nothing would ever be accepted: choose kl, js or tv, or the drafter 'draft-model'."
+            )
+        return self
+
+    @property
+    def threshold(self) -> float | None:
+        return getattr(self.acceptance, "threshold", None)
+
+    @property
+    def divergence(self) -> str | None:
+        return getattr(self.acceptance, "divergence", None)
+
+    @property
+    def label(self) -> str:
+        """A short name for legends, such as ``FSD reducible · js ≤ 0.1 · γ 5``.
+
+        Parameters beside threshold and draft length are named where they are not the default and are read.
+        """
+        return self._named("off" if self.threshold is None else f"≤ {self.threshold:g}", draft_length=True)
+
+    def family(self, thresholds: str) -> str:
+        """A name for several thresholds, told in words: ``FSD reducible · js 0.05 to 0.6``."""
+        return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
+
+    def _named(self, thresholds: str, *, draft_length: bool) -> str:
+        parts = [self.acceptance.title]
+        if self.divergence:
+            parts.append(f"{self._divergence_named} {thresholds}")
+        if not getattr(self.acceptance, "guard", True):
+            parts.append("no guard")
+        if isinstance(self.drafter, PromptLookupDrafter):
+            default = self.drafter.max_ngram == PromptLookupDrafter().max_ngram
+            parts.append("prompt lookup" if default else f"prompt lookup {self.drafter.max_ngram}-gram")
+        if self.topology and draft_length:
+            parts.append(f"γ {self.topology.length}")
+        if not self.sampling.greedy:
+            parts.append(f"t {self.sampling.temperature:g}")
+        return " · ".join(parts)
+
+    @property
+    def _divergence_named(self) -> str:
+        """``top-20-js`` for the divergence top-k-js with another k than the default."""
+        name, k = self.divergence or "", getattr(self.acceptance, "divergence_top_k", None)
+        if not name.startswith(TOP_K) or k == FuzzyReducible().divergence_top_k:
+            return name
+        return f"top-{k}-{name.removeprefix(TOP_K)}"

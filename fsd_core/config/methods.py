@@ -1,0 +1,171 @@
+"""The parts a decoding method is made of.
+
+A method of the literature is a triple, *what is drafted* x *in which shape* x *what
+is kept*; each of the three is a union of small models told apart by ``kind``. A new
+plug-in adds one class to its union here and one implementation in its package.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, ClassVar, Literal, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from fsd_core.config.values import Frozen
+from fsd_core.errors import InvalidSetting
+
+DivergenceName = Literal[
+    "kl", "reverse-kl", "js", "tv", "ag",
+    "top-k-kl", "top-k-reverse-kl", "top-k-js", "top-k-tv", "top-k-ag",
+    "random",
+]  # fmt: skip
+DIVERGENCES: tuple[str, ...] = get_args(DivergenceName)
+TOP_K = "top-k-"
+_UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
+
+
+def divergence_upper_bound(name: str) -> float:
+    """Largest value the divergence can take, in nats where it has a unit; ``inf`` if unbounded."""
+    return _UPPER_BOUNDS.get(name.removeprefix(TOP_K), math.inf)
+
+
+# --- what is drafted ---------------------------------------------------------------------------------------------
+
+
+class DraftModelDrafter(Frozen):
+    """The pair's draft model writes the proposal."""
+
+    kind: Literal["draft-model"] = "draft-model"
+
+
+class PromptLookupDrafter(Frozen):
+    """Copies what followed the last n-gram where it stood before; needs no draft model."""
+
+    kind: Literal["prompt-lookup"] = "prompt-lookup"
+    max_ngram: int = Field(default=3, ge=1, le=8)
+
+
+DrafterConfig = Annotated[DraftModelDrafter | PromptLookupDrafter, Field(discriminator="kind")]
+
+
+# --- in which shape ----------------------------------------------------------------------------------------------
+
+
+class ChainTopology(Frozen):
+    """One candidate per position, ``length`` positions."""
+
+    kind: Literal["chain"] = "chain"
+    length: int = Field(default=5, ge=1, le=32)
+
+
+TopologyConfig = ChainTopology
+
+
+# --- what is kept ------------------------------------------------------------------------------------------------
+
+
+class _Rule(Frozen):
+    """An acceptance rule, or a baseline, which has nothing to accept."""
+
+    title: ClassVar[str]
+    """its name in labels, tables and plots"""
+    lossless: ClassVar[bool] = False
+    """whether the output has the target's distribution whatever the parameters are"""
+    baseline: ClassVar[bool] = False
+    """whether one model writes alone"""
+
+
+class Autoregressive(_Rule):
+    """The target alone, one token a forward: the baseline of every speed-up."""
+
+    title, lossless, baseline = "Target alone", True, True
+    kind: Literal["autoregressive"] = "autoregressive"
+
+
+class DraftOnly(_Rule):
+    """The draft alone: the other end of the trade-off."""
+
+    title, baseline = "Draft alone", True
+    kind: Literal["draft-only"] = "draft-only"
+
+
+class Speculative(_Rule):
+    """Lossless speculative decoding."""
+
+    title, lossless = "SD", True
+    kind: Literal["speculative"] = "speculative"
+
+
+def _check_threshold(threshold: float | None, divergence: str) -> float | None:
+    if threshold is None:
+        return None
+    bound = divergence_upper_bound(divergence)
+    expected = f"a number from 0 to {bound:.4g}" if math.isfinite(bound) else "a number of at least 0"
+    if math.isnan(threshold) or threshold < 0:
+        raise InvalidSetting(f"The threshold {threshold} cannot be used: expected {expected}, or 'off' for exact SD.")
+    if threshold > bound * (1 + 1e-12):
+        raise InvalidSetting(
+            f"The threshold {threshold:g} is beyond the range of the divergence '{divergence}': expected {expected}. "
+            f"At {bound:.4g} every draft token is already accepted."
+        )
+    return float(threshold)
+
+
+class _Thresholded(_Rule):
+    """Accept where ``divergence`` <= ``threshold`` (nats for the entropies); ``None`` is off: exact SD."""
+
+    divergence: DivergenceName = "js"
+    threshold: float | None = 0.1
+    divergence_top_k: int = Field(default=50, ge=1, description="Only read by the top-k divergences.")
+
+    @model_validator(mode="after")
+    def _in_range(self):
+        _check_threshold(self.threshold, self.divergence)
+        return self
+
+
+class Fuzzy(_Thresholded):
+    """FSD as the paper states it."""
+
+    title = "FSD"
+    kind: Literal["fsd"] = "fsd"
+
+
+class FuzzyReducible(_Thresholded):
+    """FSD as a verifier distribution: the same output law, never a lower acceptance. Our default."""
+
+    title = "FSD reducible"
+    kind: Literal["fsd-reducible"] = "fsd-reducible"
+    guard: bool = Field(default=True, description="Leniency never keeps a token that the target's top-k/top-p removes.")
+
+
+class FuzzyOfficial(_Rule):
+    """What the authors' published program computes: greedy draft, `ag` on raw distributions."""
+
+    title = "FSD official"
+    divergence: ClassVar[DivergenceName] = "ag"
+    kind: Literal["fsd-official"] = "fsd-official"
+    threshold: float = 0.4
+
+    @field_validator("threshold")
+    @classmethod
+    def _in_range(cls, value: float) -> float:
+        _check_threshold(value, cls.divergence)
+        return value
+
+
+AcceptanceConfig = Annotated[
+    Autoregressive | DraftOnly | Speculative | Fuzzy | FuzzyReducible | FuzzyOfficial, Field(discriminator="kind")
+]
+
+
+def members(union: Any) -> dict[str, type[Any]]:
+    """The classes of a discriminated union by their ``kind``, in its order."""
+    return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}
+
+
+RULES, DRAFTERS = members(AcceptanceConfig), members(DrafterConfig)
+ACCEPTANCES = tuple(RULES)
+BASELINES = tuple(kind for kind, rule in RULES.items() if rule.baseline)
+LOSSLESS = tuple(kind for kind, rule in RULES.items() if rule.lossless)

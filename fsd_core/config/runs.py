@@ -1,0 +1,58 @@
+"""What is measured: settings, runs and experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.values import Frozen, content_hash
+
+
+class SettingConfig(Frozen):
+    """A model pair and how it decodes: what a team compares and approves. Addressed by its content."""
+
+    pair: str = "bundled"
+    decoding: DecodingConfig = DecodingConfig()
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of the SHA-256 of the canonical JSON."""
+        return content_hash(self)
+
+
+class RunConfig(Frozen):
+    """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
+
+    setting: SettingConfig = SettingConfig()
+    task: str = "arithmetic"
+    limit: int = Field(default=50, ge=1)
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+
+
+class SweepConfig(Frozen):
+    """Several settings of one pair on the same prompts, once per seed."""
+
+    name: str = ""
+    pair: str = "bundled"
+    task: str = "arithmetic"
+    limit: int = Field(default=50, ge=1)
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = (0,)
+    decodings: tuple[DecodingConfig, ...] = Field(min_length=1)
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+
+    def runs(self) -> list[RunConfig]:
+        """The runs in the order they are done: all settings of a seed before the next seed; no run twice."""
+        configs = (
+            RunConfig(
+                setting=SettingConfig(pair=self.pair, decoding=decoding),
+                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device,
+            )
+            for seed in self.seeds
+            for decoding in self.decodings
+        )  # fmt: skip
+        return list(dict.fromkeys(configs))

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from dashboard.figures.series import families, measured, metrics, run_names
-from dashboard.figures.style import MUTED, error_bar, escape, figure, hover, note
+from dashboard.figures.style import MUTED, TEXT, error_bar, escape, figure, hover, note
+from dashboard.numbers import decimals, number
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
+
+# Below the middle of its place, where the label's line ends; the mark reaches a little beyond the bar.
+BAR = (0.06, 0.48)
+MARK = (0.0, 0.54)
 
 
 class Bar(NamedTuple):
@@ -78,7 +83,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None) -> ThroughputInfo:
 
 
 def draw(data: ThroughputInfo) -> go.Figure:
-    """Bars from top to bottom in the order of the table; right of the line is faster."""
+    """Bars from top to bottom in the order of the table; right of the mark at 1 is faster."""
     drawn = figure(
         "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + 42 * len(data.bars))
     )
@@ -86,7 +91,7 @@ def draw(data: ThroughputInfo) -> go.Figure:
         return note(drawn, "The baseline has no measured throughput.")
     speedups = [bar.speedup for bar in data.bars]
     drawn.add_bar(
-        orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=0.42, offset=0.06,
+        orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=BAR[1] - BAR[0], offset=BAR[0],
         marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
         error_x=error_bar(speedups, [bar.low for bar in data.bars], [bar.high for bar in data.bars], MUTED),
         hoverinfo="text", hovertext=[_hover(bar, data.baseline or "") for bar in data.bars],
@@ -94,12 +99,23 @@ def draw(data: ThroughputInfo) -> go.Figure:
     # The names stand above their bars: beside them they would take half of a narrow screen.
     drawn.add_scatter(
         x=[0] * len(data.bars), y=[escape(bar.name) for bar in data.bars], mode="text", textposition="top right",
-        text=[f"{escape(bar.name)} · {bar.tokens_per_second:.0f} tokens/s" for bar in data.bars],
+        text=[_label(bar, data.baseline or "") for bar in data.bars],
         showlegend=False, hoverinfo="skip",
     )  # fmt: skip
-    drawn.add_vline(x=1, layer="below", line={"dash": "dot", "width": 1.4, "color": MUTED})
+    # So no line may run from top to bottom: the 1 is marked at each bar, and the labels tell what a grid would.
+    for place in range(len(data.bars)):
+        drawn.add_shape(
+            type="line", x0=1, x1=1, y0=place + MARK[0], y1=place + MARK[1],
+            line={"dash": "dot", "width": 2, "color": TEXT},
+        )  # fmt: skip
     drawn.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)
-    return drawn.update_xaxes(rangemode="tozero")
+    return drawn.update_xaxes(rangemode="tozero", showgrid=False)
+
+
+def _label(bar: Bar, baseline: str) -> str:
+    digits = max(1, decimals(bar.speedup, bar.low, bar.high))
+    ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×"
+    return f"{escape(bar.name)} · {bar.tokens_per_second:,.0f} tokens/s · {ratio}"
 
 
 def _hover(bar: Bar, baseline: str) -> str:

@@ -106,6 +106,15 @@ def test_throughput_without_a_measured_baseline_is_empty():
     assert [bar.run_id for bar in throughput.info(RUNS, TARGET).bars] == [run.id for run in RUNS]
 
 
+def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
+    drawn = throughput.draw(throughput.info(RUNS, TARGET))
+    bar, labels = drawn.data
+    marks = [(shape.x0, shape.x1, shape.y0, shape.y1) for shape in drawn.layout.shapes]
+    assert marks == [(1, 1, i + throughput.MARK[0], i + throughput.MARK[1]) for i in range(len(RUNS))]
+    assert throughput.MARK[0] < bar.offset < bar.offset + bar.width < throughput.MARK[1]
+    assert labels.text[:2] == ("Target alone · 100 tokens/s · baseline", "Draft alone · 400 tokens/s · 4.0×")
+
+
 def test_positions_are_of_runs_that_draft():
     info = positions.info(RUNS)
     assert [curve.name for curve in info.curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]

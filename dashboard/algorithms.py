@@ -41,7 +41,7 @@ ALGORITHMS = {
     "fsd-reducible": Algorithm(
         "FSD reducible",
         "Takes the draft's word wherever the two models differ by at most the threshold; elsewhere exact SD. Same "
-        "output distribution as FSD, and never a lower acceptance.",
+        "output distribution as FSD, and never a lower acceptance rate.",
         "lossy",
     ),
     "fsd": Algorithm(

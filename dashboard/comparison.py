@@ -5,14 +5,12 @@ Plain values computed from the repository; the page and the exports draw them.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.figures.series import metrics, run_names
-from dashboard.figures.throughput import speedup
-from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
+from dashboard.cells import METRICS, Cell, cell
+from dashboard.figures.series import run_names
 from fsd_core.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -23,63 +21,8 @@ MOST_RUNS = 60
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
 
 
-class Metric(NamedTuple):
-    """A column of the table. ``better`` is +1 or -1, or 0 where neither direction is good in itself."""
-
-    key: str
-    title: str
-    unit: str
-    scale: float
-    better: int
-    as_ratio: bool
-    explanation: str
-
-
-METRICS = (
-    Metric("accuracy", "Accuracy", "%", 100.0, 1, False, "Share of prompts solved"),
-    Metric("tokens_per_second", "Throughput", "tok/s", 1.0, 1, True, "Emitted tokens per second of decoding"),
-    Metric("acceptance_rate", "Acceptance rate", "%", 100.0, 0, False, "Draft tokens accepted, of all drafted"),
-    Metric(
-        "mean_acceptance_length", "Acceptance length", "", 1.0, 0, False, "Mean of emitted tokens per target forward"
-    ),
-    Metric("seconds_per_solved_task", "Time per solved", "s", 1.0, -1, True, "Seconds of decoding per prompt solved"),
-    Metric(
-        "negative_log_likelihood",
-        "NLL per token",
-        "nats",
-        1.0,
-        0,
-        False,
-        "Of the emitted tokens under the target model",
-    ),
-)
-
-
-class Estimate(NamedTuple):
-    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-
-
-class Cell(NamedTuple):
-    """One metric of one run. ``delta`` is against the baseline: a difference, or a ratio where the metric says so."""
-
-    estimate: Estimate | None
-    delta: Estimate | None
-    paired: PairedDifference | None = None
-
-    def verdict(self, metric: Metric) -> int:
-        """+1 if the delta's interval says better than the baseline, -1 if worse, 0 if it cannot tell."""
-        if self.delta is None or self.delta.low is None or self.delta.high is None:
-            return 0
-        neutral = 1.0 if metric.as_ratio else 0.0
-        return metric.better * ((self.delta.low > neutral) - (self.delta.high < neutral))
-
-
 class Row(NamedTuple):
-    """A run with its cells, in the order of :data:`METRICS`."""
+    """A run with its cells, in the order of :data:`dashboard.cells.METRICS`."""
 
     run: RunView
     name: str
@@ -167,55 +110,13 @@ _GROUNDS = (
 )
 
 
-def estimate(run: RunView, metric: Metric) -> Estimate | None:
-    """A run's value of a metric in the unit of its column."""
-    value, low, high = (metrics(run).get(metric.key + end) for end in ("", "_low", "_high"))
-    if value is None or not math.isfinite(value):
-        return None
-    if low is None or high is None:
-        return Estimate(value * metric.scale)
-    return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
-
-
 def _solved(repository: Repository, run: RunView) -> dict[int, bool]:
     generations = repository.generations(run.id)
     return {g.position: g.outcome == "correct" for g in generations if g.outcome != "unscored"}
 
 
 def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:
-    if run.id == baseline.id:
-        return Row(run, name, True, [Cell(estimate(run, metric), None) for metric in METRICS])
-    return Row(run, name, False, [_cell(run, baseline, metric, solved) for metric in METRICS])
-
-
-def _cell(run: RunView, baseline: RunView, metric: Metric, solved: dict[str, dict[int, bool]]) -> Cell:
-    ours, theirs = estimate(run, metric), estimate(baseline, metric)
-    if ours is None or theirs is None:
-        return Cell(ours, None)
-    if metric.key == "accuracy":
-        return _accuracy(ours, solved[run.id], solved[baseline.id], same_task=run.task == baseline.task)
-    if metric.key == "tokens_per_second":
-        return Cell(ours, Estimate(*speedup(run, baseline)) if theirs.value and ours.value else None)
-    if metric.as_ratio:
-        return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
-    return Cell(ours, _difference(ours, theirs))
-
-
-def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:
-    if not same_task or not a.keys() & b.keys():
-        return Cell(ours, None)
-    paired = paired_difference(a, b)
-    return Cell(ours, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
-
-
-def _difference(ours: Estimate, theirs: Estimate) -> Estimate:
-    """Difference of two estimates; half-widths add in quadrature, as of independent measurements."""
-    delta = ours.value - theirs.value
-    if ours.low is None or ours.high is None or theirs.low is None or theirs.high is None:
-        return Estimate(delta)
-    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
-    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
-    return Estimate(delta, delta - down, delta + up)
+    return Row(run, name, run.id == baseline.id, [cell(run, baseline, metric, solved) for metric in METRICS])
 
 
 def _count(things: Sequence[str], noun: str) -> str:

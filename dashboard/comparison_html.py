@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.comparison import METRICS, Cell, Comparison, Estimate, Metric, Row
+from dashboard.cells import METRICS, SIGNIFICANT, Cell, Estimate, Metric
+from dashboard.comparison import Comparison, Row
 from dashboard.components import empty_state, escape, notice, pill
 from dashboard.formatting import count, duration
 from dashboard.numbers import decimals, number, p_value
@@ -55,9 +56,10 @@ def comparison_html(comparison: Comparison) -> str:
     return (
         _table(head, body, "Metrics of the runs")
         + '<p class="cmp-note">Under a number stands its 95 % interval, by resampling prompts (accuracy: Wilson). '
-        "Chips: difference from the baseline, or ratio to it, with its interval; coloured only where the interval "
-        "leaves no doubt of the direction. Accuracy is compared on the prompts that both runs have; p is McNemar's "
-        "exact test of &ldquo;neither is better&rdquo;.</p>"
+        "Chips: difference from the baseline, or ratio to it, with its interval. Accuracy is compared on the prompts "
+        "that both runs have; p is McNemar's exact test of &ldquo;neither is better&rdquo;, and it alone decides "
+        f"whether its chip is coloured: where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval "
+        "leaves no doubt of the direction.</p>"
     )
 
 
@@ -82,24 +84,27 @@ def _cell(cell: Cell, metric: Metric) -> str:
     shown = number(e.value, digits)
     if e.low is not None and e.high is not None:
         shown += f'<span class="range">{number(e.low, digits)} to {number(e.high, digits)}</span>'
+    if cell.remark:
+        shown += f'<span class="range">{escape(cell.remark)}</span>'
     return shown + _delta(cell, metric, digits)
 
 
 def _delta(cell: Cell, metric: Metric, digits: int) -> str:
     if cell.delta is None:
         return ""
-    text, more = delta_text(cell.delta, metric, digits), ""
+    (text, ends), more = delta_text(cell.delta, metric, digits), ""
     if (p := cell.paired) is not None:
         told = p_value(p.p_value)
         if not p.only_a + p.only_b:  # the bootstrap has seen no disagreement, so its interval would say too much
-            text, told = "no prompt differs", ""
+            text, ends, told = "no prompt differs", "", ""
         more = f'<span class="range">{escape(", ".join(filter(None, (told, f"n = {p.n}"))))}</span>'
     tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
-    return f'<div><span class="delta {tone}">{escape(text)}</span></div>{more}'
+    ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
+    return f'<div><span class="delta {tone}">{escape(text)}{ends}</span></div>{more}'
 
 
-def delta_text(delta: Estimate, metric: Metric, digits: int) -> str:
-    """A difference such as ``−4 pts (−10 to +2)``, or a ratio such as ``1.8× (1.7 to 1.9)``.
+def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
+    """A difference such as ``−4 pts``, or a ratio such as ``1.8×``; with its interval, such as ``−10 to +2``, if any.
 
     A difference without an interval has the digits of the values themselves.
     """
@@ -111,8 +116,7 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> str:
     else:
         text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
         ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
-    interval = " to ".join(ends)
-    return f"{text} ({interval})" if interval else text
+    return text, " to ".join(ends)
 
 
 def settings_html(comparison: Comparison, differences_only: bool) -> str:

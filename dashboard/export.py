@@ -12,13 +12,14 @@ from typing import Any
 import pandas as pd
 import plotly.io as pio
 
-from dashboard.comparison import METRICS, Comparison, Row
+from dashboard.cells import METRICS, likelihood_model
+from dashboard.comparison import Comparison, Row
 from dashboard.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.components import escape, heading, section
 from dashboard.figures.gallery import comparison_figures
 from dashboard.figures.style import EXPORT_CONFIG
 from dashboard.formatting import moment
-from dashboard.run_settings import flatten
+from dashboard.run_settings import settings_read
 from dashboard.theme import CSS
 
 KEPT = 3600.0  # seconds
@@ -86,8 +87,9 @@ def _record(row: Row) -> dict[str, Any]:
         "experiment": run.experiment_name or "",
         "prompts_done": run.prompts_done,
     }
-    record |= flatten(run.config.as_json())
+    record |= settings_read(run)
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
+    record["negative_log_likelihood_under"] = likelihood_model(run) if run.metrics else None
     for cell, metric in zip(row.cells, METRICS, strict=True):
         kind = "ratio" if metric.as_ratio else "difference"
         scale = 1.0 if metric.as_ratio else metric.scale  # back to the unit of the metric's own column

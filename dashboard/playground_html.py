@@ -38,8 +38,8 @@ def _figures(lane: Lane) -> str:
     speed = stats.get("tokens_per_second")
     values = (
         ("tokens/s", f"{speed:,.0f}" if speed else NONE),
-        ("accepted", percent(stats.get("acceptance_rate"))),
-        ("tokens per forward", quantity(stats.get("mean_acceptance_length") or None)),
+        ("acceptance rate", percent(stats.get("acceptance_rate"))),
+        ("mean acceptance length", quantity(stats.get("mean_acceptance_length") or None)),
         ("tokens", f"{stats['tokens']:,}" if stats else NONE),
     )
     return '<dl class="live">' + "".join(f"<div><dd>{v}</dd><dt>{name}</dt></div>" for name, v in values) + "</dl>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dashboard.cells import likelihood_model
 from dashboard.components import (
     Column,
     Tile,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _PROMPT_COLUMNS = (
     Column("#", "num"), Column("Prompt", "wide"), Column("Outcome"), Column("Answer"), Column("Expected"),
-    Column("Tokens", "num"), Column("Accepted", "num"), Column("Time", "num"),
+    Column("Tokens", "num"), Column("Acceptance rate", "num"), Column("Time", "num"),
 )  # fmt: skip
 
 # A click on a row's button tells the server which prompt; the table is HTML that data cannot script.
@@ -66,16 +67,20 @@ def tiles_html(run: RunView) -> str:
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
             Tile("Throughput", quantity(*estimate(m, "tokens_per_second"), "tok/s"), _ends(m, "tokens_per_second")),
-            Tile("Accepted drafts", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
+            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
             Tile(
-                "Tokens per target forward",
+                "Mean acceptance length",
                 quantity(*estimate(m, "mean_acceptance_length")),
-                _ends(m, "mean_acceptance_length"),
+                "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
             ),
             Tile(
                 "Time per solved task", duration(m.get("seconds_per_solved_task")), f"of {duration(m.get('seconds'))}"
             ),
-            Tile("NLL per token", quantity(m.get("negative_log_likelihood"), unit="nats"), "under the target"),
+            Tile(
+                "NLL per token",
+                quantity(m.get("negative_log_likelihood"), unit="nats"),
+                f"under the {likelihood_model(run)}",
+            ),
             Tile("Kept by leniency", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
             Tile("First token after", duration(m.get("time_to_first_token")), "median"),
         )

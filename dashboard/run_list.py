@@ -24,14 +24,14 @@ ORDERS: dict[str, tuple[str, bool]] = {
     "Oldest first": ("created_at", False),
     "Accuracy, best first": ("accuracy", True),
     "Throughput, fastest first": ("tokens_per_second", True),
-    "Acceptance, highest first": ("acceptance_rate", True),
+    "Acceptance rate, highest first": ("acceptance_rate", True),
     "Time per solved task, shortest first": ("seconds_per_solved_task", False),
     "Setting, A to Z": ("label", False),
 }
 
 _COLUMNS = (
     Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
-    Column("Prompts", "num"), Column("Accuracy", "num"), Column("Tokens/s", "num"), Column("Accepted", "num"),
+    Column("Prompts", "num"), Column("Accuracy", "num"), Column("Tokens/s", "num"), Column("Acceptance rate", "num"),
     Column("Status"), Column("Created"),
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ TITLES = {
     "device": "Device",
 }
 NOT_SET = "–"
+_TOP_K = "setting.decoding.acceptance.divergence_top_k"
 
 
 class SettingsTable(NamedTuple):
@@ -42,7 +43,7 @@ class SettingsTable(NamedTuple):
 
 def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsTable:
     """Every setting of the runs, or only those in which they differ."""
-    flat = [flatten(run.config.as_json()) for run in runs]
+    flat = [settings_read(run) for run in runs]
     keys = [key for key in TITLES if any(key in values for values in flat)]
     keys += sorted({key for values in flat for key in values} - set(keys))
     if differences_only and len(runs) > 1:
@@ -51,6 +52,19 @@ def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsT
         shown = keys
     rows = [[told(values.get(key)) for key in shown] for values in flat]
     return SettingsTable([TITLES.get(key, key) for key in shown], rows, len(keys) - len(shown))
+
+
+def settings_read(run: RunView) -> dict[str, Any]:
+    """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
+    flat = flatten(run.config.as_json())
+    if not reads_top_k(run.decoding.divergence):
+        flat.pop(_TOP_K, None)
+    return flat
+
+
+def reads_top_k(divergence: str | None) -> bool:
+    """Whether a divergence is taken over the target's likeliest tokens alone, and so reads how many those are."""
+    return divergence is not None and divergence.startswith("top-k-")
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -25,9 +25,7 @@ class Measure(NamedTuple):
     unit: str
 
 
-ACCEPTANCE_RATE = Measure(
-    "acceptance_rate", "Acceptance rate against threshold", "Accepted draft tokens (%)", 100.0, " %"
-)
+ACCEPTANCE_RATE = Measure("acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", 100.0, " %")
 ACCEPTANCE_LENGTH = Measure(
     "mean_acceptance_length", "Mean acceptance length against threshold", "Tokens per target forward", 1.0, ""
 )

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
 
-LEAD = (
-    "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
-)
+LEAD = "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
 POLL_SECONDS = 1.0
 RULE_CHOICES = [("FSD reducible", "fsd-reducible"), ("FSD", "fsd"), ("FSD official", "fsd-official")]
 BASELINE_CHOICES = [("Target alone", "autoregressive"), ("SD", "speculative"), ("Draft alone", "draft-only")]

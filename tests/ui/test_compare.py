@@ -63,6 +63,52 @@ def test_all_figures_are_drawn_and_names_stay_text(page: Page, site: Site, exper
     assert page.evaluate("window.broken") is None
 
 
+OVERLAPS = """(figure) => {
+  const box = (found) => found.getBoundingClientRect();
+  const lines = [...figure.querySelectorAll('.shapelayer path')].map(box);
+  const texts = [...figure.querySelectorAll('.textpoint text')].map(box);
+  const meet = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+  return [lines.length, texts.length, texts.filter((text) => lines.some((line) => meet(text, line))).length];
+}"""
+
+
+@pytest.mark.parametrize("width", [1440, 420])
+def test_no_line_runs_through_the_labels_of_the_throughputs(page: Page, site: Site, experiment: str, width: int):
+    page.set_viewport_size({"width": width, "height": 1000})
+    open_experiment(page, site, experiment)
+    drawn = page.locator(".js-plotly-plot", has_text="Throughput relative to the baseline")
+    expect(drawn.locator(".textpoint text")).to_have_count(RUNS)
+    assert drawn.evaluate(OVERLAPS) == [RUNS, RUNS, 0]
+
+
+def test_the_table_ends_without_a_line_of_its_own(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    last = page.locator(".cmp").first.locator("tbody tr:last-child > *")
+    widths = last.evaluate_all("all => all.map((cell) => getComputedStyle(cell).borderBottomWidth)")
+    assert set(widths) == {"0px"}
+
+
+def test_on_a_phone_the_names_stay_while_the_numbers_scroll(page: Page, site: Site, experiment: str):
+    page.set_viewport_size({"width": 420, "height": 900})
+    open_experiment(page, site, experiment)
+    box = page.locator(".fsd-scroll", has=page.locator(".cmp")).first
+    name = box.locator("tbody th").nth(3)
+    before, frame = name.bounding_box(), box.bounding_box()
+    assert before is not None
+    assert frame is not None
+    assert before["width"] < 0.4 * frame["width"]
+    assert box.locator("tbody tr").nth(3).locator("td").nth(1).bounding_box()["x"] < 300  # type: ignore[index]
+    box.evaluate("element => { element.scrollLeft = 200; }")
+    assert name.bounding_box() == before
+
+
+def test_a_draft_alone_tells_that_its_likelihood_is_its_own(page: Page, site: Site, experiment: str):
+    open_experiment(page, site, experiment)
+    cell = page.locator(".cmp").first.locator("tbody tr", has_text="Draft alone").locator("td").last
+    expect(cell).to_contain_text("under the draft")
+    expect(cell.locator(".delta")).to_have_count(0)
+
+
 def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, site: Site, experiment: str):
     known = site.repository.experiment(experiment).runs[0].id
     page.goto(f"{site.url}/compare?runs={known},nothing-of-ours,{'f' * 32}&baseline=neither")

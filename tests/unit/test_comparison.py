@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from run_views import decoding, metrics, run_view
 
-from dashboard.comparison import METRICS, Cell, Estimate, comparability
+from dashboard.cells import METRICS, Cell, Estimate, cell
+from dashboard.comparison import comparability
 from dashboard.comparison_html import delta_text
 from dashboard.numbers import decimals, number, p_value
 from dashboard.pairing import difference
-from dashboard.run_settings import settings_table
+from dashboard.run_settings import reads_top_k, settings_table
+from fsd_core.benchmarks.statistics import paired_difference
+from fsd_core.config import DIVERGENCES
+from fsd_core.ops.divergences import divergence
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
 LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)
@@ -45,9 +50,8 @@ def test_p_values():
 @pytest.mark.parametrize(
     ("metric", "delta", "verdict"),
     [
-        (ACCURACY, Estimate(-10, -20, -1), -1),
-        (ACCURACY, Estimate(-10, -20, 1), 0),
         (THROUGHPUT, Estimate(1.5, 1.2, 1.8), 1),
+        (THROUGHPUT, Estimate(0.5, 0.4, 0.6), -1),
         (THROUGHPUT, Estimate(1.1, 0.9, 1.3), 0),
         (RATE, Estimate(20, 10, 30), 0),  # neither direction is good in itself
         (TIME, Estimate(0.5), 0),  # no interval, no verdict
@@ -57,10 +61,30 @@ def test_a_difference_is_good_or_bad_only_where_its_interval_says_so(metric, del
     assert Cell(Estimate(1), delta).verdict(metric) == verdict
 
 
+@pytest.mark.parametrize(("losses", "verdict"), [(5, 0), (6, -1)])  # p = 0.0625 and 0.03125
+def test_of_accuracy_the_exact_test_decides_not_the_interval(losses, verdict):
+    baseline, run = ({n: solved or n >= losses for n in range(50)} for solved in (True, False))
+    paired = paired_difference(run, baseline)
+    assert paired.interval.high < 0
+    found = Cell(Estimate(80), Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
+    assert found.verdict(ACCURACY) == verdict
+
+
+def test_likelihoods_are_compared_under_one_model_alone():
+    draft, other = run_view(decoding("draft-only"), metrics()), run_view(LOOSE.decoding, metrics(), pair="other")
+    again = run_view(draft.decoding, metrics(), seed=1)
+    assert cell(LOOSE, TARGET, NLL, {}).delta == Estimate(0)
+    assert cell(draft, TARGET, NLL, {}) == Cell(Estimate(0.25), None, remark="under the draft")
+    assert cell(TARGET, draft, NLL, {}) == Cell(Estimate(0.25), None)
+    assert cell(draft, draft, NLL, {}).remark == "under the draft"
+    assert cell(again, draft, NLL, {}).delta == Estimate(0)
+    assert cell(other, TARGET, NLL, {}).delta is None
+
+
 def test_deltas_are_told_as_differences_or_ratios():
-    assert delta_text(Estimate(-4, -10, 2), ACCURACY, 0) == "−4 pts (−10 to +2)"
-    assert delta_text(Estimate(1.84, 1.75, 1.93), THROUGHPUT, 0) == "1.84× (1.75 to 1.93)"
-    assert delta_text(Estimate(0.0), NLL, 3) == "0.000"
+    assert delta_text(Estimate(-4, -10, 2), ACCURACY, 0) == ("−4 pts", "−10 to +2")
+    assert delta_text(Estimate(1.84, 1.75, 1.93), THROUGHPUT, 0) == ("1.84×", "1.75 to 1.93")
+    assert delta_text(Estimate(0.0), NLL, 3) == ("0.000", "")
 
 
 def names(*runs):
@@ -100,6 +124,22 @@ def test_settings_table_shows_differences_only_on_demand():
     assert told["Rule"] == ("autoregressive", "fsd")
     assert told["Threshold"] == ("–", "0.3")
     assert told["Seed"] == ("0", "3")
+
+
+def test_the_top_k_of_a_divergence_is_a_setting_only_where_it_is_read():
+    full, top = (run_view(decoding("fsd", divergence=name), metrics()) for name in ("js", "top-k-js"))
+    title = "Divergence over top"
+    assert title not in settings_table([TARGET, full], differences_only=False).columns
+    told = settings_table([full, top], differences_only=True)
+    assert [row[told.columns.index(title)] for row in told.rows] == ["–", "50"]
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+def test_which_divergences_read_top_k_is_what_computing_them_says(name):
+    p, q = torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0.1, 0.2, 0.3, 0.4])
+    one, two = (divergence(name, p, q, torch.tensor(0.5), top_k) for top_k in (1, 2))
+    assert reads_top_k(name) == (not torch.equal(one, two))
+    assert not reads_top_k(None)
 
 
 def test_a_threshold_that_is_off_is_told_as_off():

@@ -75,6 +75,9 @@ def test_csv_keeps_every_digit_and_no_text_is_a_formula(repository: Repository, 
     assert read["tokens_per_second"].tolist() == table(comparison)["tokens_per_second"].tolist()
     assert read["tokens_per_second_ratio"][0] != read["tokens_per_second_ratio"][1]
     assert read["accuracy_difference"][1] == pytest.approx(read["accuracy"][1] - read["accuracy"][0])
+    assert read["negative_log_likelihood_under"].tolist() == ["target", "draft"] + ["target"] * 5
+    assert read["negative_log_likelihood_difference"].isna().tolist() == [True, True] + [False] * 5
+    assert "setting.decoding.acceptance.divergence_top_k" not in read
     assert set(read["experiment"]) == {"'" + HOSTILE}
     assert read["setting.decoding.acceptance.threshold"].tolist()[3:] == [0.05, 0.1, 0.2, 0.4]
 

@@ -1,0 +1,130 @@
+"""One metric of one run beside the baseline's: value, difference, and whether the difference is sure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.figures.series import metrics
+from dashboard.figures.throughput import speedup
+from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+SIGNIFICANT = 0.05
+
+
+class Metric(NamedTuple):
+    """A column of the table. ``better`` is +1 or -1, or 0 where neither direction is good in itself."""
+
+    key: str
+    title: str
+    unit: str
+    scale: float
+    better: int
+    as_ratio: bool
+    explanation: str
+
+
+METRICS = (
+    Metric("accuracy", "Accuracy", "%", 100.0, 1, False, "Share of prompts solved"),
+    Metric("tokens_per_second", "Throughput", "tok/s", 1.0, 1, True, "Emitted tokens per second of decoding"),
+    Metric("acceptance_rate", "Acceptance rate", "%", 100.0, 0, False, "Drafted tokens accepted, of all drafted"),
+    Metric(
+        "mean_acceptance_length", "Mean acceptance length", "tokens per target forward", 1.0, 0, False,
+        "τ: emitted tokens per target forward, the correction or bonus included",
+    ),
+    Metric("seconds_per_solved_task", "Time per solved", "s", 1.0, -1, True, "Seconds of decoding per prompt solved"),
+    Metric(
+        "negative_log_likelihood", "NLL per token", "nats", 1.0, 0, False,
+        "Of the emitted tokens under the target; of a draft alone under the draft, which cannot be compared",
+    ),
+)  # fmt: skip
+
+
+class Estimate(NamedTuple):
+    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Cell(NamedTuple):
+    """One metric of one run. ``delta`` is against the baseline: a difference, or a ratio where the metric says so."""
+
+    estimate: Estimate | None
+    delta: Estimate | None
+    paired: PairedDifference | None = None
+    """of the accuracy"""
+    remark: str = ""
+    """what sets the value apart from the others of its column"""
+
+    def verdict(self, metric: Metric) -> int:
+        """+1 if the run is better than the baseline beyond doubt, -1 if worse, 0 if that cannot be told.
+
+        For accuracy McNemar's exact test decides, for every other metric the interval of the delta. The bootstrap of a
+        few disagreements can leave 0 out where the exact test does not; one rule decides, so that they never quarrel.
+        """
+        if self.delta is None:
+            return 0
+        neutral = 1.0 if metric.as_ratio else 0.0
+        if self.paired is not None:
+            low = high = self.delta.value if self.paired.p_value < SIGNIFICANT else neutral
+        else:
+            low, high = self.delta.low, self.delta.high
+        if low is None or high is None:
+            return 0
+        return metric.better * ((low > neutral) - (high < neutral))
+
+
+def estimate(run: RunView, metric: Metric) -> Estimate | None:
+    """A run's value of a metric in the unit of its column."""
+    value, low, high = (metrics(run).get(metric.key + end) for end in ("", "_low", "_high"))
+    if value is None or not math.isfinite(value):
+        return None
+    if low is None or high is None:
+        return Estimate(value * metric.scale)
+    return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
+
+
+def likelihood_model(run: RunView) -> str:
+    """The model whose likelihood the run reports: a draft alone never asks the target."""
+    return "draft" if run.decoding.acceptance.kind == "draft-only" else "target"
+
+
+def cell(run: RunView, baseline: RunView, metric: Metric, solved: Mapping[str, dict[int, bool]]) -> Cell:
+    """The run's cell; ``solved`` says by run and position which prompts were solved."""
+    ours, theirs = estimate(run, metric), estimate(baseline, metric)
+    of_likelihood = metric.key == "negative_log_likelihood"
+    remark = "under the draft" if ours and of_likelihood and likelihood_model(run) == "draft" else ""
+    if run.id == baseline.id or ours is None or theirs is None:
+        return Cell(ours, None, remark=remark)
+    if of_likelihood and (run.pair, likelihood_model(run)) != (baseline.pair, likelihood_model(baseline)):
+        return Cell(ours, None, remark=remark)
+    if metric.key == "accuracy":
+        return _accuracy(ours, solved[run.id], solved[baseline.id], same_task=run.task == baseline.task)
+    if metric.key == "tokens_per_second":
+        return Cell(ours, Estimate(*speedup(run, baseline)) if theirs.value and ours.value else None)
+    if metric.as_ratio:
+        return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
+    return Cell(ours, _difference(ours, theirs), remark=remark)
+
+
+def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:
+    if not same_task or not a.keys() & b.keys():
+        return Cell(ours, None)
+    paired = paired_difference(a, b)
+    return Cell(ours, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
+
+
+def _difference(ours: Estimate, theirs: Estimate) -> Estimate:
+    """Difference of two estimates; half-widths add in quadrature, as of independent measurements."""
+    delta = ours.value - theirs.value
+    if ours.low is None or ours.high is None or theirs.low is None or theirs.high is None:
+        return Estimate(delta)
+    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
+    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
+    return Estimate(delta, delta - down, delta + up)

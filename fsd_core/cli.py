@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,6 +15,8 @@ import typer
 from fsd_core import cli_options as options
 from fsd_core import cli_output as output
 from fsd_core import cli_runs as runs
+from fsd_core.cli_settings import build_decoding, checked, experiment_name
+from fsd_core.cli_upkeep import database, train
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -27,10 +28,7 @@ from fsd_core.config import (
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 
-_PLAIN = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
-app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **_PLAIN)
-train = typer.Typer(help="Make what ships with the program.", **_PLAIN)
-database = typer.Typer(help="Look after the database.", **_PLAIN)
+app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
 app.add_typer(train, name="train")
 app.add_typer(database, name="db")
 
@@ -51,8 +49,11 @@ def generate(
     acceptance: options.Acceptance = "fsd-reducible",
     divergence: options.Divergence = None,
     threshold: options.Threshold = None,
+    guard: options.Guard = None,
+    divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
     top_k: options.TopK = 0,
@@ -63,14 +64,16 @@ def generate(
     json: options.Json = False,
 ) -> None:
     """Write the continuation of one prompt."""
-    decoding = options.build_decoding(
-        acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+    decoding = build_decoding(
+        acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
+        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, max_ngram=max_ngram,
         temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings, text = get_settings(), options.read_prompt(prompt)
-    config = RunConfig.checked(
-        setting=SettingConfig(pair=pair, decoding=decoding), seed=seed, dtype=dtype, device=device or settings.device
-    )
+    config = checked(
+        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding),
+        seed=seed, dtype=dtype, device=device or settings.device,
+    )  # fmt: skip
     loaded = runs.load_for([config], settings.threads)
 
     from fsd_core.benchmarks.harness import written
@@ -91,8 +94,11 @@ def run(
     acceptance: options.Acceptance = "fsd-reducible",
     divergence: options.Divergence = None,
     threshold: options.Threshold = None,
+    guard: options.Guard = None,
+    divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
     top_k: options.TopK = 0,
@@ -105,13 +111,14 @@ def run(
     json: options.Json = False,
 ) -> None:
     """Measure one setting on a task, and keep the run."""
-    decoding = options.build_decoding(
-        acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+    decoding = build_decoding(
+        acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
+        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, max_ngram=max_ngram,
         temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings = get_settings()
-    config = RunConfig.checked(
-        setting=SettingConfig(pair=pair, decoding=decoding),
+    config = checked(
+        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding),
         task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
@@ -131,8 +138,11 @@ def sweep(
     pair: options.Pair = "bundled",
     acceptance: options.Acceptance = "fsd-reducible",
     divergence: options.Divergence = None,
+    guard: options.Guard = None,
+    divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
     top_k: options.TopK = 0,
@@ -149,22 +159,23 @@ def sweep(
 ) -> None:
     """Measure several thresholds on the same prompts: one experiment."""
     decodings = [
-        options.build_decoding(
-            acceptance=acceptance, divergence=divergence, threshold=threshold, drafter=drafter,
-            draft_length=draft_length, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        build_decoding(
+            acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
+            guard=guard, divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length,
+            max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
         )
         for threshold in options.split_thresholds(thresholds)
     ]  # fmt: skip
+    title = name or experiment_name(decodings, task)
     if baselines:
         shared = decodings[0].model_dump(exclude={"acceptance"})
         decodings = [
             DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), Speculative())
         ] + decodings
     settings = get_settings()
-    config = SweepConfig.checked(
-        name=name or f"{acceptance} {decodings[-1].divergence} {thresholds}",
-        pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]), decodings=tuple(decodings),
-        dtype=dtype, device=device or settings.device,
+    config = checked(
+        SweepConfig, name=title, pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]),
+        decodings=tuple(decodings), dtype=dtype, device=device or settings.device,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
@@ -206,8 +217,8 @@ def bench(
     json: options.Json = False,
 ) -> None:
     """Time our decoding loops against those of transformers, on the same prompts."""
-    decoding = options.build_decoding(
-        acceptance="fsd-reducible", divergence="js", threshold=threshold, drafter=None, draft_length=draft_length,
+    decoding = build_decoding(
+        acceptance="fsd-reducible", divergence="js", threshold=threshold, draft_length=draft_length,
         temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     from fsd_core.benchmarks.tasks import get_task
@@ -215,8 +226,8 @@ def bench(
 
     settings = get_settings()
     examples = get_task((get_pair(pair).tasks or ("arithmetic",))[0]).examples(limit)
-    config = RunConfig.checked(
-        setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
+    config = checked(
+        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
     )
     loaded = runs.load_for([config], threads or settings.threads)
 
@@ -240,32 +251,3 @@ def worker() -> None:
     from fsd_core.jobs.worker import Worker
 
     Worker(settings).run()
-
-
-@train.command("bundled-pair")
-def train_bundled_pair(
-    out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
-    seed: options.Seed = 0,
-) -> None:
-    """Train the bundled pair from random weights; a line of JSON tells of each stretch of steps."""
-    from fsd_core.training.bundled_pair import main as train_pair
-
-    train_pair(out, seed, lambda role, row: output.print_json({"role": role, **row}))
-
-
-@train.command("held-out")
-def write_held_out() -> None:
-    """Write the held-out arithmetic problems that ship with the program; always the same."""
-    from fsd_core.benchmarks.tasks import HELD_OUT, write_held_out
-
-    print(f"{write_held_out()} problems in {HELD_OUT}")
-
-
-@database.command("upgrade")
-def upgrade_database() -> None:
-    """Create the database, or bring it to this version."""
-    url = get_settings().resolved_database_url
-    from fsd_core.tracking.database.session import upgrade
-
-    upgrade(url)
-    print("The database is up to date.")

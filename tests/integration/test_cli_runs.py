@@ -130,6 +130,7 @@ def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, to
     ]
     assert {run["status"] for run in swept["runs"]} == {"finished"}
     assert {run["experiment_id"] for run in swept["runs"]} == {swept["experiment_id"]}
+    assert repository(home).experiment(swept["experiment_id"]).name == "FSD reducible · js 0.05 to 0.15 on arithmetic"
     assert repository(home).queue_length() == 0  # nothing is left for a worker to do again
 
 

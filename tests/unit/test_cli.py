@@ -38,8 +38,9 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
-        "--pair", "--acceptance", "--divergence", "--threshold", "--drafter", "--draft-length", "--temperature",
-        "--top-p", "--top-k", "--task", "--limit", "--max-new-tokens", "--seed", "--dtype", "--device", "--json",
+        "--pair", "--acceptance", "--divergence", "--threshold", "--guard", "--divergence-top-k", "--drafter",
+        "--draft-length", "--max-ngram", "--temperature", "--top-p", "--top-k", "--task", "--limit",
+        "--max-new-tokens", "--seed", "--dtype", "--device", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
@@ -72,8 +73,8 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--pair", "nope"), "Known pairs: bundled"),
         (("run", "--task", "nope"), "expected one of arithmetic"),
         (("run", "--limit", "601"), "a limit from 1 to 600"),
-        (("run", "--limit", "0"), "limit"),
-        (("run", "--seed", "-1"), "seed"),
+        (("run", "--limit", "0"), "--limit is 0: expected at least 1."),
+        (("run", "--seed", "-1"), "--seed is -1: expected at least 0."),
         (("run", "--acceptance", "nope"), "expected one of autoregressive, draft-only, speculative"),
         (("run", "--divergence", "nope"), "expected one of kl"),
         (("run", "--drafter", "nope"), "expected one of draft-model"),
@@ -82,16 +83,20 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--threshold", "nan"), "expected a number from 0 to 0.6931"),
         (("run", "--divergence", "tv", "--threshold", "1.01"), "beyond the range of the divergence 'tv'"),
         (("run", "--acceptance", "speculative", "--threshold", "0.1"), "--threshold does not apply"),
-        (("run", "--temperature", "-0.5"), "temperature"),
-        (("run", "--top-p", "0"), "top_p"),
-        (("run", "--max-new-tokens", "0"), "max_new_tokens"),
+        (("run", "--temperature", "-0.5"), "--temperature is -0.5"),
+        (("run", "--top-p", "0"), "--top-p is 0.0"),
+        (("run", "--max-new-tokens", "0"), "--max-new-tokens is 0"),
+        (("run", "--max-ngram", "2"), "--max-ngram does not apply to the drafter 'draft-model'"),
+        (("generate", "x", "--divergence-top-k", "9"), "--divergence-top-k does not apply to the divergence 'js'"),
         (("run", "--drafter", "prompt-lookup", "--divergence", "ag"), "choose kl, js or tv"),
         (("generate", "x", "--pair", "path:/nowhere/[bold]"), "/nowhere/[bold] holds no model pair"),
         (("generate", "two\nlines\udcff"), "not valid UTF-8"),
         (("sweep", "--thresholds", "0:9:3"), "beyond the range"),
-        (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "does not apply"),
+        (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "--thresholds does not apply"),
+        (("sweep", "--thresholds", "0.1", "--seed", "0", "--seed", "-1"), "--seed is -1: expected at least 0."),
+        (("sweep", "--thresholds", "0.1", "--acceptance", "fsd", "--no-guard"), "--no-guard does not apply"),
         (("bench", "--threshold", "-1"), "expected a number from 0"),
-        (("bench", "--draft-length", "0"), "length"),
+        (("bench", "--draft-length", "0"), "--draft-length is 0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_two(

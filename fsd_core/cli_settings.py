@@ -1,0 +1,131 @@
+"""From the options of a command to the configuration they amount to, refused in words of what was typed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from fsd_core.config import (
+    BASELINES,
+    DIVERGENCES,
+    DRAFTERS,
+    RULES,
+    TOP_K,
+    ChainTopology,
+    DecodingConfig,
+    DraftModelDrafter,
+    Frozen,
+    SamplingConfig,
+    sentence,
+)
+from fsd_core.errors import InvalidSetting
+
+Value = TypeVar("Value", bound=Frozen)
+
+_FLAGS = {"length": "--draft-length", "seeds": "--seed"}
+_DRAFTING = [kind for kind in RULES if kind not in BASELINES]
+_THRESHOLD = "--threshold"
+
+
+def flag(field: str) -> str:
+    """The option that sets a field of the configuration."""
+    return _FLAGS.get(field, "--" + field.replace("_", "-"))
+
+
+def checked(model: type[Value], **values: Any) -> Value:
+    """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise InvalidSetting(sentence(error, _typed)) from None
+
+
+def _typed(path: Sequence[int | str]) -> str:
+    """The option behind ``acceptance.fsd.divergence_top_k`` or ``seeds.0``."""
+    return flag([part for part in path if isinstance(part, str)][-1])
+
+
+def build_decoding(
+    *,
+    acceptance: str,
+    divergence: str | None = None,
+    threshold: str | None = None,
+    guard: bool | None = None,
+    divergence_top_k: int | None = None,
+    drafter: str | None = None,
+    draft_length: int | None = None,
+    max_ngram: int | None = None,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    max_new_tokens: int,
+    threshold_flag: str = _THRESHOLD,
+) -> DecodingConfig:
+    """The decoding these options ask for; ``None`` is an option that was not given.
+
+    ``threshold_flag`` is what the threshold was typed as. Raises ``InvalidSetting`` for a value out of range and for an
+    option that the chosen rule, divergence or drafter does not read.
+    """
+    rule: dict[str, Any] = {"kind": acceptance}
+    flags = {"threshold": threshold_flag, "guard": "--no-guard" if guard is False else "--guard"}
+    of_rule = {
+        "divergence": divergence, "threshold": threshold, "guard": guard, "divergence_top_k": divergence_top_k,
+    }  # fmt: skip
+    for field, value in of_rule.items():
+        if value is not None:
+            _check_read(flags.get(field, flag(field)), "rule", acceptance, _readers(RULES, field))
+            rule[field] = _threshold(acceptance, str(value)) if field == "threshold" else value
+    if divergence_top_k is not None:
+        chosen = divergence or RULES[acceptance].model_fields["divergence"].default
+        _check_read(flag("divergence_top_k"), "divergence", chosen, [d for d in DIVERGENCES if d.startswith(TOP_K)])
+
+    values: dict[str, Any] = {"acceptance": rule, "max_new_tokens": max_new_tokens}
+    for field, value in {"drafter": drafter, "length": draft_length, "max_ngram": max_ngram}.items():
+        if value is not None:
+            _check_read(flag(field), "rule", acceptance, _DRAFTING)
+    if max_ngram is not None:
+        _check_read("--max-ngram", "drafter", drafter or DraftModelDrafter().kind, _readers(DRAFTERS, "max_ngram"))
+    if drafter is not None:
+        values["drafter"] = {"kind": drafter} | ({} if max_ngram is None else {"max_ngram": max_ngram})
+    if draft_length is not None:
+        values["topology"] = checked(ChainTopology, length=draft_length)
+    sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
+    return checked(DecodingConfig, **values, sampling=sampling)
+
+
+def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
+    """What a sweep is called where nobody named it, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
+    numbers = sorted({decoding.threshold for decoding in decodings if decoding.threshold is not None})
+    words = [" to ".join(f"{number:g}" for number in dict.fromkeys((numbers[0], numbers[-1])))] if numbers else []
+    words += ["off"] * any(decoding.threshold is None for decoding in decodings)
+    return f"{decodings[0].family(' and '.join(words))} on {task}"
+
+
+def parse_threshold(text: str) -> float | None:
+    """``off`` is ``None``. Raises ``InvalidSetting`` for what is neither that nor a number; ranges are not checked."""
+    if text.strip().lower() == "off":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidSetting(f"The threshold {text!r} is not a number: expected one such as 0.1, or 'off'.") from None
+
+
+def _threshold(acceptance: str, text: str) -> float | None:
+    value = parse_threshold(text)
+    if value is None and RULES[acceptance].model_fields["threshold"].annotation is float:
+        raise InvalidSetting(f"The rule '{acceptance}' cannot be off: give a threshold, or choose 'speculative'.")
+    return value
+
+
+def _readers(union: dict[str, type[Any]], field: str) -> list[str]:
+    return [kind for kind, model in union.items() if field in model.model_fields]
+
+
+def _check_read(option: str, what: str, chosen: str, readers: Sequence[str]) -> None:
+    """Raises ``InvalidSetting`` for an option that was given though what was chosen does not read it."""
+    if chosen not in readers:
+        others = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
+        raise InvalidSetting(f"{option} does not apply to the {what} '{chosen}': leave it out, or {others}.")

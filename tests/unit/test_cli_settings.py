@@ -1,0 +1,143 @@
+"""From options to a configuration: what is asked for arrives, what cannot be is refused in words of what was typed."""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import pytest
+
+from fsd_core.cli import generate, run, sweep
+from fsd_core.cli_settings import build_decoding, experiment_name, flag
+from fsd_core.config import (
+    DRAFTERS,
+    RULES,
+    ChainTopology,
+    DecodingConfig,
+    Fuzzy,
+    FuzzyReducible,
+    PromptLookupDrafter,
+    SamplingConfig,
+)
+from fsd_core.errors import InvalidSetting
+
+
+def decoding(**given: Any) -> DecodingConfig:
+    sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 128}
+    return build_decoding(**{"acceptance": "fsd-reducible", **sampling, **given})
+
+
+def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
+    for name in RULES:
+        assert decoding(acceptance=name).acceptance.kind == name
+    for name in DRAFTERS:
+        drafter = decoding(drafter=name).drafter
+        assert drafter is not None
+        assert drafter.kind == name
+
+
+def test_every_parameter_of_a_method_has_its_option() -> None:
+    models = (*RULES.values(), *DRAFTERS.values(), ChainTopology, SamplingConfig)
+    fields = {name for model in models for name in model.model_fields} - {"kind"}
+    for command in (generate, run, sweep):
+        options = {flag(name.replace("thresholds", "threshold")) for name in signature(command).parameters}
+        assert {flag(field) for field in fields} <= options
+
+
+def test_no_options_are_the_configuration_s_own_defaults() -> None:
+    assert decoding() == DecodingConfig()
+
+
+def test_options_reach_their_place() -> None:
+    config = decoding(
+        acceptance="fsd", divergence="top-k-tv", threshold="0.25", divergence_top_k=20, drafter="prompt-lookup",
+        draft_length=3, max_ngram=4, temperature=0.7, top_p=0.9, top_k=40, max_new_tokens=9,
+    )  # fmt: skip
+    assert config.acceptance == Fuzzy(divergence="top-k-tv", threshold=0.25, divergence_top_k=20)
+    assert config.drafter == PromptLookupDrafter(max_ngram=4)
+    assert config.topology is not None
+    assert config.topology.length == 3
+    assert config.sampling.model_dump() == {"temperature": 0.7, "top_p": 0.9, "top_k": 40}
+    assert config.max_new_tokens == 9
+    assert decoding(guard=False).acceptance == FuzzyReducible(guard=False)
+    assert decoding(guard=True) == DecodingConfig()
+
+
+def test_off_is_no_threshold() -> None:
+    assert decoding(threshold="off").threshold is None
+    assert decoding(threshold="OFF").threshold is None
+    with pytest.raises(InvalidSetting, match="cannot be off"):
+        decoding(acceptance="fsd-official", threshold="off")
+
+
+@pytest.mark.parametrize("threshold", ["-0.1", "nan", "0.7", "inf", "much", ""])
+def test_thresholds_that_cannot_be(threshold: str) -> None:
+    with pytest.raises(InvalidSetting, match="threshold"):
+        decoding(threshold=threshold)
+
+
+def test_an_unbounded_divergence_takes_any_threshold() -> None:
+    assert decoding(divergence="kl", threshold="1e9").threshold == 1e9
+    assert decoding(divergence="kl", threshold="inf").threshold == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "option", "value"),
+    [
+        ("speculative", "threshold", "0.1"),
+        ("speculative", "divergence", "js"),
+        ("autoregressive", "threshold", "off"),
+        ("autoregressive", "drafter", "draft-model"),
+        ("draft-only", "draft_length", 5),
+        ("fsd-official", "divergence", "ag"),
+        ("fsd-official", "divergence_top_k", 20),
+        ("speculative", "divergence_top_k", 20),
+        ("autoregressive", "max_ngram", 2),
+    ],
+)
+def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: str, value: object) -> None:
+    with pytest.raises(InvalidSetting, match=f"{flag(option)} does not apply to the rule '{acceptance}'.*choose from"):
+        decoding(acceptance=acceptance, **{option: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"acceptance": "fsd", "guard": True}, "--guard does not apply to the rule 'fsd': leave it out, or choose"),
+        ({"acceptance": "fsd", "guard": False}, "--no-guard does not apply to the rule 'fsd'.* choose fsd-reducible."),
+        ({"divergence_top_k": 9}, "--divergence-top-k does not apply to the divergence 'js'.*choose from top-k-kl,"),
+        ({"max_ngram": 2}, "--max-ngram does not apply to the drafter 'draft-model'.*choose prompt-lookup."),
+    ],
+)
+def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        decoding(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"max_new_tokens": 0}, "--max-new-tokens is 0: expected at least 1."),
+        ({"draft_length": 33}, "--draft-length is 33: expected at most 32."),
+        ({"top_p": 0.0}, "--top-p is 0.0: expected more than 0.0."),
+        ({"divergence": "top-k-js", "divergence_top_k": 0}, "--divergence-top-k is 0: expected at least 1."),
+        ({"drafter": "prompt-lookup", "max_ngram": 9}, "--max-ngram is 9: expected at most 8."),
+    ],
+)
+def test_a_value_out_of_range_is_told_by_the_option_that_was_typed(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        decoding(**given)
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "given", "name"),
+    [
+        (["0.6", "0.05", "0.1"], {}, "FSD reducible · js 0.05 to 0.6 on arithmetic"),
+        (["0.1"], {"acceptance": "fsd", "divergence": "tv"}, "FSD · tv 0.1 on arithmetic"),
+        (["0.1", "off", "0.3"], {"draft_length": 3}, "FSD reducible · js 0.1 to 0.3 and off · γ 3 on arithmetic"),
+        (["off"], {"drafter": "prompt-lookup"}, "FSD reducible · js off · prompt lookup on arithmetic"),
+    ],
+)
+def test_a_sweep_is_named_by_what_its_settings_share(thresholds: list[str], given: dict[str, Any], name: str) -> None:
+    assert experiment_name([decoding(threshold=t, **given) for t in thresholds], "arithmetic") == name

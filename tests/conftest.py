@@ -1,4 +1,4 @@
-"""Fixtures that several tests share: a home, a database, a real PostgreSQL."""
+"""Fixtures that several tests share: a home, the command line, a database, a toy pair, a real PostgreSQL."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fsd_core.cli import main
+from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 
@@ -25,6 +27,32 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
+def call(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[int, str, str]]]:
+    """Runs a command in this process, in the test's home; returns status, standard output and standard error."""
+    monkeypatch.setenv("FSD_HOME", str(home))
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        get_settings.cache_clear()
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        out, err = capsys.readouterr()
+        return int(stop.value.code or 0), out, err
+
+    yield run
+    get_settings.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The name of a saved toy pair."""
+    from fsd_core.testing.toy import save_toy_pair  # seconds to import, and most tests need no models
+
+    return save_toy_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture
 def database_url(home: Path) -> str:
     """A SQLite file that does not exist yet."""
     return f"sqlite:///{home / 'fsd.db'}"
@@ -32,7 +60,7 @@ def database_url(home: Path) -> str:
 
 @pytest.fixture
 def repository(database_url: str) -> Iterator[Repository]:
-    """A repository on a fresh SQLite database."""
+    """A repository on the fresh database at ``database_url``, which a test module may set to another server's."""
     upgrade(database_url)
     database = open_database(database_url)
     yield Repository(database)

@@ -15,6 +15,7 @@ import typer
 from fsd_core import cli_options as options
 from fsd_core import cli_output as output
 from fsd_core import cli_runs as runs
+from fsd_core.cli_resume import find_work
 from fsd_core.cli_settings import build_decoding, checked, experiment_name
 from fsd_core.cli_upkeep import database, train
 from fsd_core.config import (
@@ -124,12 +125,10 @@ def run(
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
-    (done,) = runs.perform(repository, decoding.label, [repository.create_run(config)], lambda *_: loaded, settings)
-    if json:
-        output.print_json(output.run_json(done))
-    else:
-        output.print_runs([done])
-        print(f"Run {done.id}")
+    id = repository.create_run(config)
+    with runs.alone(settings, "run", id):
+        (done,) = runs.perform(repository, decoding.label, [id], lambda *_: loaded, settings)
+    output.tell_run(done, json)
 
 
 @app.command()
@@ -180,19 +179,30 @@ def sweep(
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
     if enqueue:
-        experiment_id = repository.create_experiment(config)
-        finished = []
-    else:
-        loaded = runs.load_for(config.runs(), settings.threads)
-        experiment_id = repository.create_experiment(config, enqueue=False)
-        ids = [run.id for run in repository.experiment(experiment_id).runs]
-        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings)
-    if json:
-        output.print_json({"experiment_id": experiment_id, "runs": [output.run_json(done) for done in finished]})
+        output.tell_experiment(repository.create_experiment(config), [], json)
         return
-    if finished:
-        output.print_runs(finished)
-    print(f"Experiment {experiment_id}" + (" is queued for the worker" if enqueue else ""))
+    loaded = runs.load_for(config.runs(), settings.threads)
+    id = repository.create_experiment(config, enqueue=False)
+    with runs.alone(settings, "experiment", id):
+        ids = [run.id for run in repository.experiment(id).runs]
+        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings)
+    output.tell_experiment(id, finished, json)
+
+
+@app.command()
+def resume(id: options.Id, json: options.Json = False) -> None:
+    """Go on with a run or a sweep of the command line that was killed, at the next prompt."""
+    settings = get_settings()
+    repository = runs.open_repository(settings)
+    work = find_work(repository, id)
+    with runs.alone(settings, *work.lock):
+        loaded = runs.load_for([run.config for run in work.runs], settings.threads)
+        ids = [run.id for run in work.runs]
+        finished = runs.perform(repository, work.title, ids, lambda *_: loaded, settings)
+    if work.is_experiment:
+        output.tell_experiment(work.id, finished, json)
+    else:
+        output.tell_run(finished[0], json)
 
 
 @app.command()

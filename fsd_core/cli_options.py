@@ -54,6 +54,22 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all randomness.")]
 Dtype = Annotated[str, _choice("--dtype", DTYPES, "Arithmetic of the models")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+SHORTEST_ID = 6  # characters
+
+
+def _beginning_of_id(text: str) -> str:
+    begins = text.strip().lower()
+    if len(begins) < SHORTEST_ID:
+        raise InvalidSetting(f"The id {text!r} is too short: expected its first {SHORTEST_ID} characters at least.")
+    return begins
+
+
+Id = Annotated[
+    str,
+    typer.Argument(
+        callback=_beginning_of_id, help=f"Of a run or an experiment; its first {SHORTEST_ID} characters are enough."
+    ),
+]
 
 
 def split_thresholds(text: str) -> list[str]:

@@ -131,6 +131,24 @@ def run_json(run: RunView) -> dict[str, Any]:
     }
 
 
+def tell_run(run: RunView, as_json: bool) -> None:
+    if as_json:
+        print_json(run_json(run))
+    else:
+        print_runs([run])
+        print(f"Run {run.id}")
+
+
+def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
+    """``runs`` is empty where they are left to the worker."""
+    if as_json:
+        print_json({"experiment_id": id, "runs": [run_json(run) for run in runs]})
+        return
+    if runs:
+        print_runs(runs)
+    print(f"Experiment {id}" + ("" if runs else " is queued for the worker"))
+
+
 def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:
     """One text with its figures and settings, as ``generate --json`` prints it."""
     drafted = sum(len(record.drafted) for record in generation.records)

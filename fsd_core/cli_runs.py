@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fsd_core.cli_output import progress_bar, say
 from fsd_core.config import RunConfig
-from fsd_core.errors import FsdError, TrackingUnavailable
+from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
+from fsd_core.jobs import lock
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ def open_repository(settings: Settings) -> Repository:
     from fsd_core.tracking.database import session
     from fsd_core.tracking.database.repository import Repository
 
+    settings.make_folders()
     url = settings.resolved_database_url
     path = session.sqlite_path(session.parse(url))
     if path is not None and not path.exists():
@@ -59,23 +63,51 @@ def check_names(pair: str, task: str, limit: int) -> None:
     get_task(task).examples(limit)
 
 
+@contextmanager
+def alone(settings: Settings, what: str, id: str) -> Iterator[None]:
+    """Works on a run, or on all runs of an experiment, as the only process of this home.
+
+    Raises ``FsdError``, which names the other one, if there is one.
+    """
+    path = settings.home / "runs" / f"{id}.lock"
+    path.parent.mkdir(exist_ok=True)
+    descriptor = lock.acquire(path)
+    if descriptor is None:
+        pid = (lock.holder(path) or {}).get("pid", "unknown")
+        raise FsdError(
+            f"The {what} {id} is being worked on by another process ({pid}): wait for its end, or stop it first."
+        )
+    try:
+        lock.sign(descriptor, pid=os.getpid())
+        yield
+        path.unlink(missing_ok=True)  # all has ended, so whoever waited for this file finds nothing to do
+    finally:
+        os.close(descriptor)
+
+
 def perform(
     repository: Repository, title: str, run_ids: Sequence[str], loader: PairLoader, settings: Settings
 ) -> list[RunView]:
     """Does runs under a progress bar and mirrors them; tells of those that fail.
 
-    An interrupt from the keyboard cancels what is left. Raises ``FsdError`` if no run finished.
+    An interrupt from the keyboard cancels what is left. Raises ``FsdError`` if no run finished, and
+    ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
     """
     from fsd_core.benchmarks.execution import execute_runs
 
     before = [repository.run(run_id) for run_id in run_ids]
     prompts = itertools.count(sum(run.prompts_done for run in before))
+    again = f"`python -m fsd_core resume {before[0].id if len(before) == 1 else before[0].experiment_id}`"
+    if sys.stderr.isatty():
+        say(f"Should this be killed, go on with {again}.")
     with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
         try:
             execute_runs(repository, run_ids, loader, lambda _: advance_to(next(prompts)))
         except KeyboardInterrupt:
             say(f"Cancelled; what was done is kept as run {', '.join(run_ids)}.")
             raise
+        except DatabaseUnavailable as error:
+            raise DatabaseUnavailable(f"{error} What was done is kept: go on later with {again}.") from error
         advance_to(next(prompts))
     _mirror(repository, run_ids, settings)
     done = [repository.run(run_id) for run_id in run_ids]

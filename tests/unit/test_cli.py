@@ -2,34 +2,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fsd_core.cli import main
-from fsd_core.settings import get_settings
-
 Call = Callable[..., tuple[int, str, str]]
 
 
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
-    """Runs a command in this process in a home of its own; returns status, standard output and standard error."""
-    monkeypatch.setenv("FSD_HOME", str(tmp_path / "home"))
-    get_settings.cache_clear()
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(arguments)
-        out, err = capsys.readouterr()
-        return int(stop.value.code or 0), out, err
-
-    yield run
-    get_settings.cache_clear()
-
-
-@pytest.mark.parametrize("command", [(), ("run",), ("sweep",), ("generate",), ("bench",), ("train",), ("db",)])
+@pytest.mark.parametrize(
+    "command", [(), ("run",), ("sweep",), ("resume",), ("generate",), ("bench",), ("train",), ("db",)]
+)
 def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
     status, out, err = call(*command, "--help")
     assert (status, err) == (0, "")
@@ -95,12 +78,13 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "--thresholds does not apply"),
         (("sweep", "--thresholds", "0.1", "--seed", "0", "--seed", "-1"), "--seed is -1: expected at least 0."),
         (("sweep", "--thresholds", "0.1", "--acceptance", "fsd", "--no-guard"), "--no-guard does not apply"),
+        (("resume", "12345"), "'12345' is too short: expected its first 6 characters at least"),
         (("bench", "--threshold", "-1"), "expected a number from 0"),
         (("bench", "--draft-length", "0"), "--draft-length is 0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_two(
-    call: Call, tmp_path: Path, arguments: tuple[str, ...], sentence: str
+    call: Call, home: Path, arguments: tuple[str, ...], sentence: str
 ) -> None:
     status, out, err = call(*arguments)
     assert (status, out) == (2, "")
@@ -108,7 +92,7 @@ def test_bad_input_is_one_sentence_and_status_two(
     assert err.endswith(".\n")
     assert err.count("\n") == 1
     assert sentence in err
-    assert not (tmp_path / "home").exists()  # nothing was written for it
+    assert not home.exists()  # nothing was written for it
 
 
 @pytest.mark.parametrize(

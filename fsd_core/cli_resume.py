@@ -1,0 +1,66 @@
+"""What ``resume`` may go on with, found by an id or its beginning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsd_core.errors import InvalidSetting, UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+
+@dataclass(frozen=True)
+class Work:
+    """A run, or an experiment with all its runs, that has not ended."""
+
+    id: str
+    title: str
+    runs: tuple[RunView, ...]
+    is_experiment: bool
+
+    @property
+    def lock(self) -> tuple[str, str]:
+        """What one process at a time may work on. A run of an experiment is covered by it."""
+        experiment_id = self.runs[0].experiment_id
+        return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
+
+
+def find_work(repository: Repository, beginning: str) -> Work:
+    """The run or experiment whose id begins so.
+
+    Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if there are several, if nothing is left to do, or
+    if it is left to the worker.
+    """
+    work = _found(repository, beginning)
+    what = "experiment" if work.is_experiment else "run"
+    if all(run.ended for run in work.runs):
+        how = " and ".join(dict.fromkeys(run.status for run in work.runs))
+        raise InvalidSetting(f"The {what} {work.id} has ended already ({how}): start a new one with the same settings.")
+    experiment_id = work.runs[0].experiment_id
+    if experiment_id is not None and repository.experiment(experiment_id).job_id is not None:
+        owner = f"The experiment {experiment_id}" + ("" if work.is_experiment else ", which the run is of,")
+        raise InvalidSetting(
+            f"{owner} belongs to the worker, which goes on with it by itself: start the application, or "
+            "`python -m fsd_core worker`."
+        )
+    return work
+
+
+def _found(repository: Repository, beginning: str) -> Work:
+    runs = repository.runs(limit=None)
+    mine = [run for run in runs if run.id.startswith(beginning)]
+    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
+    if len(mine) + len(experiments) > 1:
+        raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
+    if mine:
+        return Work(mine[0].id, mine[0].label, (mine[0],), is_experiment=False)
+    for id in filter(None, experiments):
+        experiment = repository.experiment(id)
+        return Work(id, experiment.name, experiment.runs, is_experiment=True)
+    raise UnknownName(
+        f"There is no run and no experiment '{beginning}': expected an id that `run` or `sweep` has printed, or that "
+        "the pages show."
+    )

@@ -1,0 +1,165 @@
+"""Runs of the command line that were killed, and the command that goes on with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from tracking_examples import run_config, sweep
+
+from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
+from fsd_core.jobs import lock
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.records import RunView
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store would be made anew for every home, which takes seconds."""
+    monkeypatch.setenv("FSD_MLFLOW_URI", "http://127.0.0.1:9")
+
+
+def runs_of(home: Path) -> list[RunView]:
+    try:
+        return Repository(open_database(f"sqlite:///{home / 'fsd.db'}")).runs(descending=False)
+    except DatabaseOutdated:  # it is being made
+        return []
+
+
+def killed(home: Path, arguments: Sequence[str]) -> list[RunView]:
+    """Starts a command in a process of its own and kills it after some prompts; the runs as they then stand."""
+    command = [sys.executable, "-m", "fsd_core", *arguments]
+    environment = {**os.environ, "FSD_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 90
+        while sum(run.prompts_done for run in runs_of(home)) < 5 and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.02)
+        run = runs_of(home)[0]
+        holder = lock.holder(home / "runs" / f"{run.experiment_id or run.id}.lock")
+        assert holder == {"pid": process.pid}
+    finally:
+        process.kill()
+        process.communicate()
+    return runs_of(home)
+
+
+def texts(home: Path, runs: Sequence[RunView]) -> dict[tuple[str, int], str]:
+    repository = Repository(open_database(f"sqlite:///{home / 'fsd.db'}"))
+    return {(run.setting_id, g.position): g.text for run in runs for g in repository.generations(run.id)}
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3", "--no-baselines")]
+)
+def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
+    call: Call, home: Path, toy: str, command: tuple[str, ...]
+) -> None:
+    arguments = (*command, "--pair", toy, "--limit", "30", "--max-new-tokens", "48", "--temperature", "1")
+    left = killed(home, arguments)
+    before = texts(home, left)
+    assert {run.status for run in left} == {"running"}
+    assert 5 <= len(before) < 30 * len(left)
+
+    id = left[0].experiment_id or left[0].id
+    status, out, _ = call("resume", id[:6].upper(), "--json")
+    assert status == 0
+    told = json.loads(out)
+    assert id in (told.get("experiment_id"), told.get("run_id"))
+    resumed = runs_of(home)
+    assert [(run.id, run.status, run.prompts_done) for run in resumed] == [(r.id, "finished", 30) for r in left]
+    assert not list((home / "runs").iterdir())
+
+    assert call(*arguments)[0] == 0
+    undisturbed = [run for run in runs_of(home) if run.id not in {r.id for r in left}]
+    after = texts(home, resumed)
+    assert len(after) == 30 * len(left)
+    assert after == texts(home, undisturbed)
+    assert before.items() <= after.items()
+
+    status, out, err = call("resume", id)
+    assert (status, out) == (2, "")
+    assert f"{id} has ended already (finished)" in err
+
+
+def refused(call: Call, id: str) -> str:
+    status, out, err = call("resume", id)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err
+
+
+def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    experiment_id = repository.create_experiment(sweep(), enqueue=False)
+    (home / "runs").mkdir()
+    for id, ids in ((run_id, [run_id]), (experiment_id, [experiment_id, runs_of(home)[-1].id])):
+        descriptor = lock.acquire(home / "runs" / f"{id}.lock")
+        assert descriptor is not None
+        lock.sign(descriptor, pid=4711)
+        for asked in ids:
+            assert f"{id} is being worked on by another process (4711)" in refused(call, asked)
+        os.close(descriptor)
+    assert {run.status for run in runs_of(home)} == {"queued"}
+
+
+def test_what_the_worker_has_is_left_to_it(call: Call, repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    for asked in (id, repository.experiment(id).runs[1].id):
+        assert f"The experiment {id}" in (told := refused(call, asked))
+        assert "belongs to the worker, which goes on with it by itself" in told
+
+
+def test_an_experiment_is_over_when_all_its_runs_are(call: Call, repository: Repository) -> None:
+    id = repository.create_experiment(sweep(), enqueue=False)
+    first, second, third = (run.id for run in repository.experiment(id).runs)
+    repository.finish_run(first, {})
+    repository.fail_run(second, "The weights are missing.")
+    repository.cancel_run(third)
+    assert f"The experiment {id} has ended already (finished and failed and cancelled)" in refused(call, id)
+    assert f"The run {second} has ended already (failed)" in refused(call, second)
+
+
+def test_one_run_of_an_experiment_can_be_resumed(call: Call, home: Path, toy: str, repository: Repository) -> None:
+    config = sweep().model_copy(update={"pair": toy})
+    id = repository.create_experiment(config, enqueue=False)
+    first, second, third = repository.experiment(id).runs
+    status, out, _ = call("resume", second.id[:12])
+    assert (status, out.splitlines()[-1]) == (0, f"Run {second.id}")
+    assert [run.status for run in repository.experiment(id).runs] == ["queued", "finished", "queued"]
+    status, out, _ = call("resume", id[:12])
+    assert (status, out.splitlines()[-1]) == (0, f"Experiment {id}")
+    assert {run.status for run in repository.runs([first.id, second.id, third.id])} == {"finished"}
+
+
+def test_ids_that_mean_nothing_or_too_much(call: Call, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "There is no run and no experiment 'abcdef'" in refused(call, "ABCDEF")
+    ids = iter(["abcdef0", "abcdef1"])
+    monkeypatch.setattr("fsd_core.tracking.database.runs.new_id", lambda: next(ids))
+    first, _ = (repository.create_run(run_config(seed=seed)) for seed in range(2))
+    assert "Several ids begin with 'abcdef'" in refused(call, "abcdef")
+    repository.cancel_run(first)
+    assert "The run abcdef0 has ended already" in refused(call, "abcdef0")
+
+
+def test_a_database_that_fails_under_way_is_told_with_the_command(
+    call: Call, home: Path, toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise DatabaseUnavailable("The disk is full.")
+
+    monkeypatch.setattr("fsd_core.benchmarks.execution.execute_runs", fails)
+    status, _, err = call("run", "--pair", toy, "--limit", "2")
+    resume = f"go on later with `python -m fsd_core resume {runs_of(home)[0].id}`."
+    assert (status, err) == (2, f"error: The disk is full. What was done is kept: {resume}\n")

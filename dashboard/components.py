@@ -142,11 +142,14 @@ def legend() -> str:
     return f'<ul class="fsd-legend" aria-label="What the colours mean">{"".join(items)}</ul>'
 
 
-def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None) -> None:
-    """Runs ``handler`` when the page that is being built is opened; silently, and callable by nobody else."""
+def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> None:
+    """Runs ``handler`` when the page that is being built is opened; silently, and callable by nobody else.
+
+    ``js`` runs in the browser first, and its result takes the place of the inputs.
+    """
     page = Context.root_block
     assert page is not None, "on_load belongs inside a page"
-    page.load(handler, inputs, outputs, **QUIET)
+    page.load(handler, inputs, outputs, js=js, **QUIET)
 
 
 def warn(error: FsdError) -> None:

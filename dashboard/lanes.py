@@ -53,8 +53,8 @@ class Job:
         return {chunk["setting"] for _, chunk in chunks}
 
     @property
-    def done(self) -> bool:
-        return all(lane.done for lane in self.lanes)
+    def begun(self) -> bool:
+        return any(lane.tokens or lane.done for lane in self.lanes)
 
 
 def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> dict[str, Any]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dashboard.components import escape, notice, tokens_html
 from dashboard.formatting import NONE, percent, quantity
 from dashboard.lanes import Lane
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import WorkerView
 
 _ENDS = {"length": "stopped at the limit of tokens", "context": "stopped at the end of the context", "eos": "finished"}
 
@@ -14,6 +19,18 @@ def waiting_html(number: int) -> str:
     return (
         f'<section class="lane empty" aria-label="Setting {number}"><p class="fsd-faded">The text of setting {number} '
         "appears here. Choose Generate to begin.</p></section>"
+    )
+
+
+def worker_notice(worker: WorkerView | None, status: str) -> str:
+    """What a job of which nothing is written yet waits for."""
+    if worker is None or not worker.alive:
+        return notice("The worker is not running, so nothing is written. Start it: python -m fsd_core worker", "warn")
+    if status == "running":
+        return notice("The worker gets the models ready.")
+    busy = worker.activity not in ("", "idle")
+    return notice(
+        "Waiting for the worker: it comes here after the prompt it is at." if busy else "Waiting for the worker."
     )
 
 

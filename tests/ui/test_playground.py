@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
@@ -183,6 +184,68 @@ def test_stop_asks_the_worker_and_keeps_what_is_written(page: Page, site: Site) 
     finish(site, job, "cancelled")
     expect(page.locator("#verdict")).to_contain_text("Stopped.")
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
+
+
+def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    prompt(page).fill("".join(HOSTILE))
+    page.get_by_role("button", name="Add a setting").click()
+    expect(page.locator(".setting:visible")).to_have_count(3)
+    page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.25")
+    page.get_by_label("Temperature").fill("0.5")
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+
+    page.reload()
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    expect(prompt(page)).to_have_value("".join(HOSTILE))
+    expect(page.locator(".setting:visible")).to_have_count(3)
+    expect(page.locator(".setting").nth(1).get_by_label("Threshold")).to_have_value("0.25")
+    expect(page.get_by_label("Temperature")).to_have_value("0.5")
+    expect(page.get_by_role("button", name="Generate")).to_be_disabled()
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[2:]), chunk(1, HOSTILE), chunk(2, HOSTILE)])
+    expect(page.locator("#lane-3 .tok")).to_have_count(len(HOSTILE))
+
+    page.get_by_role("link", name="Runs", exact=True).click()
+    finish(site, job)
+    page.get_by_role("link", name="Playground").click()
+    expect(page.locator("#lane-1 .toks")).to_have_text("".join(HOSTILE), use_inner_text=True)
+    expect(page.locator("#verdict")).to_contain_text("their texts are identical")
+    expect(page.get_by_role("button", name="Generate")).to_be_enabled()
+
+
+def test_a_job_is_stopped_after_a_reload(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    job = start(page, site)
+    expect(page.locator("#verdict")).to_contain_text("gets the models ready")  # the browser has heard of its job
+    page.reload()
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+    assert site.repository.cancel_requested(job.id)
+    finish(site, job, "cancelled")
+    expect(page.locator("#verdict")).to_contain_text("Stopped.")
+
+
+def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Browser) -> None:
+    page.goto(site.url)
+    job = start(page, site)
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
+    tab = page.context.new_page()
+    tab.goto(site.url)
+    expect(tab.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))  # the same browser
+
+    with closing(browser.new_context()) as other:
+        stranger = other.new_page()
+        for kept in ("", "f" * 32, "<img src=x>"):
+            stranger.goto(site.url)
+            stranger.evaluate("kept => localStorage.setItem('fsd-lab-job', kept)", kept)
+            stranger.reload()
+            expect(stranger.locator(".fsd-worker")).to_contain_text("worker ready")
+            expect(stranger.locator("#lane-1")).to_contain_text("appears here")
+            expect(stranger.get_by_role("button", name="Generate")).to_be_enabled()
+    finish(site, job)
 
 
 def test_an_example_fills_the_prompt(page: Page, site: Site) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import create_engine, make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.settings import Settings
@@ -63,11 +63,36 @@ def reached(uri: str) -> Iterator[None]:
     except FsdError:  # of our own database, say
         raise
     except (MlflowException, SQLAlchemyError, OSError) as error:  # requests' errors are OSErrors
-        cause = str(getattr(error, "orig", None) or error).strip().splitlines() or [type(error).__name__]
-        raise TrackingUnavailable(
-            f"MLflow at {_name(uri)} cannot be used ({cause[0][:200]}): check that it runs and may be written to. "
-            "The run is kept, and is mirrored later."
-        ) from error
+        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_told(error)}") from error
+
+
+def _told(error: BaseException) -> str:
+    """The rest of the sentence, in words of the cause; MLflow's own quote the innards of its libraries."""
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import ConnectionError, Timeout
+
+    chain = list(_causes(error))
+    # psycopg gives no SQLSTATE for a server that it cannot reach.
+    unreached = any(isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", "") is None for cause in chain)
+    if unreached or any(isinstance(cause, ConnectionError | Timeout) for cause in chain):
+        return "does not answer, so runs are mirrored later: check that it runs and that FSD_MLFLOW_URI is right."
+    reasons = (_reason(cause) for cause in chain if not isinstance(cause, MlflowException))
+    code = getattr(error, "error_code", type(error).__name__)  # such as PERMISSION_DENIED
+    reason = next(filter(None, reasons), str(code).replace("_", " ").lower())
+    return f"cannot be used ({reason}), so runs are mirrored later: check that it is MLflow's and may be written to."
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and what led to it; MLflow raises its own in place of others."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _reason(cause: BaseException) -> str:
+    """What a database driver or the system says, in its few words; empty for other errors."""
+    said = cause.orig if isinstance(cause, DBAPIError) else cause.strerror if isinstance(cause, OSError) else None
+    return str(said or "").strip().partition("\n")[0][:200]
 
 
 def _is_database(uri: str) -> bool:
@@ -100,4 +125,7 @@ def _artifact_root(uri: str) -> str | None:
 
 
 def _name(uri: str) -> str:
-    return make_url(uri).render_as_string(hide_password=True) if _is_database(uri) else uri
+    try:
+        return make_url(uri).render_as_string(hide_password=True)
+    except (ArgumentError, ValueError):  # a folder
+        return uri

@@ -170,7 +170,7 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     monkeypatch.setenv("FSD_MLFLOW_URI", "http://127.0.0.1:9")
     status, out, err = call("run", "--pair", toy, *SHORT, "--json")
     assert status == 0
-    assert err.startswith("warning: ")
+    assert err.startswith("warning: MLflow at http://127.0.0.1:9 does not answer, so runs are mirrored later: ")
     assert err.count("\n") == 1
     figures = json.loads(out.splitlines()[-1])
     assert figures["mlflow_run_id"] is None

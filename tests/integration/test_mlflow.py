@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -132,20 +135,52 @@ def test_what_is_missed_while_mlflow_is_down_comes_later(repository: Repository,
     finished(repository, run_id)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert uri in refused(uri, repository, run_id)  # nobody listens
+        port = silent.getsockname()[1]
+        uri = f"http://127.0.0.1:{port}"
+        told = f"MLflow at {uri} does not answer, so runs are mirrored later: check that it runs and that "
+        assert refused(uri, repository, run_id) == told + "FSD_MLFLOW_URI is right."  # nobody listens
         silent.listen()
-        assert uri in refused(uri, repository, run_id)  # somebody listens and never answers
+        assert refused(uri, repository, run_id).startswith(told)  # somebody listens and never answers
+        away = refused("postgresql://me:secret@127.0.0.1:9/mlflow", repository, run_id)
+        assert away.startswith("MLflow at postgresql://me:***@127.0.0.1:9/mlflow does not answer")
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"this is no database" * 100)
     assert "not a database" in refused(f"sqlite:///{broken}", repository, run_id)
     (tmp_path / "file").touch()
-    refused(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", repository, run_id)
+    assert "(File exists)" in refused(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", repository, run_id)
     holder = sqlite3.connect(store.removeprefix("sqlite:///"), isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     assert "locked" in refused(store, repository, run_id)
     holder.close()
     assert MlflowMirror(store).sync_pending(repository) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (404, b"<html>another program</html>", "cannot be used (endpoint not found)"),
+        (403, b'{"error_code": "PERMISSION_DENIED", "message": "<secret>"}', "cannot be used (permission denied)"),
+    ],
+)
+def test_a_server_that_refuses_is_told_without_its_page(
+    repository: Repository, status: int, body: bytes, told: str
+) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    run_id = repository.create_run(run_config())
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sentence = refused(f"http://me:password@127.0.0.1:{server.server_port}", repository, run_id)
+        server.shutdown()
+    assert told in sentence
+    assert not {"password", "html", "secret"} & set(re.findall(r"\w+", sentence))
 
 
 def test_the_repository_needs_neither_mlflow_nor_torch() -> None:

@@ -78,6 +78,11 @@ def test_what_the_server_refuses_is_told(postgres_url: str, database_url: str, r
     with pytest.raises(DatabaseUnavailable, match="does not"):
         open_database(postgres_url.rpartition("/")[0] + "/nowhere")
     with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ALTER TABLE traces RENAME TO away")
+    with pytest.raises(DatabaseUnavailable, match="lacks tables of FSD Lab") as caught:
+        list(repository.traces("any"))
+    assert "\n" not in str(caught.value)
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("ALTER ROLE postgres SET default_transaction_read_only = on")
     reader = open_database(database_url)
     try:

@@ -120,6 +120,27 @@ def test_corrupt(content: bytes | None, repository: Repository, database_url: st
         open_database(database_url)
 
 
+def test_a_file_that_was_emptied_while_it_was_open(repository: Repository, database_url: str) -> None:
+    file_of(database_url).write_bytes(b"")
+    for action in (repository.runs, lambda: repository.create_run(run_config())):
+        with pytest.raises(DatabaseUnavailable, match=r"fsd\.db lacks tables of FSD Lab: it was emptied") as caught:
+            action()
+        assert UPGRADE in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_another_program(database_url: str) -> None:
+    file_of(database_url).parent.mkdir()
+    with sqlite3.connect(file_of(database_url)) as connection:
+        connection.execute("CREATE TABLE runs (run_uuid VARCHAR(32))")
+    connection.close()
+    with pytest.raises(DatabaseUnavailable, match="has tables of another program under the names of ours"):
+        upgrade(database_url)
+    with sqlite3.connect(file_of(database_url)) as connection:  # and nothing was added to it
+        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("runs",)]
+    connection.close()
+
+
 def test_a_folder_that_cannot_be_made(home: Path) -> None:
     home.write_text("a file where the folder should be")
     with pytest.raises(DatabaseUnavailable, match="cannot be made"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ _SQLITE = {
     sqlite3.SQLITE_NOTADB: "is not a SQLite database: move the file away, or choose another with FSD_HOME",
 }
 
+_LACKING = (
+    "lacks tables of FSD Lab: it was emptied, or belongs to another program. Restore it from a backup, or choose "
+    "another and prepare that one with `python -m fsd_core db upgrade`"
+)
+_FOREIGN = "has tables of another program under the names of ours: choose another with FSD_DATABASE_URL"
+_SQLITE_WORDS = {  # SQLite has one code, SQLITE_ERROR, for whatever is wrong with a statement
+    r"no such table\b": _LACKING,
+    r"table \S+ already exists\b": _FOREIGN,
+}
+
 _POSTGRES = {  # by SQLSTATE, or by its class
     "25006": "is read-only: connect to the primary server, or grant this user the right to write",
     "42501": "refuses this user: grant it the right to read and write the tables",
@@ -32,6 +43,8 @@ _POSTGRES = {  # by SQLSTATE, or by its class
     "53100": "cannot grow because the disk is full: free some space, then try again",
     "53300": "has no free connection: close some, or raise max_connections",
     "55P03": "is locked by another process: close what else has it open, then try again",
+    "42P01": _LACKING,
+    "42P07": _FOREIGN,
     "40": "was asked for the same rows by another process at once: try again",
     "XX001": "is damaged: restore it from a backup",
 }
@@ -44,7 +57,9 @@ def sentence(error: DBAPIError, url: URL) -> str | None:
     if isinstance(original, sqlite3.Error):
         # The low byte is the primary code; the rest tells its variants apart.
         code = getattr(original, "sqlite_errorcode", 0) & 0xFF
-        return f"{name} {_SQLITE[code]}." if code in _SQLITE else None
+        words = (told for pattern, told in _SQLITE_WORDS.items() if re.match(pattern, str(original)))
+        told = _SQLITE.get(code) or next(words, None)
+        return f"{name} {told}." if told else None
     state = getattr(original, "sqlstate", None) or ""
     for length in (5, 2):
         if state[:length] in _POSTGRES:

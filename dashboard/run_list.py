@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.components import Column, empty_state, escape, pill, table
 from dashboard.formatting import NONE, ago, percent, quantity
@@ -11,22 +11,24 @@ from dashboard.formatting import NONE, ago, percent, quantity
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
-RULES = {
-    "autoregressive": "Target alone",
-    "draft-only": "Draft alone",
-    "speculative": "SD",
-    "fsd-reducible": "FSD reducible",
-    "fsd": "FSD",
-    "fsd-official": "FSD official",
-}
-ORDERS: dict[str, tuple[str, bool]] = {
-    "Newest first": ("created_at", True),
-    "Oldest first": ("created_at", False),
-    "Accuracy, best first": ("accuracy", True),
-    "Throughput, fastest first": ("tokens_per_second", True),
-    "Acceptance rate, highest first": ("acceptance_rate", True),
-    "Time per solved task, shortest first": ("seconds_per_solved_task", False),
-    "Setting, A to Z": ("label", False),
+
+class Order(NamedTuple):
+    """What runs can be sorted by: a column of the repository's."""
+
+    title: str
+    column: str
+    descending: bool
+
+
+# By the names that addresses know them by.
+ORDERS = {
+    "newest": Order("Newest first", "created_at", True),
+    "oldest": Order("Oldest first", "created_at", False),
+    "accuracy": Order("Accuracy, best first", "accuracy", True),
+    "throughput": Order("Throughput, fastest first", "tokens_per_second", True),
+    "acceptance-rate": Order("Acceptance rate, highest first", "acceptance_rate", True),
+    "time-per-solved": Order("Time per solved task, shortest first", "seconds_per_solved_task", False),
+    "setting": Order("Setting, A to Z", "label", False),
 }
 
 _COLUMNS = (

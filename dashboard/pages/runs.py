@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -9,8 +11,9 @@ import gradio as gr
 from dashboard.components import QUIET, heading, notice, on_load, show, tells_errors
 from dashboard.pager import Pager
 from dashboard.pages.run import RunDetail
-from dashboard.run_list import ORDERS, RULES, SELECTION, runs_html
+from dashboard.run_list import ORDERS, SELECTION, runs_html
 from fsd_core.benchmarks.tasks import TASKS
+from fsd_core.config import RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -23,6 +26,21 @@ POLL_SECONDS = 3.0
 STATUSES = ("queued", "running", "finished", "failed", "cancelled")
 ALL = "all"
 LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
+
+LONGEST_SEARCH = 200
+# The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
+FILTERS = {"search": "", "pair": ALL, "task": ALL, "algorithm": ALL, "status": ALL, "sort": next(iter(ORDERS))}
+
+# The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
+SHOW_ADDRESS = f"""(...values) => {{
+  const query = new URLSearchParams();
+  Object.entries({json.dumps(FILTERS)}).forEach(([name, none], i) => {{
+    if (values[i] && values[i] !== none) query.set(name, values[i]);
+  }});
+  const url = new URL(window.location.href);
+  url.search = query;
+  window.history.replaceState(window.history.state, '', url);
+}}"""
 
 Updates = dict[Any, Any]
 
@@ -39,12 +57,12 @@ def build(repository: Repository, settings: Settings) -> None:
         """The run that the address names, or the list."""
         run_id = request.query_params.get("run")
         try:
-            shown = detail.open(run_id) if run_id else runs.open()
+            shown = detail.open(run_id) if run_id else runs.open(request.query_params)
         except FsdError as error:
             return {message: notice(str(error), "bad")}
         return shown | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}
 
-    on_load(open_page, None, [message, list_part, detail_part, *runs.outputs, *detail.outputs])
+    on_load(open_page, None, [message, list_part, detail_part, *runs.fields, *runs.outputs, *detail.outputs])
 
 
 class RunList:
@@ -55,13 +73,16 @@ class RunList:
         show(heading("Runs", LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
-                label="Search", placeholder="Setting, experiment or id", max_length=200, scale=2, min_width=180
-            )
-            self.pair = _choice("Pair", [(spec.title, name) for name, spec in PAIRS.items()])
-            self.task = _choice("Task", [(task.title, name) for name, task in TASKS.items()])
-            self.rule = _choice("Algorithm", [(title, kind) for kind, title in RULES.items()])
-            self.status = _choice("Status", [(status.capitalize(), status) for status in STATUSES])
-            self.order = gr.Dropdown(list(ORDERS), value=next(iter(ORDERS)), label="Order", min_width=150)
+                label="Search", placeholder="Setting, experiment or id", max_length=LONGEST_SEARCH, scale=2,
+                min_width=180,
+            )  # fmt: skip
+            self.pair = _choice("Pair", {name: spec.title for name, spec in PAIRS.items()})
+            self.task = _choice("Task", {name: task.title for name, task in TASKS.items()})
+            self.rule = _choice("Algorithm", {kind: rule.title for kind, rule in RULES.items()})
+            self.status = _choice("Status", {status: status.capitalize() for status in STATUSES})
+            orders = [(order.title, name) for name, order in ORDERS.items()]
+            self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=150)
+        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order]
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.clock = gr.Timer(POLL_SECONDS, active=False)
@@ -74,16 +95,20 @@ class RunList:
         return [self.runs, self.shown, self.clock, *self.pager.parts]
 
     def _events(self) -> None:
-        filters = [self.search, self.pair, self.task, self.rule, self.status, self.order]
-        gr.on([part.change for part in filters], self.filter, filters, self.outputs, **QUIET)
-        inputs = [self.pager.page, *filters]
+        changed = [field.input for field in self.fields]
+        gr.on(changed, self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
+        gr.on(changed, None, self.fields, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
+        inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:
             button.click(self._turn(step), inputs, self.outputs, **QUIET)
         self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **QUIET)
 
-    def open(self) -> Updates:
-        """The first page, unfiltered, kept up to date from then on."""
-        return self.view(0, "", ALL, ALL, ALL, ALL, next(iter(ORDERS))) | {self.clock: gr.Timer(active=True)}
+    def open(self, query: Mapping[str, str]) -> Updates:
+        """The first page as an address asks for it, kept up to date from then on."""
+        fields = zip(self.fields, FILTERS.items(), strict=True)
+        values = [_asked(field, query.get(name, none), none) for field, (name, none) in fields]
+        shown = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
+        return shown | {self.clock: gr.Timer(active=True)}
 
     @tells_errors(8)
     def filter(self, *filters: str) -> Updates:
@@ -110,7 +135,7 @@ class RunList:
         filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
         if search.strip():
             filters["search"] = search
-        column, descending = ORDERS[order]
+        _, column, descending = ORDERS[order]
         total = self.repository.count_runs(**filters)
         page = self.pager.clamp(page, total)
         runs = self.repository.runs(
@@ -120,5 +145,13 @@ class RunList:
         return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
 
 
-def _choice(label: str, choices: list[tuple[str, str]]) -> gr.Dropdown:
+def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
+    choices = [(title, name) for name, title in titles.items()]
     return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
+
+
+def _asked(field: Any, value: str, none: str) -> str:
+    """What an address asks for; of a choice that is not offered, ``none``."""
+    if not isinstance(field, gr.Dropdown):
+        return value[:LONGEST_SEARCH]
+    return value if any(value == name for _, name in field.choices) else none

@@ -84,6 +84,30 @@ def test_the_order_can_be_chosen(page: Page, filled: Site) -> None:
     expect(rows(page).first).to_contain_text("Draft alone")
 
 
+def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Page, filled: Site) -> None:
+    page.goto(f"{filled.url}/runs")
+    choose(page, "Algorithm", "SD")
+    choose(page, "Order", "Oldest first")
+    page.get_by_label("Search").first.fill("Series-3 <img")
+    expect(rows(page)).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/runs\?search=Series-3\+%3Cimg&algorithm=speculative&sort=oldest$"))
+    rows(page).get_by_role("link").click()
+    expect(page.locator("h1:visible")).to_contain_text("SD")
+    page.go_back()
+    expect(rows(page)).to_have_count(1)
+    expect(page.get_by_label("Search").first).to_have_value("Series-3 <img")
+    expect(page.get_by_label("Algorithm")).to_have_value("SD")
+
+    page.get_by_label("Search").first.fill("")
+    choose(page, "Algorithm", "All")
+    choose(page, "Order", "Newest first")
+    expect(page).to_have_url(re.compile("/runs$"))
+    page.goto(f"{filled.url}/runs?status=failed&sort=nonsense&task=%3Cb%3E")
+    expect(rows(page)).to_have_count(1)
+    expect(page.get_by_label("Status", exact=True)).to_have_value("Failed")
+    expect(page.get_by_label("Task", exact=True)).to_have_value("All")
+
+
 def test_ticked_runs_outlast_paging_and_go_to_compare(page: Page, filled: Site) -> None:
     page.goto(f"{filled.url}/runs")
     expect(rows(page)).to_have_count(50)

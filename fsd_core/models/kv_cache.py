@@ -45,6 +45,10 @@ class KVCache(Cache):
         """Keeps the first ``length`` positions; does nothing if fewer are valid."""
         self.length = min(self.length, length)
 
+    def keep_rows(self, rows: Tensor) -> None:
+        """Drops all rows of the batch but these, int64 [rows kept]."""
+        self._buffers = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._buffers.items()}
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
 
@@ -59,7 +63,14 @@ class KVCache(Cache):
         return [False] * self._layers
 
 
-def causal_mask(start: int, count: int, device: torch.device) -> Tensor:
-    """What the queries ``start … start+count−1`` see: themselves and all before. bool [1,1,count,start+count]"""
+def causal_mask(start: int, count: int, device: torch.device, window: int | None = None) -> Tensor:
+    """What the queries ``start … start+count−1`` see: themselves and all before, or the last ``window`` of these.
+
+    bool [1,1,count,start+count]
+    """
     keys = torch.arange(start + count, device=device)
-    return (keys[None, :] <= keys[start:, None])[None, None]
+    queries = keys[start:, None]
+    seen = keys[None, :] <= queries
+    if window is not None:
+        seen &= keys[None, :] > queries - window
+    return seen[None, None]

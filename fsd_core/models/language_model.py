@@ -10,23 +10,26 @@ from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.lean_llama import LeanLlama
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+
 
 class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
     ``vocabulary``: how many logits are returned; models pad theirs to different sizes. ``lean``: whether a plain Llama
     runs through :class:`LeanLlama`, which rearranges the module's weights in memory. Raises ``IncompatibleModels``
-    for architectures whose cache this loop cannot roll back (sliding windows, encoder-decoders).
+    for architectures whose state this loop cannot roll back (recurrent layers, encoder-decoders).
     """
 
     def __init__(self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True) -> None:
         config = module.config
-        kinds = getattr(config, "layer_types", None) or ["sliding_attention"]  # where it is not told, all layers slide
-        slides = getattr(config, "sliding_window", None) is not None and "sliding_attention" in kinds
-        if getattr(config, "is_encoder_decoder", False) or slides:
+        self._window: int | None = getattr(config, "sliding_window", None)
+        # Where the kinds of the layers are not told, all are alike.
+        self._kinds: list[str] = sorted(set(getattr(config, "layer_types", None) or ()))
+        if getattr(config, "is_encoder_decoder", False) or not set(self._kinds) <= {FULL, SLIDING}:
             raise IncompatibleModels(
                 f"A {config.model_type} model of this kind is not supported: expected a decoder whose layers attend to "
-                "the whole prefix. Choose another pair."
+                "the whole prefix, or to a sliding window of it. Choose another pair."
             )
         self.module = module.eval()
         self.vocabulary = min(vocabulary or config.vocab_size, config.vocab_size)
@@ -58,8 +61,7 @@ class LanguageModel:
         else:
             logits = self.module(
                 input_ids=tokens,
-                # A ready 4-D mask is handed to the layers as it is.
-                attention_mask=causal_mask(start, count, self.device),
+                attention_mask=self._masks(start, count),
                 position_ids=torch.arange(start, start + count, device=self.device)[None],
                 past_key_values=cache,
                 use_cache=True,
@@ -67,3 +69,20 @@ class LanguageModel:
             ).logits
         cache.advance(count)
         return logits[..., : self.vocabulary].float()
+
+    def _masks(self, start: int, count: int) -> Tensor | dict[str, Tensor]:
+        """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
+
+        The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
+        """
+        if not self._kinds:
+            return self._mask(start, count, self._window)
+        masks = {kind: self._mask(start, count, self._window if kind == SLIDING else None) for kind in self._kinds}
+        return masks[FULL] if self._kinds == [FULL] else masks
+
+    def _mask(self, start: int, count: int, window: int | None) -> Tensor:
+        mask = causal_mask(start, count, self.device, window)
+        if self.module.config._attn_implementation != "eager":
+            return mask
+        # transformers' own attention, which models with capped scores use, adds the mask to the scores.
+        return torch.zeros_like(mask, dtype=self.dtype).masked_fill_(~mask, torch.finfo(self.dtype).min)

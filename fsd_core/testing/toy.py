@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.models.pairs import PairSpec
+from fsd_core.models.specs import PairSpec
 
 END = "<|end|>"
+Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:
@@ -38,11 +41,10 @@ def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, con
     return model.eval()
 
 
-def related(model: LlamaForCausalLM, noise: float, seed: int) -> LlamaForCausalLM:
+def related(model: Model, noise: float, seed: int) -> Model:
     """A copy with every weight disturbed by ``noise`` times its standard deviation: a draft that mostly agrees."""
     generator = torch.Generator().manual_seed(seed)
-    copy = LlamaForCausalLM(model.config)
-    copy.load_state_dict(model.state_dict())
+    copy = deepcopy(model)
     with torch.no_grad():
         for weight in copy.parameters():
             if weight.ndim == 2:

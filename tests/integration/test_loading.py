@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.language_model import LanguageModel
@@ -98,12 +98,8 @@ def test_a_device_that_is_not_there_is_refused(folder, device, words):
         load_pair(f"path:{folder}", device=device)
 
 
-def test_a_sliding_window_is_refused():
-    model = MistralForCausalLM(
-        MistralConfig(
-            vocab_size=32, hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-            num_key_value_heads=1, sliding_window=16, max_position_embeddings=64,
-        )
-    )  # fmt: skip
+def test_a_model_with_recurrent_layers_is_refused():
+    model = toy_model(32, seed=0)
+    model.config.layer_types = ["full_attention", "linear_attention"]
     with pytest.raises(IncompatibleModels, match="attend to the whole prefix"):
         LanguageModel(model)

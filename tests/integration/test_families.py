@@ -1,0 +1,80 @@
+"""Every family of models that a preset names decodes rightly, at toy size with random weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    LlamaConfig,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.testing.toy import related, toy_pair, toy_tokenizer
+
+VOCABULARY = len(toy_tokenizer())
+SIZE: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
+    "initializer_range": 0.15, "bos_token_id": None, "eos_token_id": VOCABULARY - 1, "pad_token_id": VOCABULARY - 1,
+}  # fmt: skip
+# A window shorter than the texts, so that a layer which ignored it would be found out.
+FAMILIES = {
+    "llama": LlamaConfig(**SIZE),
+    "gemma2": Gemma2Config(
+        **SIZE, sliding_window=9, query_pre_attn_scalar=8, attn_logit_softcapping=2.0, final_logit_softcapping=5.0
+    ),
+    "qwen2": Qwen2Config(**SIZE),
+    "qwen2-sliding": Qwen2Config(**SIZE, use_sliding_window=True, sliding_window=9, max_window_layers=2),
+    "qwen3": Qwen3Config(**SIZE),
+    "mistral": MistralConfig(**SIZE, sliding_window=9),
+}
+PROMPT = "Nine hens lay seven eggs each day."
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> PreTrainedModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(FAMILIES[request.param]).eval()
+
+
+def pair_of(target: PreTrainedModel) -> LoadedPair:
+    return make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, 0.2, seed=1))
+
+
+@torch.inference_mode()
+def test_logits_through_our_cache_are_those_of_the_whole_text(family: PreTrainedModel) -> None:
+    tokens = torch.randint(VOCABULARY, (1, 40), generator=torch.Generator().manual_seed(0))
+    whole = family(tokens).logits
+    model, at = LanguageModel(family), 0
+    cache = model.new_cache(64)
+    for count in (17, 1, 6, 1, 9, 6):  # a prompt, single steps, verifications
+        ours = model.forward(tokens[:, at : at + count], cache)
+        torch.testing.assert_close(ours, whole[:, at : at + count], atol=1e-4, rtol=1e-3)
+        at += count
+    cache.rollback(21)
+    torch.testing.assert_close(model.forward(tokens[:, 21:28], cache), whole[:, 21:28], atol=1e-4, rtol=1e-3)
+
+
+def test_greedy_sd_is_the_greedy_target(family: PreTrainedModel) -> None:
+    pair = pair_of(family)
+    prompt = pair.tokenizer(PROMPT)["input_ids"]
+    theirs = family.generate(torch.tensor([prompt]), max_new_tokens=48, do_sample=False)[0, len(prompt) :].tolist()
+    rounds = {}
+    for rule in (Autoregressive(), Speculative()):
+        decoder = Decoder(pair, DecodingConfig(acceptance=rule, topology=ChainTopology(length=4), max_new_tokens=48))
+        generation = decoder.generate(prompt, seed=0)
+        assert generation.tokens == theirs
+        rounds[rule.kind] = len(generation.records)
+    assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved

@@ -11,6 +11,7 @@ from tokenizers.decoders import DecodeStream
 
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import ModelUnavailable
+from fsd_core.models.hub import obtained
 from fsd_core.models.pairs import get_pair
 
 
@@ -56,7 +57,11 @@ def _tokens(record: StepRecord) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=4)
 def _tokenizer(pair: str) -> Tokenizer:
-    path = get_pair(pair).target / "tokenizer.json"
+    spec = get_pair(pair)
+    folder = obtained(spec.target) or obtained(spec.draft)
+    if folder is None:
+        raise ModelUnavailable(f"The tokenizer of the pair '{pair}' is not on this machine: run the pair once.")
+    path = folder / "tokenizer.json"
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception for a file that is missing or damaged

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.trace import StepRecord
-from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.prompt import encode_prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,7 @@ class Decoder:
 
     def prompt_ids(self, text: str) -> list[int]:
         """Token ids of a prompt. Raises ``InvalidSetting`` for an empty one."""
-        if not text.strip():
-            raise InvalidSetting("The prompt is empty: write at least one word.")
-        return self.pair.tokenizer(text, return_token_type_ids=False, verbose=False)["input_ids"]
+        return encode_prompt(self.pair.tokenizer, text)
 
     def session(self, prompt_ids: list[int], seed: int) -> Session:
         """A text about to be written. Raises ``PromptTooLong`` for a prompt that fills the context."""

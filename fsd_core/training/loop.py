@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+
+B = TypeVar("B")
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class Schedule:
     batch: int = 64
     adamw_lr: float = 3e-3
     muon_lr: float = 0.02
+    every: int = 250
+    """steps between two evaluations, each followed by a checkpoint"""
 
     def factor(self, step: int) -> float:
         """Share of the peak rates at a step."""
@@ -37,8 +42,9 @@ def make_optimizers(model: nn.Module, schedule: Schedule) -> list[torch.optim.Op
     ]
 
 
-def weighted_loss(model: PreTrainedModel, tokens: Tensor, weights: Tensor) -> Tensor:
-    """Mean next-token cross-entropy in nats, each token by its weight. tokens int64 [B,T], weights [B,T]."""
+def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+    """Mean next-token cross-entropy in nats, each token by its weight. batch: tokens int64 [B,T], weights [B,T]."""
+    tokens, weights = batch
     with torch.autocast(model.device.type, dtype=torch.bfloat16):
         logits = model(tokens[:, :-1]).logits  # [B,T-1,V]
     losses = nn.functional.cross_entropy(logits.flatten(0, 1).float(), tokens[:, 1:].flatten(), reduction="none")
@@ -49,15 +55,15 @@ def weighted_loss(model: PreTrainedModel, tokens: Tensor, weights: Tensor) -> Te
 def train(
     model: PreTrainedModel,
     schedule: Schedule,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    batches: Iterator[B],
+    loss_of: Callable[[PreTrainedModel, B], Tensor],
     checkpoint: Path,
-    evaluate: Callable[[], float],
+    evaluate: Callable[[], dict[str, float]],
     report: Callable[[dict], None],
 ) -> list[dict]:
-    """Trains in place; returns the log: step, loss, seconds, and every 250 steps the accuracy ``evaluate`` gives.
+    """Trains in place; returns the log: step, loss, seconds, and after each evaluation the figures that it gives.
 
-    A checkpoint is written every 250 steps and removed at the end; where one lies, training goes on from it with the
-    batches that come after.
+    A checkpoint is removed at the end; where one lies, training goes on from it with the batches that come after.
     """
     optimizers = make_optimizers(model, schedule)
     start, log = 0, []
@@ -70,11 +76,11 @@ def train(
     before = log[-1]["seconds"] if log else 0.0
     begun = time.perf_counter()
     model.train()
-    for step, (tokens, weights) in zip(range(start, schedule.steps), islice(batches, start, None), strict=False):
+    for step, batch in zip(range(start, schedule.steps), islice(batches, start, None), strict=False):
         for optimizer, peak in zip(optimizers, (schedule.muon_lr, schedule.adamw_lr), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = peak * schedule.factor(step)
-        loss = weighted_loss(model, tokens, weights)
+        loss = loss_of(model, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -87,13 +93,13 @@ def train(
                 "loss": round(loss.item(), 4),
                 "seconds": round(before + time.perf_counter() - begun, 1),
             }
-            if done % 250 == 0:
+            if done % schedule.every == 0:
                 model.eval()
-                row["accuracy"] = evaluate()
+                row |= evaluate()
                 model.train()
             log.append(row)
             report(row)
-        if done % 250 == 0:
+        if done % schedule.every == 0:
             states = [optimizer.state_dict() for optimizer in optimizers]
             partial = checkpoint.with_suffix(".part")
             state = {"model": model.state_dict(), "optimizers": states, "step": done, "log": log}

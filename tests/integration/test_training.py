@@ -12,7 +12,7 @@ import torch
 from fsd_core.benchmarks import arithmetic
 from fsd_core.training import bundled_pair
 from fsd_core.training.card import write_card
-from fsd_core.training.loop import Schedule, train
+from fsd_core.training.loop import Schedule, train, weighted_loss
 
 TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2))
 
@@ -56,7 +56,9 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path
     def run(report=lambda row: None):
         model = bundled_pair.build_model(TINY, tokenizer, seed=0)
         source = bundled_pair.batches(tokenizer, 2, 0, frozenset())
-        return model, train(model, TINY.schedule, source, tmp_path / "c.checkpoint", lambda: 0.5, report)
+        return model, train(
+            model, TINY.schedule, source, weighted_loss, tmp_path / "c.checkpoint", lambda: {"accuracy": 0.5}, report
+        )
 
     whole, log = run()
     assert not (tmp_path / "c.checkpoint").exists()

@@ -1,0 +1,204 @@
+"""What a draft learns from: texts that the target itself wrote, with its distribution at every token."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.prompt import encode_prompt
+
+KEPT = 32
+"""of each distribution, the likeliest tokens; the rest shares too little to be worth its bytes"""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prompt and what the target wrote behind it."""
+
+    tokens: Tensor
+    """int32 [T], prompt first"""
+    prompt: int
+    """tokens of the prompt"""
+    top: Tensor
+    """int32 [T − prompt, KEPT]: the likeliest tokens at each place of the answer"""
+    log_p: Tensor
+    """float16 [T − prompt, KEPT]: their log-probabilities under the raw target"""
+
+
+@torch.inference_mode()
+def answer(
+    target: LanguageModel, prompts: Tensor, greedy: Tensor, limit: int, generator: torch.Generator
+) -> list[Text]:
+    """Answers to prompts of equal length, each until its end token or ``limit`` tokens.
+
+    prompts: int64 [B,S]. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
+    A row that has ended leaves the batch.
+    """
+    count, width = prompts.shape
+    cache = target.new_cache(width + limit)
+    rows = torch.arange(count)  # which answer each row of the batch writes
+    written: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(count)]  # token, top, log_p
+    end = torch.tensor(sorted(target.eos_tokens))
+    ended = torch.zeros(count, dtype=torch.bool)
+    fed = prompts
+    for _ in range(limit):
+        log_p = target.forward(fed, cache, keep=1)[:, -1].log_softmax(-1)  # [B,V]
+        values, indices = log_p.topk(KEPT)
+        drawn = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
+        drawn = torch.where(greedy[rows], indices[:, 0], drawn).int()
+        kept = zip(drawn, indices.int(), values.half(), strict=True)
+        for row, token in zip(rows.tolist(), kept, strict=True):
+            if not ended[row]:
+                written[row].append(token)
+        ended[rows] |= torch.isin(drawn, end)
+        alive = ~ended[rows]
+        if not alive.any():
+            break
+        fed = drawn[:, None].long()
+        if alive.float().mean() < 0.8:  # copying a cache costs as much as a few tokens
+            rows, fed = rows[alive], fed[alive]
+            cache.keep_rows(alive.nonzero()[:, 0])
+    parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
+    return [Text(torch.cat([prompts[i].int(), drawn]), width, top, p) for i, (drawn, top, p) in enumerate(parts)]
+
+
+def write_texts(
+    target: LanguageModel,
+    tokenizer: PreTrainedTokenizerBase,
+    questions: Iterator[str],
+    folder: Path,
+    count: int,
+    limit: int = 160,
+    longest_prompt: int = 320,
+    batch: int = 64,
+    seed: int = 0,
+    report: Callable[[dict], None] = lambda row: None,
+) -> None:
+    """Writes up to ``count`` texts as files under ``folder``; those that are there already are not written again.
+
+    Prompts of equal length are answered together, which needs no padding; lengths with few prompts are left out.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = (encode_prompt(tokenizer, question) for question in questions)
+    prompts = list(islice((ids for ids in encoded if len(ids) <= longest_prompt), count))
+    by_length: dict[int, list[list[int]]] = {}
+    for ids in prompts:
+        by_length.setdefault(len(ids), []).append(ids)
+    groups = [same[i : i + batch] for same in by_length.values() for i in range(0, len(same), batch)]
+    groups = [group for group in groups if len(group) >= batch // 2]
+    random.Random(seed).shuffle(groups)
+    for number, group in enumerate(groups):
+        file = folder / f"{number:05d}.safetensors"
+        if file.exists():
+            continue
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
+        texts = answer(target, torch.tensor(group), torch.arange(len(group)) % 2 == 0, limit, generator)
+        partial = file.with_suffix(".part")
+        save_file(_packed(texts), partial)
+        partial.replace(file)
+        report(
+            {"file": number + 1, "of": len(groups), "rows": len(group), "tokens": sum(len(text.top) for text in texts)}
+        )
+
+
+def _packed(texts: list[Text]) -> dict[str, Tensor]:
+    return {
+        "tokens": torch.cat([text.tokens for text in texts]),
+        "lengths": torch.tensor([len(text.tokens) for text in texts]),
+        "prompts": torch.tensor([text.prompt for text in texts]),
+        "top": torch.cat([text.top for text in texts]),
+        "log_p": torch.cat([text.log_p for text in texts]),
+    }
+
+
+def read_texts(folder: Path) -> list[Text]:
+    """Every text that has been written, in order."""
+    texts = []
+    for file in sorted(folder.glob("*.safetensors")):
+        found = load_file(file)
+        answers = (found["lengths"] - found["prompts"]).tolist()
+        parts = zip(
+            found["tokens"].split(found["lengths"].tolist()), found["prompts"].tolist(),
+            found["top"].split(answers), found["log_p"].split(answers), strict=True,
+        )  # fmt: skip
+        texts += [Text(*part) for part in parts]
+    return texts
+
+
+Batch = tuple[Tensor, Tensor, Tensor, Tensor]
+"""tokens int64 [B,T]; places bool [B,T], whose next token belongs to an answer; top int64 [N,KEPT]; p [N,KEPT]"""
+
+
+def stack(texts: list[Text]) -> Batch:
+    """Texts padded on the right (a causal model does not see the padding) and their distributions row by row."""
+    width = max(len(text.tokens) for text in texts)
+    tokens = torch.zeros(len(texts), width, dtype=torch.long)
+    places = torch.zeros(len(texts), width, dtype=torch.bool)
+    for i, text in enumerate(texts):
+        tokens[i, : len(text.tokens)] = text.tokens
+        places[i, text.prompt - 1 : len(text.tokens) - 1] = True
+    p = torch.cat([text.log_p for text in texts]).float().exp()
+    return tokens, places, torch.cat([text.top for text in texts]).long(), p / p.sum(-1, keepdim=True)
+
+
+def batches(texts: list[Text], size: int, seed: int) -> Iterator[Batch]:
+    """Endless batches, texts of like length together, each text once per pass."""
+    shuffle = random.Random(seed)
+    while True:
+        order = sorted(texts, key=lambda text: len(text.tokens) + shuffle.random() * 16)
+        groups = [order[i : i + size] for i in range(0, len(order), size)]
+        shuffle.shuffle(groups)
+        yield from map(stack, groups)
+
+
+def answer_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """The model's logits where answers are predicted, [N,V]; nothing is computed for the vocabulary elsewhere."""
+    tokens, places = batch[:2]
+    device = model.device
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        hidden = model.model(tokens.to(device), use_cache=False).last_hidden_state  # [B,T,H]
+        return model.lm_head(hidden[places.to(device)])
+
+
+def cross_entropy(model: PreTrainedModel, batch: Batch) -> Tensor:
+    """Mean over answer tokens of −Σ p ln q, p the target's kept distribution; in nats. Hinton et al. 2015."""
+    top, p = (part.to(model.device) for part in batch[2:])
+    logits = answer_logits(model, batch)
+    expected = (p * logits.gather(1, top).float()).sum(-1)
+    return (torch.logsumexp(logits.float(), -1) - expected).mean()
+
+
+@torch.inference_mode()
+def agreement(model: PreTrainedModel, texts: list[Text], size: int = 16) -> dict[str, float]:
+    """How a draft would fare on texts it has not seen, per token.
+
+    ``overlap``: mean of Σ min(p, q), the chance that a token drawn from q is accepted at temperature 1 (from below:
+    only the kept part of p counts). ``same_choice``: share of places where both like the same token best.
+    """
+    overlap = same = count = 0.0
+    for i in range(0, len(texts), size):
+        batch = stack(texts[i : i + size])
+        top, logits = batch[2].to(model.device), answer_logits(model, batch).float()
+        p = torch.cat([text.log_p for text in texts[i : i + size]]).float().exp().to(model.device)
+        q = logits.softmax(-1).gather(1, top)
+        overlap += float(torch.minimum(p, q).sum())
+        same += float((logits.argmax(-1) == top[:, 0]).sum())
+        count += len(top)
+    return {"overlap": round(overlap / count, 4), "same_choice": round(same / count, 4)}
+
+
+def small_embedding(embedding: Tensor, size: int) -> Tensor:
+    """An embedding of ``size`` columns whose inner products are nearest to those of ``embedding`` [V,H]: its principal
+    components (Eckart and Young 1936). A draft that starts from it knows which tokens are alike."""
+    values = embedding.float()
+    _, directions = torch.linalg.eigh(values.T @ values)  # ascending
+    return values @ directions[:, -size:]

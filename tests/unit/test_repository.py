@@ -65,7 +65,7 @@ def test_a_generation_is_written_whole_or_not_at_all(repository: Repository) -> 
     run_id = repository.create_run(run_config())
     with repository._database.session() as session:
         session.execute(text("DROP TABLE traces"))
-    with pytest.raises(Exception, match="no such table"):
+    with pytest.raises(DatabaseUnavailable, match="lacks tables"):
         repository.record_generation(run_id, generation())
     assert repository.generations(run_id) == []
     assert repository.run(run_id).prompts_done == 0

@@ -38,6 +38,7 @@ SHOW_ADDRESS = f"""(...values) => {{
     if (values[i] && values[i] !== none) query.set(name, values[i]);
   }});
   const url = new URL(window.location.href);
+  if (url.searchParams.has('run')) return;
   url.search = query;
   window.history.replaceState(window.history.state, '', url);
 }}"""
@@ -95,7 +96,7 @@ class RunList:
         return [self.runs, self.shown, self.clock, *self.pager.parts]
 
     def _events(self) -> None:
-        changed = [field.input for field in self.fields]
+        changed = [field.change for field in self.fields]  # an input event may come before the value it tells of
         gr.on(changed, self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
         gr.on(changed, None, self.fields, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
         inputs = [self.pager.page, *self.fields]

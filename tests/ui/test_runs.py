@@ -134,6 +134,7 @@ def test_a_run_shows_its_numbers_its_figures_and_its_link(page: Page, site: Site
     assert href == "http://127.0.0.1:5999/#/runs/abc123"
     page.get_by_text("Settings and provenance").click()
     expect(page.locator(".run-facts")).to_contain_text("torch 2.13.0")
+    expect(page).to_have_url(f"{site.url}/runs?run={real}")
 
 
 def test_a_prompt_is_chosen_and_read_token_by_token(page: Page, site: Site, real: str) -> None:

@@ -11,8 +11,8 @@ from tokenizers.decoders import DecodeStream
 
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import ModelUnavailable
-from fsd_core.models.hub import obtained
 from fsd_core.models.pairs import get_pair
+from fsd_core.models.shelf import obtained
 
 
 def shown_tokens(pair: str, records: Sequence[StepRecord]) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """``python -m fsd_core``."""
 
-from fsd_core.cli import main
+from fsd_core.cli.commands import main
 
 if __name__ == "__main__":
     main()

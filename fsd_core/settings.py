@@ -25,6 +25,9 @@ class Settings(BaseSettings):
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
     mlflow_port: int = Field(default=5000, description="First port tried for MLflow's pages.")
+    data_dir: Path | None = Field(
+        default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
+    )
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the worker; default: torch decides.")
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
@@ -33,10 +36,10 @@ class Settings(BaseSettings):
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
 
-    @field_validator("home")
+    @field_validator("home", "data_dir")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value and value.expanduser().absolute()
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -70,6 +73,10 @@ class Settings(BaseSettings):
     @property
     def resolved_database_url(self) -> str:
         return self.database_url or f"sqlite:///{self.home / 'fsd.db'}"
+
+    @property
+    def data_folder(self) -> Path:
+        return self.data_dir or self.home / "data"
 
     @property
     def mlflow_folder(self) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.cli import main
+from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade

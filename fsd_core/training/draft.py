@@ -19,9 +19,10 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from fsd_core.errors import UnknownName
-from fsd_core.models.hub import obtain, origin
+from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.pairs import SMOLLM2
+from fsd_core.models.shelf import origin
 from fsd_core.training.distillation import agreement, batches, cross_entropy, read_texts, small_embedding, write_texts
 from fsd_core.training.loop import Schedule, train
 from fsd_core.training.prompts import training_prompts

@@ -13,10 +13,12 @@ from transformers import LlamaForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import hub
-from fsd_core.models.hub import obtain, obtained, origin
+from fsd_core.models import shelf as shelf_module
+from fsd_core.models.hub import obtain
 from fsd_core.models.loading import load_pair
 from fsd_core.models.memory import check_memory, weight_bytes
 from fsd_core.models.pairs import PAIRS, get_pair
+from fsd_core.models.shelf import obtained, origin
 from fsd_core.models.specs import HubModel, Wheel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
@@ -29,7 +31,8 @@ TOKENS = [*_BYTES, "ab", "<|endoftext|>"]  # the name that the converter expects
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own, and no hub."""
-    monkeypatch.setattr(hub, "models_folder", lambda: tmp_path / "models")
+    for module in (hub, shelf_module):
+        monkeypatch.setattr(module, "models_folder", lambda: tmp_path / "models")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path
 

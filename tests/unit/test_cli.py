@@ -41,7 +41,7 @@ def test_pairs_lists_the_bundled_pair(call: Call) -> None:
 
 def test_help_and_pairs_do_not_wait_for_torch() -> None:
     code = (
-        "import sys\nfrom fsd_core.cli import main\n"
+        "import sys\nfrom fsd_core.cli.commands import main\n"
         "for arguments in (['run', '--help'], ['pairs']):\n"
         "    try: main(arguments)\n    except SystemExit: pass\n"
         "print(sorted({'torch', 'transformers', 'mlflow', 'scipy', 'sqlalchemy'} & set(sys.modules)))"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fsd_core.cli import generate, run, sweep
-from fsd_core.cli_settings import build_decoding, experiment_name, flag
+from fsd_core.cli.commands import generate, run, sweep
+from fsd_core.cli.settings import build_decoding, experiment_name, flag
 from fsd_core.config import (
     DRAFTERS,
     RULES,

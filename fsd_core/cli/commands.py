@@ -12,12 +12,12 @@ from typing import Annotated
 
 import typer
 
-from fsd_core import cli_options as options
-from fsd_core import cli_output as output
-from fsd_core import cli_runs as runs
-from fsd_core.cli_resume import find_work
-from fsd_core.cli_settings import build_decoding, checked, experiment_name
-from fsd_core.cli_upkeep import database, train
+from fsd_core.cli import options as options
+from fsd_core.cli import output as output
+from fsd_core.cli import runs as runs
+from fsd_core.cli.resume import find_work
+from fsd_core.cli.settings import build_decoding, checked, experiment_name
+from fsd_core.cli.upkeep import database, train
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,

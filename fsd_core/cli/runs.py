@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fsd_core.cli_output import progress_bar, say
+from fsd_core.cli.output import progress_bar, say
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
 from fsd_core.jobs import lock

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fsd_core import cli_options as options
-from fsd_core import cli_output as output
+from fsd_core.cli import options as options
+from fsd_core.cli import output as output
 from fsd_core.settings import get_settings
 
 train = typer.Typer(help="Make what ships with the program.", **options.PLAIN)
@@ -24,6 +24,27 @@ def train_bundled_pair(
     from fsd_core.training.bundled_pair import main as train_pair
 
     train_pair(out, seed, lambda role, row: output.print_json({"role": role, **row}))
+
+
+@train.command("draft")
+def train_draft(
+    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path(
+        "draft"
+    ),
+    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
+    prompts: Annotated[int | None, typer.Option(min=1, help="Questions. [default: as the shipped draft]")] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train a small draft on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
+    from dataclasses import replace
+
+    from fsd_core.training.draft import PLAN
+    from fsd_core.training.draft import main as train_one
+
+    schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
+    plan = replace(PLAN, schedule=schedule, prompts=prompts or PLAN.prompts)
+    output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, output.print_json))
 
 
 @train.command("held-out")

@@ -65,6 +65,19 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     return Comparison(runs, baseline, rows, warnings)
 
 
+class Stage(NamedTuple):
+    """How far a run is."""
+
+    status: str
+    prompts_done: int
+    measured: bool
+
+
+def progress(runs: Sequence[RunView]) -> dict[str, Stage]:
+    """How far each run is, by id: where that is the same, there is nothing new to show."""
+    return {run.id: Stage(run.status, run.prompts_done, bool(run.metrics)) for run in runs}
+
+
 def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
     """Ids of an experiment's runs in their order. Raises ``UnknownName`` if there is no such experiment."""
     if not _ID.fullmatch(experiment_id):

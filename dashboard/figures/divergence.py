@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
@@ -23,6 +24,17 @@ class DivergenceInfo(NamedTuple):
     threshold: float | None
     edges: list[float]
     counts: list[int]
+
+
+def judged(runs: Sequence[RunView]) -> list[RunView]:
+    """The runs that recorded divergences."""
+    return [run for run in runs if (run.metrics or {}).get("divergence_histogram")]
+
+
+def telling(runs: Sequence[RunView]) -> RunView | None:
+    """The run to show first: of a sweep the loosest, in which there is most to see."""
+    tuned = [run for run in runs if run.decoding.threshold is not None]
+    return (tuned or [*runs] or [None])[-1]
 
 
 def info(run: RunView) -> DivergenceInfo:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
+import gradio as gr
 import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from dashboard.comparison import Stage, experiment_runs
+from dashboard.pages.compare import REFRESH_SECONDS, ComparePage
+from fsd_core.benchmarks.metrics import summarise
 from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished
+from tests.ui.plausible import add_finished, do_prompts, finish, sweep
 
 pytestmark = pytest.mark.ui
 HOSTILE = '<img src=x onerror="window.broken = 1"> ${window.broken = 2} {{broken}} <b>bold</b>'
@@ -120,6 +125,58 @@ def test_unknown_runs_in_the_link_are_named_and_the_rest_is_shown(page: Page, si
 def test_an_unknown_experiment_is_told_in_a_sentence(page: Page, site: Site, experiment: str):
     page.goto(f"{site.url}/compare?experiment=nonsense")
     expect(page.locator(".fsd-notice.bad")).to_contain_text("nonsense")
+
+
+def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, site: Site):
+    repository = site.repository
+    ids = experiment_runs(repository, repository.create_experiment(sweep("Under way"), enqueue=False))
+    runs = repository.runs(ids=ids, order_by="position", descending=False)
+    finish(repository, runs[0])
+    page.set_viewport_size({"width": 420, "height": 900})
+    page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}")
+    table = page.locator(".cmp").first
+    expect(table).to_contain_text("0 of 24 prompts")
+    expect(page.locator(".fsd-notice.warn")).to_contain_text("6 runs are not finished")
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(5)  # nothing was judged yet
+    choose(page, "Run B", "SD · γ 5")
+    mark = "node => { node.dataset.same = 'yes'; }"
+    table.evaluate(mark)
+    page.locator(".js-plotly-plot").first.evaluate(mark)
+    page.wait_for_timeout(1000 * REFRESH_SECONDS + 1500)
+    expect(table).to_have_attribute("data-same", "yes")  # nothing changed, so nothing is drawn
+
+    table.evaluate("table => { table.parentElement.scrollLeft = 150; }")
+    generations = do_prompts(repository, runs[2], 6)
+    expect(table).to_contain_text("6 of 24 prompts")
+    assert table.evaluate("table => [table.parentElement.scrollLeft, table.dataset.same]") == [150, None]
+    expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 6 shared prompts")
+    expect(page.locator(".js-plotly-plot").first).to_have_attribute("data-same", "yes")
+    repository.finish_run(runs[2].id, summarise(generations, (g.records for g in generations)))
+    for run in (*runs[1:2], *runs[3:]):
+        finish(repository, run)
+    expect(page.locator(".fsd-notice.warn")).to_have_count(0)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
+    expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
+
+
+def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
+    repository = site.repository
+    ids = experiment_runs(repository, repository.create_experiment(sweep("Watched"), enqueue=False))[:2]
+    with gr.Blocks():
+        page = ComparePage(repository)
+
+    def refresh(seen: dict[str, Stage]) -> Any:
+        return page.refresh(ids, ids[0], None, seen, *ids, "all", 0)
+
+    first = refresh({})
+    assert first[page.clock].active
+    assert refresh(first[page.seen]) == gr.skip()
+    for run in repository.runs(ids=ids):
+        finish(repository, run)
+    last = refresh(first[page.seen])
+    assert not last[page.clock].active
+    assert {page.table, page.warnings, page.pairs.pairs, *page.figures.plots} <= set(last)
 
 
 def test_settings_show_differences_until_all_are_asked_for(page: Page, site: Site, experiment: str):

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.algorithms import DRAFTER_CHOICES, divergence_title
+from dashboard.algorithms import DRAFTER_CHOICES, PLAIN, TUNED, divergence_title
 from dashboard.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
 from fsd_core.benchmarks.tasks import TASKS
-from fsd_core.config import DIVERGENCES
+from fsd_core.config import DIVERGENCES, RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LEAD = "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
 POLL_SECONDS = 1.0
-RULE_CHOICES = [("FSD reducible", "fsd-reducible"), ("FSD", "fsd"), ("FSD official", "fsd-official")]
-BASELINE_CHOICES = [("Target alone", "autoregressive"), ("SD", "speculative"), ("Draft alone", "draft-only")]
+RULE_CHOICES = [(RULES[kind].title, kind) for kind in TUNED]
+BASELINE_CHOICES = [(RULES[kind].title, kind) for kind in PLAIN]
 THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
@@ -65,7 +65,7 @@ class ExperimentsPage:
 
     def _form(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in PAIRS.items()]
-        tasks = [(task.title, name) for name, task in TASKS.items()]
+        tasks = [(task.title, name) for name, task in TASKS.items() if task.available]
         divergence_choices = [(divergence_title(name), name) for name in DIVERGENCES]
         with gr.Group():
             name = gr.Textbox(label="Name", placeholder="What this experiment is to find out", max_length=120)

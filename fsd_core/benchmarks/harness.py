@@ -35,7 +35,7 @@ def run_example(decoder: Decoder, task: Task, example: Example, position: int, s
     except (FsdError, RuntimeError) as error:  # torch tells of exhausted memory and the like by RuntimeError
         return _failure(example, position, error, time.perf_counter() - begun)
     text = written(decoder.pair, generation.tokens)
-    score = task.score(text, example.reference, generation.stop_reason)
+    score = task.score(text, example, generation.stop_reason)
     records = generation.records
     return GenerationRecord(
         position=position,

@@ -29,9 +29,7 @@ def train_bundled_pair(
 @train.command("draft")
 def train_draft(
     target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
-    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path(
-        "draft"
-    ),
+    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
     prompts: Annotated[int | None, typer.Option(min=1, help="Questions. [default: as the shipped draft]")] = None,
     seed: options.Seed = 0,
@@ -50,7 +48,7 @@ def train_draft(
 @train.command("held-out")
 def write_held_out() -> None:
     """Write the held-out arithmetic problems that ship with the program; always the same."""
-    from fsd_core.benchmarks.tasks import HELD_OUT, write_held_out
+    from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT, write_held_out
 
     print(f"{write_held_out()} problems in {HELD_OUT}")
 

@@ -7,9 +7,10 @@ import json
 import pytest
 from run_views import decoding, metrics, run_view
 
-from dashboard.figures import divergence, positions, style, threshold, throughput, tradeoff
+from dashboard.figures import divergence, positions, series, style, threshold, throughput, tradeoff
 from dashboard.figures.gallery import comparison_figures
 from dashboard.figures.series import families, run_names
+from fsd_core.config import ACCEPTANCES
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
 DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))
@@ -32,6 +33,17 @@ def test_runs_that_differ_in_threshold_and_seed_alone_are_one_family_sorted_by_t
     assert [family.name for family in found] == ["FSD reducible · js · γ 5", "SD · γ 5"]
     assert [(run.decoding.threshold, run.seed) for run in found[0].runs] == [(0.05, 0), (0.05, 1), (0.1, 0), (0.3, 0)]
     assert found[0].colour != found[1].colour
+
+
+def test_marks_are_of_rules_that_are_there_and_a_rule_without_one_gets_a_circle(monkeypatch):
+    assert set(series.SYMBOLS) | set(series.BASELINE_COLOURS) <= set(ACCEPTANCES)
+    known = [series.SYMBOLS[family.runs[0].decoding.acceptance.kind] for family in families(RUNS)]
+    assert [family.symbol for family in families(RUNS)] == known
+    monkeypatch.setattr(series, "SYMBOLS", {})
+    monkeypatch.setattr(series, "BASELINE_COLOURS", {})
+    bare = families(RUNS)
+    assert {family.symbol for family in bare} == {"circle"}
+    assert len({family.colour for family in bare}) == len(bare)
 
 
 def test_families_with_one_label_are_told_apart():

@@ -7,8 +7,20 @@ from typing import Any
 
 import pytest
 
-from dashboard.algorithms import ALGORITHMS, about, decoding, divergence_title, threshold_range
+from dashboard.algorithms import (
+    ALGORITHMS,
+    PLAIN,
+    TUNED,
+    WORDS,
+    about,
+    algorithm,
+    can_be_off,
+    decoding,
+    divergence_title,
+    threshold_range,
+)
 from dashboard.lanes import Job, Lane, comparison, payload
+from dashboard.pages import experiments, playground
 from fsd_core.config import ACCEPTANCES, DIVERGENCES, LOSSLESS, DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import InvalidSetting
 
@@ -55,9 +67,34 @@ def test_a_job_that_cannot_be_done_is_refused_with_a_sentence(prompt: str, seed:
         payload("bundled", prompt, seed, [DecodingConfig()])
 
 
-def test_every_algorithm_is_explained_and_said_to_be_lossless_or_not() -> None:
+def test_every_rule_of_the_configuration_is_offered_and_has_words() -> None:
+    """The lists of the pages follow from the configuration, so a new rule is offered; what to say of it is not there."""
     assert set(ALGORITHMS) == set(ACCEPTANCES)
     assert {kind for kind, a in ALGORITHMS.items() if a.cost == "lossless"} == set(LOSSLESS)
+    assert {*PLAIN, *TUNED} == set(ACCEPTANCES)
+    assert [kind for _, kind in (*experiments.BASELINE_CHOICES, *experiments.RULE_CHOICES)] == [*PLAIN, *TUNED]
+    assert set(playground.DEFAULTS) <= set(ACCEPTANCES)
+    assert set(WORDS) == set(ACCEPTANCES), "dashboard/algorithms.py: say in WORDS what the rule does"
+
+
+def test_a_rule_without_words_is_told_in_its_own() -> None:
+    class Newcomer(Speculative):
+        """Keeps every second token.
+
+        More is not told.
+        """
+
+        title = "New"
+
+    assert algorithm("newcomer", Newcomer) == ("New", "Keeps every second token.", "lossless")
+
+
+@pytest.mark.parametrize("kind", TUNED)
+def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
+    method = decoding(kind, "js", None, "draft-model", 5, GREEDY, 20)
+    assert (method.threshold is None) == can_be_off(kind)
+    assert ("leniency is off" in about(kind, "js")) == can_be_off(kind)
+    assert can_be_off(kind) == (kind != "fsd-official")
 
 
 @pytest.mark.parametrize("kind", ACCEPTANCES)

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from dashboard.algorithms import PLAIN, TUNED
 from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, parse_thresholds, size_line
+from fsd_core.config import ACCEPTANCES
 from fsd_core.errors import FsdError, InvalidSetting
 
 FORM = SweepForm(
@@ -56,6 +58,11 @@ def test_baselines_come_first_and_every_rule_meets_every_divergence_and_threshol
 def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
     sweep = build_sweep(replace(FORM, baselines=[], rules=["fsd-official"], divergences=[], thresholds="off, 0.4"))
     assert [decoding.label for decoding in sweep.decodings] == ["FSD official · ag ≤ 0.4 · γ 5"]
+
+
+def test_every_rule_can_be_part_of_an_experiment():
+    sweep = build_sweep(replace(FORM, baselines=PLAIN, rules=TUNED, thresholds="0.1"))
+    assert {decoding.acceptance.kind for decoding in sweep.decodings} == set(ACCEPTANCES)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.tasks import HELD_OUT, HELD_OUT_SIZE, Score, get_task, write_held_out
+from fsd_core.benchmarks.tasks import Example, Score, get_task
+from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT, HELD_OUT_SIZE, write_held_out
 from fsd_core.errors import InvalidSetting, UnknownName
 
 TASK = get_task("arithmetic")
+SEVEN = Example("x", "", "7")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +47,7 @@ TASK = get_task("arithmetic")
     ],
 )
 def test_the_answer_is_the_last_well_formed_line(text: str, answer: str | None) -> None:
-    score = TASK.score(text, "7", "eos")
+    score = TASK.score(text, SEVEN, "eos")
     assert score == Score("correct" if answer == "7" else "wrong", answer)
 
 
@@ -64,11 +67,11 @@ def test_the_answer_is_the_last_well_formed_line(text: str, answer: str | None) 
 def test_a_text_that_was_cut_off_has_an_answer_only_if_it_is_complete(
     text: str, expected: Score, stop_reason: str
 ) -> None:
-    assert TASK.score(text, "7", stop_reason) == expected
+    assert TASK.score(text, SEVEN, stop_reason) == expected
 
 
 def test_without_a_reference_nothing_is_judged() -> None:
-    assert TASK.score("#### 7", None, "eos") == Score("unscored", "7")
+    assert TASK.score("#### 7", replace(SEVEN, reference=None), "eos") == Score("unscored", "7")
 
 
 def test_the_shipped_problems_are_those_training_leaves_out(tmp_path: Path) -> None:
@@ -85,8 +88,8 @@ def test_every_reference_solution_is_scored_correct_and_every_other_answer_wrong
     problems = arithmetic.held_out(HELD_OUT_SIZE)
     for example, problem in zip(examples, problems, strict=True):
         text = problem.solution(random.Random(example.id))
-        assert TASK.score(text, example.reference, "eos") == Score("correct", example.reference)
-        assert TASK.score(f"#### {problem.answer + 1}", example.reference, "eos").outcome == "wrong"
+        assert TASK.score(text, example, "eos") == Score("correct", example.reference)
+        assert TASK.score(f"#### {problem.answer + 1}", example, "eos").outcome == "wrong"
 
 
 def test_a_limit_takes_the_first_prompts() -> None:

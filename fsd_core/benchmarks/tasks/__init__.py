@@ -1,0 +1,40 @@
+"""The prompts a run is measured on, and how an output is scored. No torch: the pages read this."""
+
+from __future__ import annotations
+
+from fsd_core.benchmarks.tasks.arithmetic import Arithmetic
+from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Task
+from fsd_core.benchmarks.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
+from fsd_core.benchmarks.tasks.code import HumanEval, Mbpp
+from fsd_core.benchmarks.tasks.open_ended import SPEC_BENCH, MtBench, SpecBench
+from fsd_core.benchmarks.tasks.word_problems import Gsm8k, WordProblems
+from fsd_core.errors import UnknownName
+
+__all__ = ["TASKS", "Example", "Outcome", "Score", "Task", "get_task"]
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        Arithmetic(),
+        Gsm8k(),
+        WordProblems("addsub", "AddSub"),
+        WordProblems("singleeq", "SingleEq"),
+        WordProblems("multiarith", "MultiArith"),
+        WordProblems("svamp", "SVAMP"),
+        CommonsenseQA(),
+        Mmlu(),
+        TruthfulQa(),
+        HumanEval(),
+        Mbpp(),
+        MtBench(),
+        *(SpecBench(category) for category in SPEC_BENCH),
+    )
+}
+
+
+def get_task(name: str) -> Task:
+    """The task of that name. Raises ``UnknownName``, which lists the known ones."""
+    try:
+        return TASKS[name]
+    except KeyError:
+        raise UnknownName(f"There is no task '{name}': expected one of {', '.join(TASKS)}.") from None

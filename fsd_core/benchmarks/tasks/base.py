@@ -1,0 +1,113 @@
+"""What a task is: prompts in a fixed order and a pure scorer."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.settings import get_settings
+
+Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One prompt, with its answer where one is known."""
+
+    id: str
+    prompt: str
+    reference: str | None
+
+
+@dataclass(frozen=True)
+class Score:
+    """What came of one output; ``answer`` is what was read from the text."""
+
+    outcome: Outcome
+    answer: str | None
+
+
+def cut_off(stop_reason: str) -> bool:
+    """Whether a text ended because there was no more room, and not of itself."""
+    return stop_reason in ("length", "context")
+
+
+def judged(answer: str | None, example: Example, stop_reason: str) -> Score:
+    """The usual verdict: right if the answer is the reference; a text that was cut off before any is truncated."""
+    if answer is None and cut_off(stop_reason):
+        return Score("truncated", None)
+    if example.reference is None:
+        return Score("unscored", answer)
+    return Score("correct" if answer == example.reference else "wrong", answer)
+
+
+class Task(ABC):
+    """A fixed, ordered list of prompts and a pure scorer."""
+
+    name: str
+    title: str
+    files: tuple[str, ...] = ()
+    """what it reads, below the data folder (``FSD_DATA_DIR``)"""
+
+    @abstractmethod
+    def all_examples(self) -> tuple[Example, ...]:
+        """Every prompt, always in the same order: a position names the same prompt in every run.
+
+        Raises ``InvalidSetting`` if a file is missing or is not what its authors publish.
+        """
+
+    @abstractmethod
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        """Judges ``text``, which ended for ``stop_reason``: eos, length or context."""
+
+    @property
+    def available(self) -> bool:
+        """Whether its files are on this machine."""
+        return all((get_settings().data_folder / file).exists() for file in self.files)
+
+    @property
+    def size(self) -> int:
+        return len(self.all_examples())
+
+    def examples(self, limit: int) -> tuple[Example, ...]:
+        """The first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
+        if not 1 <= limit <= self.size:
+            raise InvalidSetting(
+                f"The task '{self.name}' has {self.size} prompts: expected a limit from 1 to {self.size}."
+            )
+        return self.all_examples()[:limit]
+
+
+def rows(file: str) -> list[Any]:
+    """The records of a benchmark file: JSON, JSON lines (also gzipped) or CSV without a header.
+
+    Raises ``InvalidSetting`` if it is missing or cannot be read.
+    """
+    return list(_rows(get_settings().data_folder / file, file))
+
+
+@cache
+def _rows(path: Path, file: str) -> tuple[Any, ...]:
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8") as stream:
+            if path.suffix == ".csv":
+                return tuple(csv.reader(stream))
+            if path.suffix == ".json":
+                return tuple(json.load(stream))
+            return tuple(json.loads(line) for line in stream if line.strip())
+    except FileNotFoundError:
+        raise InvalidSetting(
+            f"The file {file} is not in {path.parents[file.count('/')]}: put the benchmark's own file there, or set "
+            "FSD_DATA_DIR to the folder that has it."
+        ) from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise InvalidSetting(
+            f"The benchmark file {path} cannot be read ({type(error).__name__}): fetch it again from its authors."
+        ) from error

@@ -1,0 +1,114 @@
+"""Multiple choice, answered by a letter: CommonsenseQA, MMLU and TruthfulQA."""
+
+from __future__ import annotations
+
+import random
+import re
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+
+from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
+from fsd_core.settings import get_settings
+
+LETTERS = "ABCDEFGHIJKLM"
+_TOLD = re.compile(r"(?:answer|choice|option)\s*(?:is|:)?\s*:?\s*\**\(?([A-M])\b(?!['’])", re.IGNORECASE)
+_FIRST = re.compile(r"^\s*\**\(?([A-M])(?:[).:,*]|\s*(?:\n|$)|(?<![AI])\s)")  # "A dog" and "I think" begin with words
+
+
+def chosen_letter(text: str) -> str | None:
+    """The letter that a text begins with, or that its first "answer is", "option" or "choice" names."""
+    text = re.split(r"\n\s*(?:Question|Q):", text)[0]
+    found = _FIRST.search(text) or _TOLD.search(text)
+    return found[1].upper() if found else None
+
+
+def asked(question: str, choices: list[str], answer: str = "") -> str:
+    """A question with lettered choices, and its answer in an example."""
+    lettered = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, choices, strict=False))
+    return f"{question}\n{lettered}Answer:{answer}"
+
+
+class Choices(Task):
+    """Scored by the letter that is chosen, see :func:`chosen_letter`."""
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(chosen_letter(text), example, stop_reason)
+
+
+class CommonsenseQA(Choices):
+    """CommonsenseQA (Talmor et al. 2019), the 1,221 labelled questions of its dev split, after three of the training
+    split; the test split's labels are not public."""
+
+    name = "csqa"
+    title = "CommonsenseQA"
+    files = ("csqa/dev_rand_split.jsonl", "csqa/train_rand_split.jsonl")
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _csqa()
+
+
+@cache
+def _csqa() -> tuple[Example, ...]:
+    def shown(row: dict, answer: str = "") -> str:
+        return asked(row["question"]["stem"], [choice["text"] for choice in row["question"]["choices"]], answer)
+
+    shots = "".join(f"{shown(row, ' ' + row['answerKey'])}\n\n" for row in rows("csqa/train_rand_split.jsonl")[:3])
+    return tuple(Example(row["id"], shots + shown(row), row["answerKey"]) for row in rows("csqa/dev_rand_split.jsonl"))
+
+
+class Mmlu(Choices):
+    """MMLU test (Hendrycks et al. 2021): the subject's five dev questions before each one, in the authors' wording.
+
+    The subjects take turns, so that any number of first prompts covers them all.
+    """
+
+    name = "mmlu"
+    title = "MMLU"
+    files = ("mmlu/abstract_algebra_dev.csv", "mmlu/abstract_algebra_test.csv")
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _mmlu(get_settings().data_folder / "mmlu")
+
+
+@cache
+def _mmlu(folder: Path) -> tuple[Example, ...]:
+    subjects = [_subject(file.name.removesuffix("_test.csv")) for file in sorted(folder.glob("*_test.csv"))]
+    return tuple(example for turn in zip_longest(*subjects) for example in turn if example is not None)
+
+
+def _subject(name: str) -> list[Example]:
+    told = name.replace("_", " ")
+    head = f"The following are multiple choice questions (with answers) about {told}.\n\n"
+    shots = "".join(f"{asked(row[0], row[1:5], ' ' + row[5])}\n\n" for row in rows(f"mmlu/{name}_dev.csv")[:5])
+    return [
+        Example(f"{name}-{i:04d}", head + shots + asked(row[0], row[1:5]), row[5])
+        for i, row in enumerate(rows(f"mmlu/{name}_test.csv"))
+    ]
+
+
+class TruthfulQa(Choices):
+    """TruthfulQA MC1 (Lin et al. 2022), asked without examples: the best answer among the wrong ones, in an order drawn
+    from the question alone."""
+
+    name = "truthfulqa"
+    title = "TruthfulQA, one right choice"
+    files = ("truthfulqa/TruthfulQA.csv",)
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _truthfulqa()
+
+
+@cache
+def _truthfulqa() -> tuple[Example, ...]:
+    header, *records = rows("truthfulqa/TruthfulQA.csv")
+    at = {name: header.index(name) for name in ("Question", "Best Answer", "Incorrect Answers")}
+    examples = []
+    for i, row in enumerate(records):
+        question, best = row[at["Question"]], row[at["Best Answer"]].strip()
+        wrong = [text.strip() for text in row[at["Incorrect Answers"]].split(";") if text.strip()]
+        choices = [best, *wrong[: len(LETTERS) - 1]]
+        random.Random(question).shuffle(choices)
+        prompt = asked(f"{question}\nWhich of these is true? Answer with its letter.", choices)
+        examples.append(Example(f"truthfulqa-{i:04d}", prompt, LETTERS[choices.index(best)]))
+    return tuple(examples)

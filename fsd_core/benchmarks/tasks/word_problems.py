@@ -1,0 +1,94 @@
+"""Arithmetic word problems: GSM8K, and the older sets in the form of LLM-Adapters."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal, InvalidOperation
+from functools import cache
+
+from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
+
+_NUMBER = r"-?\$?-?\d[\d,]*(?:\.\d+)?"
+_MARKED = re.compile(rf"(?:####|answer is|answer:|\\boxed\{{)\s*:?\s*\**\s*({_NUMBER})", re.IGNORECASE)
+_ANY = re.compile(_NUMBER)
+_SHOTS = 4
+_ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
+
+
+def final_number(text: str) -> str | None:
+    """The answer of a worked solution, in canonical form: the number behind the first ``####``; without one, behind the
+    last "answer is", "answer:" or ``\\boxed{``; without any, the last number of the text.
+
+    What follows a further "Question:" is the model's own invention and is not read.
+    """
+    text = re.split(r"\n\s*(?:Question|Q):", text)[0]
+    hashes = re.search(rf"####\s*({_NUMBER})", text)
+    if hashes:
+        return canonical(hashes[1])
+    marked = _MARKED.findall(text)
+    return canonical(marked[-1]) if marked else canonical(found[-1]) if (found := _ANY.findall(text)) else None
+
+
+def canonical(number: str) -> str | None:
+    """``$1,200.00`` and ``1200`` are the same number."""
+    try:
+        value = Decimal(number.replace(",", "").replace("$", ""))
+    except InvalidOperation:
+        return None
+    return format(value.normalize() + 0, "f")
+
+
+class Gsm8k(Task):
+    """GSM8K test (Cobbe et al. 2021): four worked examples of the training split before each question.
+
+    Scored by exact match of the final number, see :func:`final_number`.
+    """
+
+    name = "gsm8k"
+    title = "GSM8K"
+    files = ("gsm8k/test.jsonl", "gsm8k/train.jsonl")
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _gsm8k()
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(final_number(text), example, stop_reason)
+
+
+@cache
+def _gsm8k() -> tuple[Example, ...]:
+    shots = "".join(
+        f"Question: {row['question']}\nAnswer: {_ANNOTATION.sub('', row['answer'])}\n\n"
+        for row in rows("gsm8k/train.jsonl")[:_SHOTS]
+    )
+    return tuple(
+        Example(
+            id=f"gsm8k-{i:04d}",
+            prompt=f"{shots}Question: {row['question']}\nAnswer:",
+            reference=canonical(row["answer"].rpartition("####")[2].strip()),
+        )
+        for i, row in enumerate(rows("gsm8k/test.jsonl"))
+    )
+
+
+class WordProblems(Task):
+    """AddSub, SingleEq, MultiArith or SVAMP, asked without examples (Kojima et al. 2022) and scored like GSM8K."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name, self.title = name, title
+        self.files = (f"math_word/{title}/test.json",)
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _word_problems(self.name, self.files[0])
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(final_number(text), example, stop_reason)
+
+
+@cache
+def _word_problems(name: str, file: str) -> tuple[Example, ...]:
+    ask = "Solve the problem step by step. End with a line '#### ' and the number."
+    return tuple(
+        Example(f"{name}-{i:04d}", f"{row['instruction'].strip()}\n\n{ask}", canonical(str(row["answer"])))
+        for i, row in enumerate(rows(file))
+    )

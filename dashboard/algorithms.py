@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from dashboard.components import escape
-from fsd_core.config import (
-    Autoregressive,
-    ChainTopology,
-    DecodingConfig,
-    DraftModelDrafter,
-    DraftOnly,
-    Fuzzy,
-    FuzzyOfficial,
-    FuzzyReducible,
-    PromptLookupDrafter,
-    SamplingConfig,
-    Speculative,
-    divergence_upper_bound,
-)
+from fsd_core.config import DRAFTERS, RULES, ChainTopology, DecodingConfig, SamplingConfig, divergence_upper_bound
 
 
 class Algorithm(NamedTuple):
@@ -28,36 +16,50 @@ class Algorithm(NamedTuple):
     title: str
     explanation: str
     cost: str
-    """lossless, lossy, or baseline"""
+    """lossless or lossy"""
 
 
-ALGORITHMS = {
-    "autoregressive": Algorithm("Target alone", "The large model writes every token itself: the baseline.", "lossless"),
-    "speculative": Algorithm(
+# In the order in which the pages offer them.
+WORDS = {
+    "autoregressive": ("Target alone", "The large model writes every token itself: the baseline."),
+    "speculative": (
         "Speculative decoding (SD)",
         "A draft is kept as far as the target agrees; the text has exactly the target's distribution.",
-        "lossless",
     ),
-    "fsd-reducible": Algorithm(
+    "fsd-reducible": (
         "FSD reducible",
         "Takes the draft's word wherever the two models differ by at most the threshold; elsewhere exact SD. Same "
         "output distribution as FSD, and never a lower acceptance rate.",
-        "lossy",
     ),
-    "fsd": Algorithm(
+    "fsd": (
         "FSD, as published",
         "Keeps a drafted token if the divergence is at most the threshold, whichever token it is.",
-        "lossy",
     ),
-    "fsd-official": Algorithm(
+    "fsd-official": (
         "FSD, the authors' program",
         "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers.",
-        "lossy",
     ),
-    "draft-only": Algorithm("Draft alone", "The small model writes everything: fastest, and least exact.", "lossy"),
+    "draft-only": ("Draft alone", "The small model writes everything: fastest, and least exact."),
 }
-DRAFTERS = {"draft-model": DraftModelDrafter, "prompt-lookup": PromptLookupDrafter}
-DRAFTER_CHOICES = [("Draft model", "draft-model"), ("Prompt lookup", "prompt-lookup")]
+
+
+def algorithm(kind: str, rule: type[Any]) -> Algorithm:
+    """A rule in words: its own, where there are none here."""
+    title, explanation = WORDS.get(kind, (rule.title, (inspect.getdoc(rule) or "").partition("\n")[0]))
+    return Algorithm(title, explanation, "lossless" if rule.lossless else "lossy")
+
+
+ALGORITHMS = {kind: algorithm(kind, RULES[kind]) for kind in dict.fromkeys((*WORDS, *RULES))}
+# Those without a threshold are compared with, those with one are tuned.
+PLAIN = tuple(kind for kind in ALGORITHMS if "threshold" not in RULES[kind].model_fields)
+TUNED = tuple(kind for kind in ALGORITHMS if kind not in PLAIN)
+DRAFTER_CHOICES = [(kind.replace("-", " ").capitalize(), kind) for kind in DRAFTERS]
+
+
+def can_be_off(kind: str) -> bool:
+    """Whether a tuned algorithm knows a threshold that forgives nothing."""
+    return type(None) in get_args(RULES[kind].model_fields["threshold"].annotation)
+
 
 _DIVERGENCES = {
     "kl": "KL(q‖p) of draft against target",
@@ -92,23 +94,21 @@ def threshold_range(divergence: str) -> str:
 
 def about(kind: str, divergence: str) -> str:
     """What a chosen algorithm does and costs, as HTML, with the facts that its threshold asks for."""
-    algorithm = ALGORITHMS[kind]
+    _, explanation, cost = ALGORITHMS[kind]
     facts = []
-    if kind in ("fsd", "fsd-reducible"):
+    if "divergence" in RULES[kind].model_fields:
         if divergence == "random":
             facts.append(
                 "The threshold is the chance that a token is kept: the control that shows what a divergence is worth."
             )
         else:
             facts.append(_PUBLISHED if divergence.endswith(("js", "ag")) else _CALIBRATE)
+    if kind in TUNED and can_be_off(kind):
         facts.append(_OFF)
     if kind == "fsd":
         facts.append("A token that top-k or top-p gives no chance can be kept; FSD reducible guards against that.")
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
-    return (
-        f'<div class="about"><p><b class="cost {algorithm.cost}">{algorithm.cost}</b> {escape(algorithm.explanation)}'
-        f"</p>{more}</div>"
-    )
+    return f'<div class="about"><p><b class="cost {cost}">{cost}</b> {escape(explanation)}</p>{more}</div>'
 
 
 def decoding(
@@ -124,13 +124,11 @@ def decoding(
 
     Raises ``InvalidSetting`` with one sentence.
     """
-    if kind == "fsd-official":
-        acceptance = FuzzyOfficial.checked() if threshold is None else FuzzyOfficial.checked(threshold=threshold)
-    elif kind in ("fsd", "fsd-reducible"):
-        rule = Fuzzy if kind == "fsd" else FuzzyReducible
-        acceptance = rule.checked(divergence=divergence, threshold=threshold)
-    else:
-        acceptance = {"autoregressive": Autoregressive, "speculative": Speculative, "draft-only": DraftOnly}[kind]()
+    rule = RULES[kind]
+    chosen = {"divergence": divergence, "threshold": threshold}
+    if threshold is None and kind in TUNED and not can_be_off(kind):
+        del chosen["threshold"]  # the rule's own
+    acceptance = rule.checked(**{name: value for name, value in chosen.items() if name in rule.model_fields})
     return DecodingConfig.checked(
         acceptance=acceptance,
         drafter=DRAFTERS[drafter](),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fsd_core.config import TOP_K
+
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
@@ -30,7 +32,7 @@ TITLES = {
     "device": "Device",
 }
 NOT_SET = "–"
-_TOP_K = "setting.decoding.acceptance.divergence_top_k"
+_DIVERGENCE_TOP_K = "setting.decoding.acceptance.divergence_top_k"
 
 
 class SettingsTable(NamedTuple):
@@ -58,13 +60,13 @@ def settings_read(run: RunView) -> dict[str, Any]:
     """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
     flat = flatten(run.config.as_json())
     if not reads_top_k(run.decoding.divergence):
-        flat.pop(_TOP_K, None)
+        flat.pop(_DIVERGENCE_TOP_K, None)
     return flat
 
 
 def reads_top_k(divergence: str | None) -> bool:
     """Whether a divergence is taken over the target's likeliest tokens alone, and so reads how many those are."""
-    return divergence is not None and divergence.startswith("top-k-")
+    return divergence is not None and divergence.startswith(TOP_K)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,24 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.algorithms import DRAFTERS
+from dashboard.algorithms import PLAIN, can_be_off
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import (
-    Autoregressive,
-    ChainTopology,
-    DecodingConfig,
-    DraftOnly,
-    Fuzzy,
-    FuzzyOfficial,
-    FuzzyReducible,
-    SamplingConfig,
-    Speculative,
-    SweepConfig,
-)
+from fsd_core.config import DRAFTERS, RULES, ChainTopology, DecodingConfig, SamplingConfig, SweepConfig
 from fsd_core.errors import InvalidSetting
 
-BASELINES = {"autoregressive": Autoregressive, "speculative": Speculative, "draft-only": DraftOnly}
-RULES = {"fsd-reducible": FuzzyReducible, "fsd": Fuzzy, "fsd-official": FuzzyOfficial}
 MOST_THRESHOLDS = 50
 MOST_SEEDS = 20
 MOST_RUNS = 200
@@ -124,17 +111,19 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def _rules(form: SweepForm) -> list[Any]:
-    chosen: list[Any] = [BASELINES[kind]() for kind in BASELINES if kind in form.baselines]
+    chosen: list[Any] = [RULES[kind]() for kind in PLAIN if kind in form.baselines]
     if not form.rules:
         return chosen
     thresholds = parse_thresholds(form.thresholds)
     for kind in form.rules:
-        if kind == "fsd-official":  # its divergence is part of what it is
-            chosen += [FuzzyOfficial.checked(threshold=t) for t in thresholds if t is not None]
+        rule = RULES[kind]
+        usable = [t for t in thresholds if t is not None or can_be_off(kind)]
+        if "divergence" not in rule.model_fields:  # it is part of what the rule is
+            chosen += [rule.checked(threshold=t) for t in usable]
             continue
         if not form.divergences:
             raise InvalidSetting("No divergence is chosen: choose at least one, such as js.")
-        chosen += [RULES[kind].checked(divergence=d, threshold=t) for d in form.divergences for t in thresholds]
+        chosen += [rule.checked(divergence=d, threshold=t) for d in form.divergences for t in usable]
     return chosen
 
 

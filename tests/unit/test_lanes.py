@@ -68,7 +68,7 @@ def test_a_job_that_cannot_be_done_is_refused_with_a_sentence(prompt: str, seed:
 
 
 def test_every_rule_of_the_configuration_is_offered_and_has_words() -> None:
-    """The lists of the pages follow from the configuration, so a new rule is offered; what to say of it is not there."""
+    """The pages' lists follow from the configuration, so a new rule is offered; only words for it must be written."""
     assert set(ALGORITHMS) == set(ACCEPTANCES)
     assert {kind for kind, a in ALGORITHMS.items() if a.cost == "lossless"} == set(LOSSLESS)
     assert {*PLAIN, *TUNED} == set(ACCEPTANCES)

@@ -9,7 +9,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -35,6 +43,24 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(title, total=total)
         yield lambda done: progress.update(task, completed=done)
+
+
+@contextmanager
+def download_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that appears when there is something to fetch; yields a function of what, bytes so far and in all."""
+    console = Console(stderr=True)
+    columns = (TextColumn("Fetching {task.description}", markup=False), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                if not console.is_terminal:
+                    say(f"Fetching {what}, {total / 1e6:,.0f} MB.")
+                tasks[what] = progress.add_task(what, total=total)
+            progress.update(tasks[what], completed=done)
+
+        yield on_progress
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:

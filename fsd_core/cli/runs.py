@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fsd_core.cli.output import progress_bar, say
+from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
 from fsd_core.jobs import lock
@@ -48,7 +48,8 @@ def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
 
     if threads:
         torch.set_num_threads(threads)
-    pair = load_pair(configs[0].setting.pair, configs[0].device, configs[0].dtype)
+    with download_bar() as on_progress:
+        pair = load_pair(configs[0].setting.pair, configs[0].device, configs[0].dtype, on_progress)
     for config in configs:
         Decoder(pair, config.setting.decoding)
     return pair

@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, load_pair
 
 logger = logging.getLogger(__name__)
@@ -15,9 +16,9 @@ logger = logging.getLogger(__name__)
 class PairCache:
     """Loads pairs and keeps the last one: a device has room for one."""
 
-    def __init__(self, device: str) -> None:
-        """``device``: the installation's, used where a run says ``auto``."""
-        self._device = device
+    def __init__(self, device: str, on_progress: OnProgress = lambda what, done, total: None) -> None:
+        """``device``: the installation's, used where a run says ``auto``. ``on_progress`` is told of downloads."""
+        self._device, self._on_progress = device, on_progress
         self._key: tuple[str, str, str] | None = None
         self._pair: LoadedPair | None = None
 
@@ -29,6 +30,6 @@ class PairCache:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
             begun = time.monotonic()
-            self._pair, self._key = load_pair(*key), key
+            self._pair, self._key = load_pair(*key, self._on_progress), key
             logger.info("Loaded %s on %s in %.1f s.", name, self._pair.device, time.monotonic() - begun)
         return self._pair

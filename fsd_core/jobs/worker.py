@@ -57,7 +57,7 @@ class Worker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stop = threading.Event()
-        self._pairs = PairCache(settings.device)
+        self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
 
     def run(self) -> None:
@@ -163,6 +163,9 @@ class Worker:
         runs = [run.id for run in experiment.runs]
         self._patiently(lambda: execute_runs(self._repository, runs, self._pairs, before_a_prompt))
         self._mirroring.after_runs()
+
+    def _fetching(self, what: str, done: int, total: int) -> None:
+        self._heartbeat.activity = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
 
     def _serve_waiting(self) -> None:
         """People in front of the playground go before an experiment's next prompt."""

@@ -61,6 +61,10 @@ def _of_the_hub(name: str, title: str, target: str, draft: str | HubModel) -> Pa
 PAIRS: dict[str, PairSpec] = {spec.name: spec for spec in (_BUNDLED, *(_of_the_hub(*row) for row in _OF_THE_HUB))}
 
 
+def _by_id(repo: str, revision: str) -> HubModel:
+    return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
+
+
 def get_pair(name: str) -> PairSpec:
     """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, and
     ``hub:TARGET+DRAFT`` two models of the hub by their ids, each with ``@REVISION`` where it is not main.
@@ -82,7 +86,7 @@ def get_pair(name: str) -> PairSpec:
         found = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
         if len(found) != 2 or None in found:
             raise UnknownName(f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT.")
-        target, draft = (HubModel(match["repo"], match["revision"] or "main") for match in found if match)
+        target, draft = (_by_id(match["repo"], match["revision"] or "main") for match in found if match)
         title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
         return PairSpec(name, title, f"{target.repo} with {draft.repo} as its draft.", target, draft)
     raise UnknownName(

@@ -22,7 +22,7 @@ class Figures:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        with gr.Row(equal_height=False):
+        with gr.Row(equal_height=False) as self.row:
             with gr.Column(min_width=340):
                 self.plots = [gr.Plot(show_label=False) for _ in range(3)]
             with gr.Column(min_width=340):
@@ -34,18 +34,21 @@ class Figures:
     @property
     def outputs(self) -> list[Any]:
         """What :meth:`draw` changes."""
-        return [*self.plots, self.histogram, self.run]
+        return [self.row, *self.plots, self.histogram, self.run]
 
     def draw(self, comparison: Comparison, run_id: str | None) -> Updates:
-        """All figures; the divergences are of the run with ``run_id`` if it has any."""
+        """All figures; the divergences are of the run with ``run_id`` if it has any. None before a run has numbers."""
         figures = comparison_figures(comparison.runs, comparison.baseline) if comparison.rows else [None] * 5
         judged = divergence.judged(comparison.runs)
         drawn = next((run for run in judged if run.id == run_id), divergence.telling(judged))
         names = [(row.name, row.run.id) for row in comparison.rows if row.run in judged]
         return {
+            self.row: gr.Row(visible=any(run.metrics for run in comparison.runs)),
             **dict(zip(self.plots, figures, strict=True)),
-            self.histogram: divergence.draw(divergence.info(drawn)) if drawn else None,
-            self.run: gr.Dropdown(names, value=drawn.id if drawn else None),
+            self.histogram: gr.Plot(
+                divergence.draw(divergence.info(drawn)) if drawn else None, visible=drawn is not None
+            ),
+            self.run: gr.Dropdown(names, value=drawn.id if drawn else None, visible=drawn is not None),
         }
 
     def show_histogram(self, run_id: str | None) -> Any:

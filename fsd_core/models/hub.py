@@ -15,7 +15,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -137,22 +137,18 @@ def _convert(gguf: Path, folder: Path) -> None:
     """GGUF to a plain model folder: bfloat16 safetensors, configuration, tokenizer with its chat template."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    try:
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):  # bars for steps that nobody asked about
         place = {"gguf_file": gguf.name, "local_files_only": True}
         module: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **place)
         tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **place)
-    finally:
-        logging.enable_progress_bar()
-    # A configuration that still says where the weights came from would be taken for that of quantised ones.
-    for name in ("quantization_config", "_name_or_path"):
-        if hasattr(module.config, name):
-            delattr(module.config, name)
-    module.hf_quantizer = None
-    module.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+        # A configuration that still says where the weights came from would be taken for that of quantised ones.
+        for name in ("quantization_config", "_name_or_path"):
+            if hasattr(module.config, name):
+                delattr(module.config, name)
+        module.hf_quantizer = None
+        module.to(torch.bfloat16).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
 def check_room(folder: Path, needed: int) -> None:

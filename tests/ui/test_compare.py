@@ -131,13 +131,15 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     repository = site.repository
     ids = experiment_runs(repository, repository.create_experiment(sweep("Under way"), enqueue=False))
     runs = repository.runs(ids=ids, order_by="position", descending=False)
-    finish(repository, runs[0])
     page.set_viewport_size({"width": 420, "height": 900})
     page.goto(f"{site.url}/compare?runs={','.join(ids)}&baseline={ids[0]}")
     table = page.locator(".cmp").first
     expect(table).to_contain_text("0 of 24 prompts")
-    expect(page.locator(".fsd-notice.warn")).to_contain_text("6 runs are not finished")
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(5)  # nothing was judged yet
+    expect(page.locator(".fsd-notice.warn")).to_contain_text("7 runs are not finished")
+    expect(page.locator(".js-plotly-plot:visible")).to_have_count(0)  # there is nothing to draw
+    finish(repository, runs[0])
+    expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(5)  # and nothing was judged yet
+    assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
     choose(page, "Run B", "SD · γ 5")
     mark = "node => { node.dataset.same = 'yes'; }"
     table.evaluate(mark)

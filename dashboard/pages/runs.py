@@ -31,6 +31,8 @@ LONGEST_SEARCH = 200
 # The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
 FILTERS = {"search": "", "pair": ALL, "task": ALL, "algorithm": ALL, "status": ALL, "sort": next(iter(ORDERS))}
 
+# An input event may come before the value that it tells of has reached the other side of the page.
+SETTLE = "() => new Promise((done) => setTimeout(() => done([]), 40))"
 # The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
 SHOW_ADDRESS = f"""(...values) => {{
   const query = new URLSearchParams();
@@ -38,7 +40,6 @@ SHOW_ADDRESS = f"""(...values) => {{
     if (values[i] && values[i] !== none) query.set(name, values[i]);
   }});
   const url = new URL(window.location.href);
-  if (url.searchParams.has('run')) return;
   url.search = query;
   window.history.replaceState(window.history.state, '', url);
 }}"""
@@ -96,9 +97,9 @@ class RunList:
         return [self.runs, self.shown, self.clock, *self.pager.parts]
 
     def _events(self) -> None:
-        changed = [field.change for field in self.fields]  # an input event may come before the value it tells of
-        gr.on(changed, self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
-        gr.on(changed, None, self.fields, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
+        settled = gr.on([field.input for field in self.fields], None, js=SETTLE, trigger_mode="multiple", **QUIET)
+        settled.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
+        settled.then(self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
         inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:
             button.click(self._turn(step), inputs, self.outputs, **QUIET)

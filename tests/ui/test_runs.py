@@ -67,7 +67,7 @@ def test_a_hundred_runs_come_in_pages(page: Page, filled: Site) -> None:
 def test_filters_and_search_leave_what_matches(page: Page, filled: Site) -> None:
     page.goto(f"{filled.url}/runs")
     choose(page, "Algorithm", "SD")
-    expect(rows(page)).to_have_count(EXPERIMENTS)
+    expect(rows(page)).to_have_count(EXPERIMENTS, timeout=2500)  # that is, before the list is looked at anyway
     page.get_by_label("Search").first.fill("Series-3")
     expect(rows(page)).to_have_count(1)
     choose(page, "Algorithm", "All")
@@ -97,6 +97,9 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(rows(page)).to_have_count(1)
     expect(page.get_by_label("Search").first).to_have_value("Series-3 <img")
     expect(page.get_by_label("Algorithm")).to_have_value("SD")
+    rows(page).evaluate("row => { row.dataset.same = 'yes'; }")
+    page.wait_for_timeout(1500)
+    expect(rows(page)).to_have_attribute("data-same", "yes")  # what an address asks for is drawn once
 
     page.get_by_label("Search").first.fill("")
     choose(page, "Algorithm", "All")

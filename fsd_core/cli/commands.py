@@ -15,7 +15,7 @@ import typer
 from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
-from fsd_core.cli.resume import find_work
+from fsd_core.cli.find import find_work
 from fsd_core.cli.settings import build_decoding, checked, experiment_name
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import (
@@ -203,6 +203,20 @@ def resume(id: options.Id, json: options.Json = False) -> None:
         output.tell_experiment(work.id, finished, json)
     else:
         output.tell_run(finished[0], json)
+
+
+@app.command()
+def rescore(id: options.Id, json: options.Json = False) -> None:
+    """Score the texts of an ended run, or of all runs of an experiment, again; nothing is generated."""
+    settings = get_settings()
+    repository = runs.open_repository(settings)
+    work = find_work(repository, id, ended=True)
+
+    from fsd_core.benchmarks.rescoring import rescore as rescore_run
+
+    changed = {run.id: rescore_run(repository, run.id) for run in work.runs}
+    runs.mirror(repository, [id for id, count in changed.items() if count], settings)
+    output.tell_rescored(changed, json)
 
 
 @app.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -173,6 +173,15 @@ def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
     if runs:
         print_runs(runs)
     print(f"Experiment {id}" + ("" if runs else " is queued for the worker"))
+
+
+def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:
+    """``changed``: verdicts that are others now, by run."""
+    if as_json:
+        print_json({"changed": dict(changed)})
+        return
+    for id, count in changed.items():
+        print(f"Run {id}: {count} verdicts changed")
 
 
 def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ def perform(
         except DatabaseUnavailable as error:
             raise DatabaseUnavailable(f"{error} What was done is kept: go on later with {again}.") from error
         advance_to(next(prompts))
-    _mirror(repository, run_ids, settings)
+    mirror(repository, run_ids, settings)
     done = [repository.run(run_id) for run_id in run_ids]
     errors = dict.fromkeys(run.error for run in done if run.error)
     if not any(run.status == "finished" for run in done):
@@ -120,7 +120,7 @@ def perform(
     return done
 
 
-def _mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
+def mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
     """Copies runs to MLflow; if that is down they stay whole, and are mirrored by the worker later."""
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
 
@@ -128,8 +128,8 @@ def _mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) 
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     try:
-        mirror = MlflowMirror(settings.resolved_mlflow_uri)
+        copies = MlflowMirror(settings.resolved_mlflow_uri)
         for run_id in run_ids:
-            mirror.sync(repository, run_id)
+            copies.sync(repository, run_id)
     except TrackingUnavailable as error:
         say(f"warning: {error}")

@@ -210,3 +210,14 @@ def test_db_upgrade_can_be_called_again(call: Call, tmp_path: Path, monkeypatch:
     for _ in range(2):
         assert call("db", "upgrade") == (0, "The database is up to date.\n", "")
     assert open_database(f"sqlite:///{tmp_path / 'deep' / 'new.db'}")
+
+
+def test_rescore_judges_again(call: Call, toy: str) -> None:
+    _, out, _ = call("run", "--pair", toy, *SHORT, "--json")
+    run_id = json.loads(out)["run_id"]
+    status, out, err = call("rescore", run_id[:8])
+    assert (status, out, err) == (0, f"Run {run_id}: 0 verdicts changed\n", "")
+    assert json.loads(call("rescore", run_id, "--json")[1]) == {"changed": {run_id: 0}}
+    status, _, err = call("rescore", "no-such-run")
+    assert status == 2
+    assert "no run and no experiment" in err

@@ -6,7 +6,8 @@ import pytest
 
 from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.benchmarks.metrics import summarise
-from fsd_core.benchmarks.tasks import get_task
+from fsd_core.benchmarks.rescoring import rescore
+from fsd_core.benchmarks.tasks import Example, Score, get_task
 from fsd_core.config import (
     Autoregressive,
     ChainTopology,
@@ -17,7 +18,7 @@ from fsd_core.config import (
     SettingConfig,
     Speculative,
 )
-from fsd_core.errors import Cancelled, DatabaseUnavailable, ModelUnavailable
+from fsd_core.errors import Cancelled, DatabaseUnavailable, InvalidSetting, ModelUnavailable
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
 from fsd_core.tracking.database.repository import Repository
@@ -266,6 +267,45 @@ def test_greedy_speculation_writes_what_the_target_alone_writes(repository: Repo
     figures = [repository.run(run_id).metrics or {} for run_id in (alone, speculative)]
     assert figures[0]["mean_acceptance_length"] == 1 < figures[1]["mean_acceptance_length"]
     assert figures[0]["negative_log_likelihood"] == pytest.approx(figures[1]["negative_log_likelihood"], rel=1e-4)
+
+
+def test_texts_are_judged_again_without_being_written_again(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = new_run(repository)
+    with pytest.raises(InvalidSetting, match="has not ended"):
+        rescore(repository, run_id)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    before, figures = repository.generations(run_id), repository.run(run_id).metrics or {}
+    repository.mark_synced(run_id, "copy")
+    assert rescore(repository, run_id) == 0
+    assert not repository.unsynced_runs()
+
+    # A scorer that was mended: now any text is right whose second character is one of these.
+    monkeypatch.setattr(
+        type(TASK),
+        "score",
+        lambda self, text, example, stop: Score("correct" if text[1:2] < "h" else "wrong", text[:9]),
+    )
+    assert rescore(repository, run_id) == 5
+    after = repository.generations(run_id)
+    assert [g.text for g in after] == [g.text for g in before]
+    assert [g.answer for g in after] == [g.text[:9] for g in before]
+    solved = sum(g.text[1:2] < "h" for g in before)
+    found = repository.run(run_id).metrics or {}
+    assert (found["correct"], found["wrong"], found["truncated"]) == (solved, 5 - solved, 0)
+    assert found["tokens_per_second"] == figures["tokens_per_second"]
+    assert [run.id for run in repository.unsynced_runs()] == [run_id]
+
+
+def test_prompts_that_the_task_no_longer_has_are_not_judged_by_others(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = new_run(repository)
+    execute_runs(repository, [run_id], lambda *_: pair)
+    monkeypatch.setattr(type(TASK), "all_examples", lambda self: tuple(Example(str(i), "Other", "1") for i in range(9)))
+    with pytest.raises(InvalidSetting, match="is not the one that the task"):
+        rescore(repository, run_id)
 
 
 def narrow_pair(context: int) -> LoadedPair:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from typing import Any
 
-from sqlalchemy import Select, func, or_, select
+from sqlalchemy import Select, func, or_, select, update
 
 from fsd_core.decoding.trace import StepRecord, pack, unpack
 from fsd_core.errors import DatabaseUnavailable
@@ -34,6 +35,17 @@ class GenerationStore(Store):
             session.flush()
             run = found(session, Run, run_id, "run")
             run.prompts_done = session.scalar(select(func.count(Generation.id)).where(mine)) or 0
+
+    def set_scores(self, run_id: str, scores: Mapping[int, tuple[str, str | None]], metrics: dict[str, Any]) -> None:
+        """Replaces outcome and answer of generations, by their ids, and the run's metrics; MLflow gets it anew."""
+        with self._database.session() as session:
+            for id, (outcome, answer) in scores.items():
+                values = {"outcome": outcome, "answer": storable(answer)}
+                session.execute(
+                    update(Generation).where(Generation.id == id, Generation.run_id == run_id).values(values)
+                )
+            run = found(session, Run, run_id, "run")
+            run.metrics, run.mlflow_synced_at = storable(metrics), None
 
     def done_positions(self, run_id: str) -> set[int]:
         """The prompts that need not be done again."""

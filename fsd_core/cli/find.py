@@ -1,4 +1,4 @@
-"""What ``resume`` may go on with, found by an id or its beginning."""
+"""Runs and experiments found by an id or its beginning: what ``resume`` may go on with, and ``rescore`` judge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Work:
-    """A run, or an experiment with all its runs, that has not ended."""
+    """A run, or an experiment with all its runs."""
 
     id: str
     title: str
@@ -28,13 +28,15 @@ class Work:
         return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
 
 
-def find_work(repository: Repository, beginning: str) -> Work:
-    """The run or experiment whose id begins so.
+def find_work(repository: Repository, beginning: str, *, ended: bool = False) -> Work:
+    """The run or experiment whose id begins so; one with something left to do unless ``ended``.
 
     Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if there are several, if nothing is left to do, or
     if it is left to the worker.
     """
     work = _found(repository, beginning)
+    if ended:
+        return work
     what = "experiment" if work.is_experiment else "run"
     if all(run.ended for run in work.runs):
         how = " and ".join(dict.fromkeys(run.status for run in work.runs))

@@ -1,0 +1,41 @@
+"""Judges texts that were generated earlier again, as after a mended scorer. Nothing is generated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsd_core.benchmarks.metrics import summarise
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.errors import InvalidSetting
+from fsd_core.tracking.database.repository import Repository
+
+
+def rescore(repository: Repository, run_id: str) -> int:
+    """Scores every prompt of an ended run by its task as it is now; returns how many verdicts changed.
+
+    Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are not those of the task any more.
+    """
+    run = repository.run(run_id)
+    if not run.ended:
+        raise InvalidSetting(f"The run {run.id} has not ended: wait for it, or cancel it.")
+    task, generations = get_task(run.task), repository.generations(run.id)
+    examples = task.examples(run.config.limit)
+    changes, judged = {}, []
+    for generation in generations:
+        example = examples[generation.position]
+        if (generation.example_id, generation.prompt) != (example.id, example.prompt):
+            raise InvalidSetting(
+                f"Prompt {generation.position + 1} of the run {run.id} is not the one that the task '{task.name}' has "
+                "now: measure the setting again."
+            )
+        if generation.outcome == "failed":
+            judged.append(generation)
+            continue
+        score = task.score(generation.text, example, generation.stop_reason)
+        if (score.outcome, score.answer) != (generation.outcome, generation.answer):
+            changes[generation.id] = (score.outcome, score.answer)
+        judged.append(replace(generation, outcome=score.outcome, answer=score.answer))
+    if changes:
+        metrics = summarise(judged, (records for _, records in repository.traces(run.id)))
+        repository.set_scores(run.id, changes, metrics)
+    return len(changes)

@@ -45,6 +45,4 @@ def write_card(folder: Path) -> None:
             "|---|---|---|",
         ]
         curves += [f"| {row['step']} | {row['loss']:.3f} | {row['accuracy']:.0%} |" for row in points]
-    notes = [f"- {role}: {data['note']}" for role, data in logs.items() if "note" in data]
-    remarks = ["\n## Remarks\n", *notes] if notes else []
-    (folder / "README.md").write_text("\n".join([_HEAD, *table, *curves, *remarks]) + "\n")
+    (folder / "README.md").write_text("\n".join([_HEAD, *table, *curves]) + "\n")

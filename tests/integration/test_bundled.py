@@ -83,8 +83,7 @@ def test_neither_model_writes_padding(pair: LoadedPair, kind: Autoregressive | D
 def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
     """One token behind a prompt in the cache, on one thread, in a round's order: five draft steps, then the target.
 
-    A machine that does other things as well disturbs some of the series: the least disturbed one counts. From process
-    to process that one moved between 0.13 and 0.20 on the same idle machine, hence a tenth of slack above a fifth.
+    A machine that does other things as well disturbs some of the series: the least disturbed one counts.
     """
     prompt = torch.tensor([Decoder(pair, DecodingConfig()).prompt_ids(TASK.examples(1)[0].prompt)])
     target, draft = one_step(pair.target, prompt), one_step(pair.draft, prompt)
@@ -98,7 +97,7 @@ def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
             seconds[step].append(time.perf_counter() - begun)
         ratios.append(median(seconds[draft]) / median(seconds[target]))
     torch.set_num_threads(threads)
-    assert min(ratios) <= 0.22, ratios
+    assert min(ratios) <= 0.2, ratios
 
 
 def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:

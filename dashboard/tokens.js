@@ -4,7 +4,7 @@
     strict: "Drafted, and accepted by the strict test.",
     lenient: "Drafted, and accepted only by leniency: the strict test would have rejected it.",
     correction: "Written by the target in place of a rejected token.",
-    bonus: "The whole draft was accepted, so the target wrote one token more.",
+    bonus: "The whole draft was accepted, so the round brought one token more.",
     plain: "Written by one model alone; nothing was drafted.",
   };
   const number = (text) => (text === undefined ? null : Number(text));

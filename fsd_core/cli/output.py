@@ -79,7 +79,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figure
 
 def print_runs(runs: Sequence[RunView]) -> None:
     """One line per run: what it costs and what it gains, with intervals of 95 %."""
-    columns = ("Setting", "Accuracy", "Tokens/s", "Accepted", "Tokens/forward", "s/solved", "Tokens")
+    columns = ("Setting", "Accuracy", "Tokens/s", "Acceptance rate", "Acceptance length", "s/solved", "Tokens")
     rows = []
     for run in runs:
         figures = run.metrics or {}

@@ -30,6 +30,7 @@ class Metric(NamedTuple):
 
 METRICS = (
     Metric("accuracy", "Accuracy", "%", 100.0, 1, False, "Share of prompts solved"),
+    Metric("same_text", "Same text", "% of the greedy target's", 100.0, 0, False, "Texts that are the target's own"),
     Metric("tokens_per_second", "Throughput", "tok/s", 1.0, 1, True, "Emitted tokens per second of decoding"),
     Metric("acceptance_rate", "Acceptance rate", "%", 100.0, 0, False, "Drafted tokens accepted, of all drafted"),
     Metric(
@@ -41,7 +42,15 @@ METRICS = (
         "negative_log_likelihood", "NLL per token", "nats", 1.0, 0, False,
         "Of the emitted tokens under the target; of a draft alone under the draft, which cannot be compared",
     ),
+    Metric(
+        "excess_nll", "Excess NLL", "nats per token", 1.0, 0, False,
+        "Beyond that of the target's own texts on the same prompts: near 0 for a lossless method",
+    ),
 )  # fmt: skip
+
+
+FIDELITY = ("same_text", "excess_nll")
+"""These stand where nothing scores a text; they are relative to the target alone, whatever the baseline."""
 
 
 class Estimate(NamedTuple):
@@ -100,7 +109,7 @@ def cell(run: RunView, baseline: RunView, metric: Metric, solved: Mapping[str, d
     ours, theirs = estimate(run, metric), estimate(baseline, metric)
     of_likelihood = metric.key == "negative_log_likelihood"
     remark = "under the draft" if ours and of_likelihood and likelihood_model(run) == "draft" else ""
-    if run.id == baseline.id or ours is None or theirs is None:
+    if run.id == baseline.id or ours is None or theirs is None or metric.key in FIDELITY:
         return Cell(ours, None, remark=remark)
     if of_likelihood and (run.pair, likelihood_model(run)) != (baseline.pair, likelihood_model(baseline)):
         return Cell(ours, None, remark=remark)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.cells import METRICS, SIGNIFICANT, Cell, Estimate, Metric
+from dashboard.cells import FIDELITY, METRICS, SIGNIFICANT, Cell, Estimate, Metric
 from dashboard.comparison import Comparison, Row
 from dashboard.components import empty_state, escape, notice, pill
 from dashboard.formatting import count, duration
@@ -47,12 +47,13 @@ def comparison_html(comparison: Comparison) -> str:
     """The table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return ""
+    columns = shown_columns(comparison.rows)
     head = "".join(
         f'<th scope="col" class="num" title="{escape(m.explanation)}">{escape(m.title)}'
         f"<small>{escape(m.unit)}</small></th>"
-        for m in METRICS
+        for m in (METRICS[column] for column in columns)
     )
-    body = "".join(_row(row) for row in comparison.rows)
+    body = "".join(_row(row, columns) for row in comparison.rows)
     return (
         _table(head, body, "Metrics of the runs")
         + '<p class="cmp-note">Under a number stands its 95 % interval, by resampling prompts (accuracy: Wilson). '
@@ -63,13 +64,18 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
-def _row(row: Row) -> str:
+def shown_columns(rows: Sequence[Row]) -> list[int]:
+    """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
+    filled = [i for i in range(len(METRICS)) if any(row.cells[i].estimate for row in rows)]
+    scored = not filled or any(METRICS[i].key == "accuracy" for i in filled)
+    return [i for i in filled or range(len(METRICS)) if not (scored and METRICS[i].key in FIDELITY)]
+
+
+def _row(row: Row, columns: Sequence[int]) -> str:
     pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
-    cells = "".join(
-        f'<td class="num">{_cell(cell, metric)}</td>' for cell, metric in zip(row.cells, METRICS, strict=True)
-    )
+    cells = "".join(f'<td class="num">{_cell(row.cells[i], METRICS[i])}</td>' for i in columns)
     return (
         f'<tr class="{"baseline" if row.is_baseline else ""}"><th scope="row">{escape(row.name)}{pill}'
         f'<span class="more">{escape(more)}</span></th>{cells}</tr>'

@@ -1,9 +1,12 @@
-"""Accuracy against throughput: what speed costs, with the settings that nothing else beats."""
+"""Quality against throughput: what speed costs, with the settings that nothing else beats.
+
+Quality is accuracy; where nothing scores a text, it is the share of texts that are the greedy target's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -19,7 +22,7 @@ _BESIDE = ("top right", "bottom left")  # neighbours on a line are labelled on d
 
 
 class Point(NamedTuple):
-    """One run: tokens per second and accuracy in percent, each with its interval."""
+    """One run: tokens per second and quality in percent, each with its interval."""
 
     run_id: str
     name: str
@@ -27,9 +30,9 @@ class Point(NamedTuple):
     speed: float
     speed_low: float
     speed_high: float
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
+    quality: float
+    quality_low: float
+    quality_high: float
     prompts: int
     on_front: bool
 
@@ -43,74 +46,96 @@ class Group(NamedTuple):
     points: list[Point]
 
 
-class TradeoffInfo(NamedTuple):
-    """What the figure shows; ``left_out`` counts runs without a measured accuracy."""
+class Measure(NamedTuple):
+    """A metric that says how good a text is."""
 
+    key: str
+    title: str
+    axis: str
+
+
+ACCURACY = Measure("accuracy", "Accuracy", "Accuracy (% of prompts)")
+SAME_TEXT = Measure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
+
+
+class TradeoffInfo(NamedTuple):
+    """What the figure shows; ``measure`` is what stands for quality, ``left_out`` counts runs that lack it."""
+
+    measure: Measure
     groups: list[Group]
     front: list[Point]
     left_out: int
 
 
 def info(runs: Sequence[RunView]) -> TradeoffInfo:
-    """The points of the runs that have an accuracy, and which of them lie on the Pareto front."""
-    scored = [
-        run for run in measured(runs) if metrics(run)["accuracy"] is not None and metrics(run)["tokens_per_second"]
-    ]
+    """The points of the runs that have an accuracy, or any of them a likeness, and which lie on the Pareto front."""
+    timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
+    scores = any(metrics(run)["accuracy"] is not None for run in timed)
+    measure = ACCURACY if scores or not any(_value(run, SAME_TEXT) is not None for run in timed) else SAME_TEXT
+    scored = [run for run in timed if _value(run, measure) is not None]
     names = run_names(scored)
-    best = pareto_front([(metrics(run)["tokens_per_second"], metrics(run)["accuracy"]) for run in scored])
-    front = [_point(scored[index], names[scored[index].id], True) for index in best]
+    best = pareto_front([(metrics(run)["tokens_per_second"], _value(run, measure)) for run in scored])
+    front = [_point(scored[index], measure, names[scored[index].id], True) for index in best]
     on_front = {point.run_id for point in front}
     groups = [
-        Group(f.name, f.colour, f.symbol, [_point(run, names[run.id], run.id in on_front) for run in f.runs])
+        Group(f.name, f.colour, f.symbol, [_point(run, measure, names[run.id], run.id in on_front) for run in f.runs])
         for f in families(scored)
     ]
-    return TradeoffInfo(groups, front, len(runs) - len(scored))
+    return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
 
 
-def _point(run: RunView, name: str, on_front: bool) -> Point:
+def _value(run: RunView, measure: Measure, end: str = "") -> Any:
+    """A run's quality, or an end of its interval; the target alone is like itself."""
+    greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
+    if measure is SAME_TEXT and greedy_target:
+        return 1.0
+    return metrics(run).get(measure.key + end)
+
+
+def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
     m = metrics(run)
+    value, low, high = (100 * _value(run, measure, end) for end in ("", "_low", "_high"))
     return Point(
         run.id, name, run.decoding.threshold,
         m["tokens_per_second"], m["tokens_per_second_low"], m["tokens_per_second_high"],
-        100 * m["accuracy"], 100 * m["accuracy_low"], 100 * m["accuracy_high"],
-        m["n"], on_front,
+        value, low, high, m["n"], on_front,
     )  # fmt: skip
 
 
 def draw(data: TradeoffInfo) -> go.Figure:
     """Up and to the right is better."""
     drawn = figure(
-        "Accuracy against throughput", "Throughput (tokens per second)", "Accuracy (% of prompts)", height=440
+        f"{data.measure.title} against throughput", "Throughput (tokens per second)", data.measure.axis, height=440
     )
     if not data.groups:
         return note(drawn, "No run with a measured accuracy is chosen.")
     if len(data.front) > 1:
         drawn.add_scatter(
-            x=[p.speed for p in data.front], y=[p.accuracy for p in data.front], mode="lines", name="Pareto front",
+            x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
             line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
     labelled = sum(len(group.points) for group in data.groups) <= 10
     for group in data.groups:
-        speeds, accuracies = [p.speed for p in group.points], [p.accuracy for p in group.points]
+        speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
         bars = faint(group.colour)
         drawn.add_scatter(
-            x=speeds, y=accuracies, name=escape(group.name), mode="markers+text",
+            x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
             text=[f"T {p.threshold:g}" if labelled and p.threshold is not None else "" for p in group.points],
             textposition=[_BESIDE[index % 2] for index in range(len(group.points))], textfont={"size": 11},
             marker={"color": group.colour, "symbol": group.symbol, "size": 10},
             error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
             error_y=error_bar(
-                accuracies, [p.accuracy_low for p in group.points], [p.accuracy_high for p in group.points], bars
+                qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
             ),
-            hoverinfo="text", hovertext=[_hover(p) for p in group.points],
+            hoverinfo="text", hovertext=[_hover(p, data.measure) for p in group.points],
         )  # fmt: skip
     return drawn
 
 
-def _hover(p: Point) -> str:
+def _hover(p: Point, measure: Measure) -> str:
     return hover(
         p.name,
-        f"Accuracy {p.accuracy:.1f} % ({p.accuracy_low:.1f} to {p.accuracy_high:.1f}), {p.prompts} prompts",
+        f"{measure.title} {p.quality:.1f} % ({p.quality_low:.1f} to {p.quality_high:.1f}), {p.prompts} prompts",
         f"{p.speed:.1f} tokens/s ({p.speed_low:.1f} to {p.speed_high:.1f})",
-        "On the Pareto front: no chosen run is both faster and more accurate" if p.on_front else "",
+        "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
     )

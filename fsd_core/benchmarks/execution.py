@@ -13,6 +13,7 @@ from itertools import islice
 
 import torch
 
+from fsd_core.benchmarks.fidelity import Text, fidelity
 from fsd_core.benchmarks.harness import run_example
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
@@ -72,7 +73,7 @@ def execute_runs(
                 repository.record_generation(run.id, record)
         for run_id in run_ids:
             with _failing_alone(repository, run_id):
-                _finish(repository, run_id)
+                _finish(repository, run_id, _target_alone(repository, run_id, run_ids))
     except (Cancelled, KeyboardInterrupt):
         for run_id in run_ids:
             _cancel(repository, run_id)
@@ -120,13 +121,42 @@ def _warm_up(decoder: Decoder, example: Example) -> None:
         list(islice(decoder.stream(decoder.prompt_ids(example.prompt), seed=0), WARM_UP_ROUNDS))
 
 
-def _finish(repository: Repository, run_id: str) -> None:
-    if repository.run(run_id).ended:
+def _target_alone(repository: Repository, run_id: str, run_ids: Sequence[str]) -> str | None:
+    """The run among these in which the target alone answered the same prompts by the same sampling."""
+
+    def grounds(run: RunView) -> tuple:
+        return run.pair, run.task, run.seed, run.decoding.sampling, run.decoding.max_new_tokens
+
+    wanted = grounds(repository.run(run_id))
+    runs = (repository.run(id) for id in run_ids)
+    return next((r.id for r in runs if r.decoding.acceptance.kind == "autoregressive" and grounds(r) == wanted), None)
+
+
+def _finish(repository: Repository, run_id: str, target_alone: str | None) -> None:
+    run = repository.run(run_id)
+    if run.ended:
         return
     generations = repository.generations(run_id)
     if all(g.outcome == "failed" for g in generations):
         raise FsdError(f"Every prompt of the run failed, the first one so: {generations[0].error}")
-    repository.finish_run(run_id, summarise(generations, _records(repository, run_id)))
+    figures = summarise(generations, _records(repository, run_id))
+    alone_itself = target_alone in (None, run_id)
+    if not alone_itself and run.decoding.acceptance.kind != "draft-only":  # which never asks the target
+        greedy = run.decoding.sampling.temperature == 0
+        figures |= fidelity(_texts(repository, run_id), _texts(repository, target_alone), greedy=greedy)
+    repository.finish_run(run_id, figures)
+
+
+def _texts(repository: Repository, run_id: str) -> dict[int, Text]:
+    """What was written, by position, without the prompts that failed."""
+    likelihoods = {
+        g.position: g.negative_log_likelihood for g in repository.generations(run_id) if g.outcome != "failed"
+    }
+    return {
+        position: Text([token for record in records for token in record.emitted], likelihoods[position])
+        for position, records in repository.traces(run_id)
+        if position in likelihoods
+    }
 
 
 def _cancel(repository: Repository, run_id: str) -> None:

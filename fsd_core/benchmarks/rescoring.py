@@ -37,5 +37,5 @@ def rescore(repository: Repository, run_id: str) -> int:
         judged.append(replace(generation, outcome=score.outcome, answer=score.answer))
     if changes:
         metrics = summarise(judged, (records for _, records in repository.traces(run.id)))
-        repository.set_scores(run.id, changes, metrics)
+        repository.set_scores(run.id, changes, (run.metrics or {}) | metrics)  # how far it strays stays as it is
     return len(changes)

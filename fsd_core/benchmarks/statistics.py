@@ -73,6 +73,21 @@ def bootstrap_ratio(
     return _percentiles(top[bottom != 0] / bottom[bottom != 0], confidence)
 
 
+def bootstrap_difference_of_ratios(
+    table: np.ndarray, seed: int = 0, resamples: int = RESAMPLES, confidence: float = 0.95
+) -> Interval:
+    """Percentile bootstrap of ``Σa/Σb − Σc/Σd`` over rows (a, b, c, d), one per prompt, resampled together.
+
+    Raises ``ValueError`` if b or d is 0 throughout.
+    """
+    values = np.asarray(table, float)
+    if not values[:, 1].any() or not values[:, 3].any():
+        raise ValueError("The ratio of sums has no interval: every denominator is 0.")
+    a, b, c, d = (_resample(len(values), seed, resamples) @ values).T
+    kept = (b != 0) & (d != 0)
+    return _percentiles(a[kept] / b[kept] - c[kept] / d[kept], confidence)
+
+
 def bootstrap_median(
     values: Sequence[float], seed: int = 0, resamples: int = RESAMPLES, confidence: float = 0.95
 ) -> Interval:

@@ -12,6 +12,7 @@ from fsd_core.config import (
     Autoregressive,
     ChainTopology,
     DecodingConfig,
+    DraftOnly,
     FuzzyReducible,
     RunConfig,
     SamplingConfig,
@@ -267,6 +268,23 @@ def test_greedy_speculation_writes_what_the_target_alone_writes(repository: Repo
     figures = [repository.run(run_id).metrics or {} for run_id in (alone, speculative)]
     assert figures[0]["mean_acceptance_length"] == 1 < figures[1]["mean_acceptance_length"]
     assert figures[0]["negative_log_likelihood"] == pytest.approx(figures[1]["negative_log_likelihood"], rel=1e-4)
+
+
+def test_runs_beside_the_target_alone_say_how_far_they_stray(repository: Repository, pair: LoadedPair) -> None:
+    rules = (Autoregressive(), Speculative(), FuzzyReducible(divergence="js", threshold=0.5), DraftOnly())
+    alone, exact, loose, drafted = (
+        new_run(repository, DecodingConfig(acceptance=rule, max_new_tokens=16)) for rule in rules
+    )
+    other_seed = new_run(repository, DecodingConfig(max_new_tokens=16), seed=1)
+    execute_runs(repository, [loose, exact, alone, drafted, other_seed], lambda *_: pair)
+    figures = {id: repository.run(id).metrics or {} for id in (alone, exact, loose, drafted, other_seed)}
+    assert figures[exact]["same_text"] == 1.0
+    assert figures[exact]["excess_nll"] == pytest.approx(0.0, abs=1e-5)
+    mine, theirs = texts(repository, loose), texts(repository, alone)
+    assert figures[loose]["same_text"] == sum(mine[i] == theirs[i] for i in mine) / len(mine) < 1
+    assert figures[loose]["excess_nll"] > 0
+    for id in (alone, drafted, other_seed):
+        assert "same_text" not in figures[id]
 
 
 def test_texts_are_judged_again_without_being_written_again(

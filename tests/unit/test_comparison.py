@@ -18,8 +18,9 @@ from fsd_core.ops.divergences import divergence
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
 LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)
-ACCURACY, THROUGHPUT, RATE = METRICS[:3]
-TIME, NLL = METRICS[4:]
+BY_KEY = {metric.key: metric for metric in METRICS}
+ACCURACY, THROUGHPUT, RATE = (BY_KEY[key] for key in ("accuracy", "tokens_per_second", "acceptance_rate"))
+TIME, NLL = BY_KEY["seconds_per_solved_task"], BY_KEY["negative_log_likelihood"]
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,25 @@ def test_run_names_are_as_long_as_they_must_be_and_never_equal():
 def test_tradeoff_takes_percent_and_marks_the_pareto_front():
     info = tradeoff.info(RUNS)
     point = by_name(info)["Target alone"].points[0]
-    assert (point.speed, point.accuracy) == (100, 94)
-    assert point.accuracy_low < 94 < point.accuracy_high <= 100
+    assert (point.speed, point.quality) == (100, 94)
+    assert point.quality_low < 94 < point.quality_high <= 100
     # SD is as accurate as the target and faster; T = 0.1 is slower and less accurate than T = 0.05.
     assert [p.name for p in info.front] == [SD.label, JS[1].label, JS[0].label, "Draft alone"]
     assert not point.on_front
+
+
+def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
+    unscored = {"accuracy": None, "accuracy_low": None, "accuracy_high": None}
+    likeness = {"same_text": 0.8, "same_text_low": 0.7, "same_text_high": 0.9}
+    loose = run_view(decoding("fsd", threshold=0.3), metrics(1, speed=200) | unscored | likeness)
+    alone = run_view(decoding("autoregressive"), metrics(1, speed=100) | unscored)
+    drafted = run_view(decoding("draft-only"), metrics(1, speed=900) | unscored)
+    info = tradeoff.info([alone, loose, drafted])
+    points = {point.run_id: point for group in info.groups for point in group.points}
+    assert (points[alone.id].quality, points[loose.id].quality, points[loose.id].quality_low) == (100, 80, 70)
+    assert info.left_out == 1
+    assert tradeoff.draw(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
+    assert tradeoff.info([alone, loose, TARGET]).measure is tradeoff.ACCURACY
 
 
 def test_tradeoff_leaves_out_what_was_not_scored_and_counts_it():

@@ -229,8 +229,21 @@ def pairs() -> None:
 
 
 @app.command()
+def tasks() -> None:
+    """List the tasks, and which of them have their files here."""
+    from fsd_core.benchmarks.tasks import TASKS
+
+    rows = []
+    for task in TASKS.values():
+        missing = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
+        rows.append((task.name, task.title, f"{task.size:,} prompts" if task.available else missing))
+    output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
+
+
+@app.command()
 def bench(
     pair: options.Pair = "bundled",
+    task: Annotated[str | None, typer.Option(help="The prompts. [default: the pair's own, or arithmetic]")] = None,
     limit: options.Limit = 50,
     draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
     threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
@@ -249,7 +262,7 @@ def bench(
     from fsd_core.models.pairs import get_pair
 
     settings = get_settings()
-    examples = get_task((get_pair(pair).tasks or ("arithmetic",))[0]).examples(limit)
+    examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
     config = checked(
         RunConfig, setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
     )

@@ -11,7 +11,8 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("run",), ("sweep",), ("resume",), ("generate",), ("bench",), ("train",), ("db",)]
+    "command",
+    [(), ("run",), ("sweep",), ("resume",), ("generate",), ("bench",), ("train",), ("db",), ("rescore",), ("tasks",)],
 )
 def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
     status, out, err = call(*command, "--help")
@@ -39,10 +40,22 @@ def test_pairs_lists_the_bundled_pair(call: Call) -> None:
     assert "arithmetic" in out
 
 
+def test_tasks_says_which_files_are_wanted(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path / "nothing"))
+    status, out, err = call("tasks")
+    assert (status, err) == (0, "")
+    lines = {line.split()[0]: line for line in out.splitlines()}
+    assert lines["arithmetic"].rstrip().endswith("600 prompts")
+    assert "wants gsm8k/test.jsonl, gsm8k/train.jsonl in" in " ".join(out.split())
+    status, _, err = call("run", "--task", "gsm8k", "--limit", "1")
+    assert status == 2
+    assert "set FSD_DATA_DIR" in err
+
+
 def test_help_and_pairs_do_not_wait_for_torch() -> None:
     code = (
         "import sys\nfrom fsd_core.cli.commands import main\n"
-        "for arguments in (['run', '--help'], ['pairs']):\n"
+        "for arguments in (['run', '--help'], ['pairs'], ['tasks']):\n"
         "    try: main(arguments)\n    except SystemExit: pass\n"
         "print(sorted({'torch', 'transformers', 'mlflow', 'scipy', 'sqlalchemy'} & set(sys.modules)))"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,23 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def fitting_dtype(dtype: str, device: torch.device) -> str:
+    """What to load as: a CPU computes in float16 slower than in float32, and so in bfloat16 unless it has it."""
+    if device.type != "cpu" or dtype in ("float32", "bfloat16"):
+        return dtype
+    return "auto" if dtype == "auto" and _cpu_has_bfloat16() else "float32"
+
+
+@cache
+def _cpu_has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 matrices, told by the flags that Linux lists."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return False
+    return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
+
+
 def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedModel:
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
@@ -76,8 +94,8 @@ def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedMod
             f"The weights in {folder} do not fit their configuration: {len(broken)} tensors are missing or of another "
             "shape. Restore the folder from where it came."
         )
-    if device.type == "cpu" and model.dtype == torch.float16:
-        model = model.float()  # half precision is slower than single on a CPU, and not supported by every kernel
+    if device.type == "cpu" and model.dtype == torch.float16:  # of the checkpoint itself
+        model = model.float()
     return model.to(device)
 
 
@@ -107,7 +125,8 @@ def load_pair(
 ) -> LoadedPair:
     """Loads a pair by name (see ``models.pairs``), fetching what is not on this machine.
 
-    ``dtype``: ``auto`` is that of the checkpoint; or float32, bfloat16, float16. ``on_progress`` is told of a download.
+    ``dtype``: float32, bfloat16, float16, or ``auto``, which is that of the checkpoint where the device computes in it.
+    ``on_progress`` is told of a download.
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
     spec, where = get_pair(name), resolve_device(device)
@@ -115,6 +134,7 @@ def load_pair(
     folders = {role: obtain(model, on_progress) for role, model in models.items()}
     tokenizer = _load_tokenizer(folders["target"])
     check_tokenizers(tokenizer, _load_tokenizer(folders["draft"]), name)
+    dtype = fitting_dtype(dtype, where)
     check_memory(name, list(folders.values()), where, dtype)
     try:
         modules = [_load_model(folder, where, dtype) for folder in folders.values()]

@@ -68,8 +68,9 @@ def build_draft(plan: Plan, target: PreTrainedModel, seed: int) -> LlamaForCausa
             pad_token_id=told.pad_token_id,
         )
     )
-    with torch.no_grad():
-        draft.model.embed_tokens.weight.copy_(small_embedding(embedding, plan.hidden))
+    small = small_embedding(embedding, plan.hidden)
+    with torch.no_grad():  # rows of length 1 on average, so that the first logits are of the order of 1
+        draft.model.embed_tokens.weight.copy_(small / small.norm(dim=1).square().mean().sqrt())
     return draft
 
 

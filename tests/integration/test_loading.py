@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
@@ -38,6 +39,20 @@ def test_other_weights_have_another_fingerprint(folder):
 
 def test_another_dtype_is_honoured(folder):
     assert load_pair(f"path:{folder}", dtype="bfloat16").dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_a_cpu_computes_in_what_it_has(folder, monkeypatch, able):
+    monkeypatch.setattr("fsd_core.models.loading._cpu_has_bfloat16", lambda: able)
+    for role, seed in (("target", 0), ("draft", 1)):
+        toy_model(257, seed=seed).to(torch.bfloat16).save_pretrained(folder / role)
+    name = f"path:{folder}"
+    assert load_pair(name, device="cpu").dtype == ("bfloat16" if able else "float32")
+    assert load_pair(name, device="cpu", dtype="bfloat16").dtype == "bfloat16"  # as asked
+    assert load_pair(name, device="cpu", dtype="float16").dtype == "float32"
+    for role, seed in (("target", 0), ("draft", 1)):
+        toy_model(257, seed=seed).to(torch.float16).save_pretrained(folder / role)
+    assert load_pair(name, device="cpu").dtype == "float32"
 
 
 def test_an_unknown_pair_is_refused_with_the_known_ones():
@@ -74,8 +89,6 @@ def test_weights_of_another_shape_are_refused_and_never_filled_in(folder):
 
 
 def test_pickled_weights_are_not_read(folder):
-    import torch
-
     state = LlamaForCausalLM(LlamaConfig.from_pretrained(folder / "draft")).state_dict()
     (folder / "draft" / "model.safetensors").unlink()
     torch.save(state, folder / "draft" / "pytorch_model.bin")

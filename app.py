@@ -19,7 +19,7 @@ from fsd_core.tracking.database.session import open_database, upgrade
 
 
 class Server(uvicorn.Server):
-    """Says where it listens once it does."""
+    """Says where it listens once it does, and ends without a word."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
@@ -27,6 +27,10 @@ class Server(uvicorn.Server):
             host, port = (sockets or [])[0].getsockname()[:2]
             shown = {"0.0.0.0": "localhost", "::": "localhost"}.get(host, f"[{host}]" if ":" in host else host)
             print(f"FSD Lab is ready: http://{shown}:{port}", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # an open page's stream is cut, as it must be
+        await super().shutdown(sockets=sockets)
 
 
 def installation() -> Settings:
@@ -54,6 +58,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    settings.make_folders()
     with listen(settings.host, settings.port) as listener:
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)

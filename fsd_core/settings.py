@@ -24,14 +24,14 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
-    mlflow_port: int = Field(default=5000, description="First port tried for MLflow's pages.")
+    mlflow_port: int = Field(default=5000, ge=1, le=65535, description="First port tried for MLflow's pages.")
     data_dir: Path | None = Field(
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
-    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N.")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     threads: int | None = Field(default=None, ge=1, description="CPU threads of the worker; default: torch decides.")
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
-    port: int = Field(default=7860, description="Port the app listens on.")
+    port: int = Field(default=7860, ge=1, le=65535, description="Port the app listens on, 1 to 65535.")
     allowed_hosts: str = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
@@ -100,4 +100,11 @@ def get_settings() -> Settings:
     try:
         return Settings()
     except ValidationError as error:
-        raise InvalidSetting(f"An environment variable FSD_… cannot be used: {sentence(error)}") from None
+        first = error.errors()[0]
+        field = str(first["loc"][0])
+        if first["type"] == "value_error":  # a sentence of ours
+            told = sentence(error)
+        else:
+            described = str(Settings.model_fields[field].description)
+            told = f"it is {first['input']!r}. Expected: {described[0].lower()}{described[1:]}"
+        raise InvalidSetting(f"The environment variable FSD_{field.upper()} cannot be used: {told}") from None

@@ -25,6 +25,10 @@ POLL_SECONDS = 0.15
 PRIORITY = 10
 LEAD = "See what a setting does to one text: every token is marked by how it came to be written."
 WRITING = "The settings take turns, each on its own clock."
+ONE_TIMING = (
+    '<p class="cmp-note">One timing of one text, which varies from click to click: '
+    '<a href="experiments">an experiment</a> measures the difference.</p>'
+)
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 
 # The browser keeps which job it began last: the tab first, since another tab may have begun another one since.
@@ -188,8 +192,8 @@ class Playground:
             job.said = waiting
             return updates | {self.job: job, self.verdict: waiting}
         if state.status == "finished":
-            sentences = [notice(sentence) for sentence in comparison(job.lanes)]
-            return updates | self._end("".join(sentences))
+            sentences = "".join(notice(sentence) for sentence in comparison(job.lanes))
+            return updates | self._end(sentences + (ONE_TIMING if sentences else ""))
         if state.status == "cancelled":
             return updates | self._end(notice("Stopped. What was written until then is shown."))
         return updates | self._end(notice(state.error or "The worker could not do this.", "bad"))

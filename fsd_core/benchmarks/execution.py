@@ -53,8 +53,8 @@ def execute_runs(
     does so for all of them, and the difference between their speeds is that of their settings.
 
     ``on_prompt`` is called before each prompt with its run as it stands, and may serve others meanwhile. Raised from
-    it, ``Cancelled`` ends what is left, with the figures of what is done, as an interrupt from the keyboard does;
-    anything else leaves the runs to be continued, as does ``DatabaseUnavailable`` from anywhere. What goes wrong with
+    it, ``Cancelled`` ends what is left, with the figures of what is done; anything else leaves the runs to be
+    continued, as do ``DatabaseUnavailable`` and an interrupt from the keyboard from anywhere. What goes wrong with
     one run, or with each of its prompts, fails that run with its sentence, and not the others. Runs that have ended
     are left alone.
     """
@@ -74,7 +74,7 @@ def execute_runs(
         for run_id in run_ids:
             with _failing_alone(repository, run_id):
                 _finish(repository, run_id, _target_alone(repository, run_id, run_ids))
-    except (Cancelled, KeyboardInterrupt):
+    except Cancelled:
         for run_id in run_ids:
             _cancel(repository, run_id)
         raise

@@ -235,8 +235,13 @@ def tasks() -> None:
 
     rows = []
     for task in TASKS.values():
-        missing = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
-        rows.append((task.name, task.title, f"{task.size:,} prompts" if task.available else missing))
+        told = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
+        if task.available:
+            try:
+                told = f"{task.size:,} prompts"
+            except FsdError as error:  # a file that is not what its authors publish
+                told = str(error)
+        rows.append((task.name, task.title, told))
     output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
 
 

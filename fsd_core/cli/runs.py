@@ -91,7 +91,7 @@ def perform(
 ) -> list[RunView]:
     """Does runs under a progress bar and mirrors them; tells of those that fail.
 
-    An interrupt from the keyboard cancels what is left. Raises ``FsdError`` if no run finished, and
+    An interrupt from the keyboard leaves the runs to be resumed. Raises ``FsdError`` if no run finished, and
     ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
     """
     from fsd_core.benchmarks.execution import execute_runs
@@ -105,7 +105,7 @@ def perform(
         try:
             execute_runs(repository, run_ids, loader, lambda _: advance_to(next(prompts)))
         except KeyboardInterrupt:
-            say(f"Cancelled; what was done is kept as run {', '.join(run_ids)}.")
+            say(f"Interrupted. What was done is kept: go on with {again}.")
             raise
         except DatabaseUnavailable as error:
             raise DatabaseUnavailable(f"{error} What was done is kept: go on later with {again}.") from error

@@ -177,7 +177,7 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     assert figures["run_id"] in {run.id for run in repository(home).unsynced_runs()}
 
 
-def test_an_interrupt_marks_the_run_cancelled(tmp_path: Path, toy: str) -> None:
+def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
     command = [sys.executable, "-m", "fsd_core", "run", "--pair", toy, "--limit", "600", "--max-new-tokens", "128"]
     environment = {**os.environ, "FSD_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -192,8 +192,8 @@ def test_an_interrupt_marks_the_run_cancelled(tmp_path: Path, toy: str) -> None:
         process.kill()
     assert process.returncode == 130
     run = repository(tmp_path).runs()[0]
-    assert run.status == "cancelled"
-    assert err == f"Cancelled; what was done is kept as run {run.id}.\n"
+    assert run.status == "running"
+    assert err == f"Interrupted. What was done is kept: go on with `python -m fsd_core resume {run.id}`.\n"
     assert 0 < run.prompts_done < 600
 
 

@@ -30,6 +30,7 @@ SQUARE = {
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A few records of every file, and nothing remembered of others."""
     monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(choices, "SUBJECTS", 2)
     forget()
     write_lines(
         tmp_path / "gsm8k" / "train.jsonl",
@@ -169,6 +170,13 @@ def test_the_subjects_of_mmlu_take_turns() -> None:
     assert "questions (with answers) about abstract algebra." in examples[0].prompt
     assert examples[1].prompt.count("Answer: C") == 5
     assert "B. b, b\n" in examples[1].prompt
+
+
+def test_a_part_of_mmlu_is_not_mmlu(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "mmlu" / "virology_dev.csv").unlink()
+    assert not get_task("mmlu").available
+    with pytest.raises(InvalidSetting, match=r"has 1 of MMLU's 2 subjects.*FSD_DATA_DIR"):
+        get_task("mmlu").examples(1)
 
 
 def test_the_best_answer_of_truthfulqa_is_among_the_wrong_ones() -> None:

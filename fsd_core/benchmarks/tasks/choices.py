@@ -9,9 +9,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
+from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 
 LETTERS = "ABCDEFGHIJKLM"
+SUBJECTS = 57  # of MMLU
 _TOLD = re.compile(r"(?:answer|choice|option)\s*(?:is|:)?\s*:?\s*\**\(?([A-M])\b(?!['’])", re.IGNORECASE)
 _FIRST = re.compile(r"^\s*\**\(?([A-M])(?:[).:,*]|\s*(?:\n|$)|(?<![AI])\s)")  # "A dog" and "I think" begin with words
 
@@ -65,7 +67,11 @@ class Mmlu(Choices):
 
     name = "mmlu"
     title = "MMLU"
-    files = ("mmlu/abstract_algebra_dev.csv", "mmlu/abstract_algebra_test.csv")
+    files = ("mmlu/<subject>_dev.csv", "mmlu/<subject>_test.csv")
+
+    @property
+    def available(self) -> bool:
+        return len(_subjects(get_settings().data_folder / "mmlu")) == SUBJECTS
 
     def all_examples(self) -> tuple[Example, ...]:
         return _mmlu(get_settings().data_folder / "mmlu")
@@ -73,8 +79,20 @@ class Mmlu(Choices):
 
 @cache
 def _mmlu(folder: Path) -> tuple[Example, ...]:
-    subjects = [_subject(file.name.removesuffix("_test.csv")) for file in sorted(folder.glob("*_test.csv"))]
+    names = _subjects(folder)
+    if len(names) != SUBJECTS:
+        raise InvalidSetting(
+            f"The folder {folder} has {len(names)} of MMLU's {SUBJECTS} subjects: expected <subject>_dev.csv and "
+            "<subject>_test.csv of each. Set FSD_DATA_DIR to the folder that has mmlu/ whole."
+        )
+    subjects = [_subject(name) for name in names]
     return tuple(example for turn in zip_longest(*subjects) for example in turn if example is not None)
+
+
+def _subjects(folder: Path) -> list[str]:
+    """Those with both files, in alphabetical order."""
+    tested = sorted(file.name.removesuffix("_test.csv") for file in folder.glob("*_test.csv"))
+    return [name for name in tested if (folder / f"{name}_dev.csv").is_file()]
 
 
 def _subject(name: str) -> list[Example]:

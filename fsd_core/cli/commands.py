@@ -180,6 +180,8 @@ def sweep(
     repository = runs.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
+        if not ((state := repository.worker()) and state.alive):
+            output.say("No worker runs now: start the application, or `python -m fsd_core worker`.")
         return
     loaded = runs.load_for(config.runs(), settings.threads)
     id = repository.create_experiment(config, enqueue=False)

@@ -37,12 +37,22 @@ def train_draft(
     """Train a small draft on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
     from dataclasses import replace
 
+    from fsd_core.training.curves import curves
     from fsd_core.training.draft import PLAN
     from fsd_core.training.draft import main as train_one
 
     schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
     plan = replace(PLAN, schedule=schedule, prompts=prompts or PLAN.prompts)
-    output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, output.print_json))
+    settings = get_settings()
+    with curves(
+        settings.resolved_mlflow_uri, f"Draft for {target}", lambda told: output.say(f"warning: {told}")
+    ) as log:
+
+        def report(row: dict) -> None:
+            output.print_json(row)
+            log(row)
+
+        output.print_json(train_one(target, out, settings.data_folder, plan, seed, report))
 
 
 @train.command("held-out")

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+
+if TYPE_CHECKING:
+    from fsd_core.models.loading import LoadedPair
 
 
 @pytest.fixture
@@ -50,6 +54,14 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> str:
     from fsd_core.testing.toy import save_toy_pair  # seconds to import, and most tests need no models
 
     return save_toy_pair(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def pair() -> LoadedPair:
+    """A toy pair in memory."""
+    from fsd_core.testing.toy import toy_pair  # seconds to import, as above
+
+    return toy_pair()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 
 import torch
@@ -71,9 +72,11 @@ def execute_runs(
             with _failing_alone(repository, run.id):
                 record = run_example(turn.decoder, turn.task, turn.left[position], position, run.seed)
                 repository.record_generation(run.id, record)
-        for run_id in run_ids:
-            with _failing_alone(repository, run_id):
-                _finish(repository, run_id, _target_alone(repository, run_id, run_ids))
+        runs = [repository.run(run_id) for run_id in run_ids]
+        texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
+        for run in runs:
+            with _failing_alone(repository, run.id):
+                _finish(repository, run, _target_alone(run, runs), texts)
     except Cancelled:
         for run_id in run_ids:
             _cancel(repository, run_id)
@@ -121,30 +124,34 @@ def _warm_up(decoder: Decoder, example: Example) -> None:
         list(islice(decoder.stream(decoder.prompt_ids(example.prompt), seed=0), WARM_UP_ROUNDS))
 
 
-def _target_alone(repository: Repository, run_id: str, run_ids: Sequence[str]) -> str | None:
-    """The run among these in which the target alone answered the same prompts by the same sampling."""
+def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
+    """The other run among these in which the target alone answered the same prompts by the same sampling.
+
+    ``None`` too for a draft alone, which never asks the target.
+    """
 
     def grounds(run: RunView) -> tuple:
         return run.pair, run.task, run.seed, run.decoding.sampling, run.decoding.max_new_tokens
 
-    wanted = grounds(repository.run(run_id))
-    runs = (repository.run(id) for id in run_ids)
-    return next((r.id for r in runs if r.decoding.acceptance.kind == "autoregressive" and grounds(r) == wanted), None)
+    if run.decoding.acceptance.kind == "draft-only":
+        return None
+    alone = (other for other in runs if other.decoding.acceptance.kind == "autoregressive")
+    found = next((other.id for other in alone if grounds(other) == grounds(run)), None)
+    return None if found == run.id else found
 
 
-def _finish(repository: Repository, run_id: str, target_alone: str | None) -> None:
-    run = repository.run(run_id)
+def _finish(
+    repository: Repository, run: RunView, target_alone: str | None, texts: Callable[[str], dict[int, Text]]
+) -> None:
     if run.ended:
         return
-    generations = repository.generations(run_id)
+    generations = repository.generations(run.id)
     if all(g.outcome == "failed" for g in generations):
         raise FsdError(f"Every prompt of the run failed, the first one so: {generations[0].error}")
-    figures = summarise(generations, _records(repository, run_id))
-    alone_itself = target_alone in (None, run_id)
-    if not alone_itself and run.decoding.acceptance.kind != "draft-only":  # which never asks the target
-        greedy = run.decoding.sampling.temperature == 0
-        figures |= fidelity(_texts(repository, run_id), _texts(repository, target_alone), greedy=greedy)
-    repository.finish_run(run_id, figures)
+    figures = summarise(generations, _records(repository, run.id))
+    if target_alone is not None:
+        figures |= fidelity(_texts(repository, run.id), texts(target_alone), greedy=run.decoding.sampling.greedy)
+    repository.finish_run(run.id, figures)
 
 
 def _texts(repository: Repository, run_id: str) -> dict[int, Text]:

@@ -37,8 +37,10 @@ def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, 
 
     Raises ``ModelUnavailable`` with what was tried.
     """
-    if (folder := obtained(model)) is not None or isinstance(model, Path):
-        return folder or Path(str(model))
+    if isinstance(model, Path):
+        return model
+    if (folder := obtained(model)) is not None:
+        return folder
     home = models_folder()
     home.mkdir(parents=True, exist_ok=True)
     with FileLock(home / f"{model.slug}.lock"):

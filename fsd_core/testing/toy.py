@@ -10,10 +10,18 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
+from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, SamplingConfig
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
 END = "<|end|>"
+SAMPLED = DecodingConfig(
+    acceptance=FuzzyReducible(threshold=0.05),
+    topology=ChainTopology(length=3),
+    sampling=SamplingConfig(temperature=1.0),
+    max_new_tokens=10,
+)
+"""Ten tokens by a lenient rule at temperature 1."""
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 

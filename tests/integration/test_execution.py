@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from fsd_core.benchmarks.execution import execute_runs
@@ -10,41 +8,20 @@ from fsd_core.benchmarks.rescoring import rescore
 from fsd_core.benchmarks.tasks import Example, Score, get_task
 from fsd_core.config import (
     Autoregressive,
-    ChainTopology,
     DecodingConfig,
     DraftOnly,
     FuzzyReducible,
     RunConfig,
-    SamplingConfig,
     SettingConfig,
     Speculative,
 )
 from fsd_core.errors import Cancelled, DatabaseUnavailable, InvalidSetting, ModelUnavailable
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing.toy import SAMPLED, related, toy_model, toy_pair, toy_tokenizer
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.records import RunView
 
 TASK = get_task("arithmetic")
-SAMPLED = DecodingConfig(
-    acceptance=FuzzyReducible(threshold=0.05),
-    topology=ChainTopology(length=3),
-    sampling=SamplingConfig(temperature=1.0),
-    max_new_tokens=10,
-)
-
-
-@pytest.fixture(scope="module")
-def pair() -> LoadedPair:
-    return toy_pair()
-
-
-@pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    url = f"sqlite:///{tmp_path / 'fsd.db'}"
-    upgrade(url)
-    return Repository(open_database(url))
 
 
 def new_run(repository: Repository, decoding: DecodingConfig = SAMPLED, limit: int = 5, seed: int = 0) -> str:

@@ -7,29 +7,12 @@ import pytest
 
 from fsd_core.benchmarks.harness import negative_log_likelihood, prompt_seed, run_example
 from fsd_core.benchmarks.tasks import Example, get_task
-from fsd_core.config import (
-    ChainTopology,
-    DecodingConfig,
-    FuzzyReducible,
-    SamplingConfig,
-)
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.models.loading import LoadedPair
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing.toy import SAMPLED
 
 TASK = get_task("arithmetic")
-SAMPLED = DecodingConfig(
-    acceptance=FuzzyReducible(threshold=0.05),
-    topology=ChainTopology(length=3),
-    sampling=SamplingConfig(temperature=1.0),
-    max_new_tokens=10,
-)
-
-
-@pytest.fixture(scope="module")
-def pair() -> LoadedPair:
-    return toy_pair()
 
 
 def test_an_output_depends_on_seed_and_position_alone(pair: LoadedPair) -> None:

@@ -33,6 +33,11 @@ class Programs(Task):
         return Score("truncated" if cut_off(stop_reason) and "```" not in text[3:] else "wrong", verdict)
 
 
+@cache
+def _by_id(file: str) -> dict[str, dict]:
+    return {str(row["task_id"]): row for row in rows(file)}
+
+
 class HumanEval(Programs):
     """HumanEval (Chen et al. 2021), pass@1, asked as instruction: the function's head in a block of code.
 
@@ -67,11 +72,6 @@ class HumanEval(Programs):
         return f"{code}\n{row['test']}\ncheck({row['entry_point']})\n"
 
 
-@cache
-def _by_id(file: str) -> dict[str, dict]:
-    return {row["task_id"]: row for row in rows(file)}
-
-
 class Mbpp(Programs):
     """MBPP (Austin et al. 2021), its test split (problems 11 to 510), asked in the authors' words without examples."""
 
@@ -92,11 +92,6 @@ class Mbpp(Programs):
         )
 
     def program(self, text: str, example: Example) -> str:
-        row = _mbpp(self.files[0])[example.id]
+        row = _by_id(self.files[0])[example.id]
         code = block(text)
         return "\n".join([row["test_setup_code"], text if code is None else code, *row["test_list"]])
-
-
-@cache
-def _mbpp(file: str) -> dict[str, dict]:
-    return {str(row["task_id"]): row for row in rows(file)}

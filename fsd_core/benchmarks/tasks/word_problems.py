@@ -38,11 +38,15 @@ def canonical(number: str) -> str | None:
     return format(value.normalize() + 0, "f")
 
 
-class Gsm8k(Task):
-    """GSM8K test (Cobbe et al. 2021): four worked examples of the training split before each question.
+class Numbers(Task):
+    """Scored by exact match of the final number, see :func:`final_number`."""
 
-    Scored by exact match of the final number, see :func:`final_number`.
-    """
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(final_number(text), example, stop_reason)
+
+
+class Gsm8k(Numbers):
+    """GSM8K test (Cobbe et al. 2021): four worked examples of the training split before each question."""
 
     name = "gsm8k"
     title = "GSM8K"
@@ -50,9 +54,6 @@ class Gsm8k(Task):
 
     def all_examples(self) -> tuple[Example, ...]:
         return _gsm8k()
-
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        return judged(final_number(text), example, stop_reason)
 
 
 @cache
@@ -71,7 +72,7 @@ def _gsm8k() -> tuple[Example, ...]:
     )
 
 
-class WordProblems(Task):
+class WordProblems(Numbers):
     """AddSub, SingleEq, MultiArith or SVAMP, asked without examples (Kojima et al. 2022) and scored like GSM8K."""
 
     def __init__(self, name: str, title: str) -> None:
@@ -80,9 +81,6 @@ class WordProblems(Task):
 
     def all_examples(self) -> tuple[Example, ...]:
         return _word_problems(self.name, self.files[0])
-
-    def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        return judged(final_number(text), example, stop_reason)
 
 
 @cache

@@ -112,6 +112,12 @@ def _begin(repository: Repository, run: RunView, pair_loader: PairLoader) -> lis
         return []
     pair = pair_loader(run.pair, run.config.device, run.config.dtype)
     decoder = Decoder(pair, run.decoding)
+    before = (run.provenance or {}).get("weights")
+    if done and before is not None and before != pair.weights:
+        raise FsdError(
+            f"The models of '{run.pair}' are no longer those that the first {len(done)} prompts were done with: start "
+            "a new run with the same settings."
+        )
     about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads())
     repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
     _warm_up(decoder, next(iter(left.values())))

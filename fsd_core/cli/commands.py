@@ -15,7 +15,7 @@ import typer
 from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
-from fsd_core.cli.find import find_work
+from fsd_core.cli.find import find_work, left_behind
 from fsd_core.cli.settings import build_decoding, checked, experiment_name
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import (
@@ -109,9 +109,10 @@ def run(
     seed: options.Seed = 0,
     dtype: options.Dtype = "auto",
     device: options.Device = None,
+    fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
-    """Measure one setting on a task, and keep the run."""
+    """Measure one setting on a task, and keep the run. One that was killed goes on if called again as it was."""
     decoding = build_decoding(
         acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
         divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, max_ngram=max_ngram,
@@ -125,7 +126,8 @@ def run(
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
-    id = repository.create_run(config)
+    left = None if fresh else left_behind(repository, settings.home, config)
+    id = runs.going_on(left) if left else repository.create_run(config)
     with runs.alone(settings, "run", id):
         (done,) = runs.perform(repository, decoding.label, [id], lambda *_: loaded, settings)
     output.tell_run(done, json)
@@ -154,9 +156,10 @@ def sweep(
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Leave the work to the worker and return.")] = False,
+    fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
-    """Measure several thresholds on the same prompts: one experiment."""
+    """Measure several thresholds on the same prompts: one experiment. One that was killed goes on, as ``run`` does."""
     decodings = [
         build_decoding(
             acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
@@ -184,7 +187,8 @@ def sweep(
             output.say("No worker runs now: start the application, or `python -m fsd_core worker`.")
         return
     loaded = runs.load_for(config.runs(), settings.threads)
-    id = repository.create_experiment(config, enqueue=False)
+    left = None if fresh else left_behind(repository, settings.home, config)
+    id = runs.going_on(left) if left else repository.create_experiment(config, enqueue=False)
     with runs.alone(settings, "experiment", id):
         ids = [run.id for run in repository.experiment(id).runs]
         finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings)

@@ -1,11 +1,15 @@
-"""Runs and experiments found by an id or its beginning: what ``resume`` may go on with, and ``rescore`` judge."""
+"""Runs and experiments found by an id or its beginning: what ``resume`` may go on with, and ``rescore`` judge;
+and by their content: what ``run`` and ``sweep`` go on with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fsd_core.config import RunConfig, SweepConfig, content_hash
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.jobs import lock
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -49,6 +53,24 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
             "`python -m fsd_core worker`."
         )
     return work
+
+
+def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> Work | None:
+    """What a killed command with this very content left unfinished on the command line, the newest if several are."""
+    wanted = content_hash(config)
+    for run in repository.runs(limit=None):  # newest first
+        if run.ended or (run.experiment_id is None) != isinstance(config, RunConfig):
+            continue
+        if run.experiment_id is None:
+            work = Work(run.id, run.label, (run,), is_experiment=False)
+            same = content_hash(run.config) == wanted
+        else:
+            experiment = repository.experiment(run.experiment_id)
+            work = Work(experiment.id, experiment.name, experiment.runs, is_experiment=True)
+            same = experiment.job_id is None and content_hash(experiment.config) == wanted
+        if same and lock.holder(home / "runs" / f"{work.id}.lock") is None:
+            return work
+    return None
 
 
 def _found(repository: Repository, beginning: str) -> Work:

@@ -18,6 +18,7 @@ from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
     from fsd_core.benchmarks.execution import PairLoader
+    from fsd_core.cli.find import Work
     from fsd_core.models.loading import LoadedPair
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
@@ -84,6 +85,16 @@ def alone(settings: Settings, what: str, id: str) -> Iterator[None]:
         path.unlink(missing_ok=True)  # all has ended, so whoever waited for this file finds nothing to do
     finally:
         os.close(descriptor)
+
+
+def going_on(work: Work) -> str:
+    """Tells that nothing new is begun, and answers with the id."""
+    what, done = ("experiment" if work.is_experiment else "run"), sum(run.prompts_done for run in work.runs)
+    say(
+        f"Going on with the {what} {work.id}, which was left unfinished at prompt {done} of "
+        f"{sum(run.prompts_total for run in work.runs)} with the same settings; --fresh begins a new one."
+    )
+    return work.id
 
 
 def perform(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -31,28 +33,51 @@ def train_draft(
     target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
-    prompts: Annotated[int | None, typer.Option(min=1, help="Questions. [default: as the shipped draft]")] = None,
+    texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped draft]")] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Train a small draft on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
     from dataclasses import replace
 
-    from fsd_core.training.curves import curves
     from fsd_core.training.draft import PLAN
     from fsd_core.training.draft import main as train_one
 
     schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
-    plan = replace(PLAN, schedule=schedule, prompts=prompts or PLAN.prompts)
-    settings = get_settings()
-    with curves(
-        settings.resolved_mlflow_uri, f"Draft for {target}", lambda told: output.say(f"warning: {told}")
-    ) as log:
+    plan = replace(PLAN, schedule=schedule, texts=texts or PLAN.texts)
+    with _told(f"Draft for {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+
+
+@train.command("adapter")
+def train_adapter(
+    target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
+    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped adapter]")] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Teach a target word problems by LoRA; called again it goes on. Problems: see FSD_DATA_DIR."""
+    from dataclasses import replace
+
+    from fsd_core.training.adapter import PLAN
+    from fsd_core.training.adapter import main as train_one
+
+    plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=steps or PLAN.schedule.steps))
+    with _told(f"Adapter of {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+
+
+@contextmanager
+def _told(name: str) -> Iterator[Callable[[dict], None]]:
+    """Rows of a training log as lines of JSON, and as curves in MLflow."""
+    from fsd_core.training.curves import curves
+
+    with curves(get_settings().resolved_mlflow_uri, name, lambda told: output.say(f"warning: {told}")) as log:
 
         def report(row: dict) -> None:
             output.print_json(row)
             log(row)
 
-        output.print_json(train_one(target, out, settings.data_folder, plan, seed, report))
+        yield report
 
 
 @train.command("held-out")

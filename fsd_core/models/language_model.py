@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
@@ -16,7 +19,8 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
-    ``vocabulary``: how many logits are returned; models pad theirs to different sizes. ``lean``: whether a plain Llama
+    ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
+    probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama
     runs through :class:`LeanLlama`, which rearranges the module's weights in memory. Raises ``IncompatibleModels``
     for architectures whose state this loop cannot roll back (recurrent layers, encoder-decoders).
     """
@@ -32,7 +36,8 @@ class LanguageModel:
                 "the whole prefix, or to a sliding window of it. Choose another pair."
             )
         self.module = module.eval()
-        self.vocabulary = min(vocabulary or config.vocab_size, config.vocab_size)
+        self._known: int = config.vocab_size
+        self.vocabulary = vocabulary or self._known
         self.context: int = config.max_position_embeddings
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
@@ -55,6 +60,9 @@ class LanguageModel:
         tokens: int64 [B,S]. Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
         start, count = cache.length, tokens.shape[1]
+        missing = self.vocabulary - self._known
+        if missing > 0:
+            tokens = tokens.clamp_max(self._known - 1)
         if self._lean is not None:
             mask = None if count == 1 else causal_mask(start, count, self.device)
             logits = self._lean.forward(tokens, mask, cache, keep or count)
@@ -68,7 +76,8 @@ class LanguageModel:
                 logits_to_keep=keep or 0,
             ).logits
         cache.advance(count)
-        return logits[..., : self.vocabulary].float()
+        logits = logits[..., : self.vocabulary].float()
+        return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)
 
     def _masks(self, start: int, count: int) -> Tensor | dict[str, Tensor]:
         """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.

@@ -52,7 +52,7 @@ class LeanLlama:
         self._size = model.layers[0].self_attn.head_dim
         self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
-        self._head = module.lm_head.weight.data
+        self._head = module.lm_head  # a matrix, or a head over some tokens (models.trimmed)
         self._layers = [
             _Layer(
                 layer.input_layernorm.weight.data,
@@ -116,4 +116,4 @@ class LeanLlama:
             h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
             gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
-        return F.linear(F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon), self._head)
+        return self._head(F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon))

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.errors import FsdError, IncompatibleModels, InvalidSetting, ModelUnavailable
+from fsd_core.models import trimmed
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.memory import check_memory
 from fsd_core.models.pairs import get_pair
 from fsd_core.models.shelf import origin
 from fsd_core.models.specs import PairSpec
+from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,10 @@ def _cpu_has_bfloat16() -> bool:
     return not flags.isdisjoint(("avx512_bf16", "amx_bf16", "bf16"))
 
 
-def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedModel:
+def _load_model(
+    folder: Path, device: torch.device, dtype: str, shares: dict[int, int] | None = None
+) -> PreTrainedModel:
+    """A model on one device, or spread over several by accelerate: ``shares`` says how many bytes each may take."""
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -78,6 +84,7 @@ def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedMod
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            **({} if shares is None else {"device_map": "auto", "max_memory": shares}),
         )
         model, report = loaded
     except Exception as error:  # the loaders of three libraries raise what they like
@@ -96,28 +103,22 @@ def _load_model(folder: Path, device: torch.device, dtype: str) -> PreTrainedMod
         )
     if device.type == "cpu" and model.dtype == torch.float16:  # of the checkpoint itself
         model = model.float()
-    return model.to(device)
+    return model.to(device) if shares is None else model
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def _adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+    """The model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
+    from peft import PeftModel
+
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        with warnings.catch_warnings():  # PEFT asks transformers for a property that is going away
+            warnings.simplefilter("ignore", FutureWarning)
+            return PeftModel.from_pretrained(model, str(adapter), local_files_only=True).merge_and_unload()
     except Exception as error:
         raise ModelUnavailable(
-            f"The tokenizer in {folder} cannot be loaded ({type(error).__name__}). "
-            "Restore the folder from where it came."
+            f"The adapter in {adapter} cannot be loaded ({type(error).__name__}): expected adapter_config.json and "
+            "adapter_model.safetensors that fit the target. Restore the folder from where it came."
         ) from error
-
-
-def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:
-    """Raises ``IncompatibleModels`` unless both map the same texts to the same ids."""
-    ours, theirs = target.get_vocab(), draft.get_vocab()
-    if ours != theirs:
-        differing = sum(theirs.get(token) != index for token, index in ours.items()) or len(theirs) - len(ours)
-        raise IncompatibleModels(
-            f"The two models of '{name}' do not share a tokenizer: {differing} of {len(ours)} tokens differ. "
-            "Speculation compares the models token by token, so choose a draft of the target's family."
-        )
 
 
 def load_pair(
@@ -132,16 +133,23 @@ def load_pair(
     spec, where = get_pair(name), resolve_device(device)
     models = {"target": spec.target, "draft": spec.draft}
     folders = {role: obtain(model, on_progress) for role, model in models.items()}
-    tokenizer = _load_tokenizer(folders["target"])
-    check_tokenizers(tokenizer, _load_tokenizer(folders["draft"]), name)
+    tokenizer = load_tokenizer(folders["target"])
+    lent = trimmed.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
+    if not lent:
+        check_tokenizers(tokenizer, load_tokenizer(folders["draft"]), name)
     dtype = fitting_dtype(dtype, where)
-    check_memory(name, list(folders.values()), where, dtype)
+    shares = check_memory(name, folders["target"], folders["draft"], where, dtype)
     try:
-        modules = [_load_model(folder, where, dtype) for folder in folders.values()]
+        target = _load_model(folders["target"], where, dtype, shares)
+        if spec.adapter is not None:
+            target = _adapted(target, spec.adapter)
+            folders["adapter"] = spec.adapter
+        draft = trimmed.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
     except torch.OutOfMemoryError as error:
         raise FsdError(f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair.") from error
-    pair = make_pair(spec, tokenizer, *modules)
-    told = {role: f"{fingerprint(folder)} {origin(models[role]) or ''}".strip() for role, folder in folders.items()}
+    pair = make_pair(spec, tokenizer, target, draft)
+    origins = {role: origin(model) or "" for role, model in models.items()}
+    told = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
     return replace(pair, weights=told)
 
 
@@ -159,12 +167,17 @@ def fingerprint(folder: Path) -> str:
 def make_pair(
     spec: PairSpec, tokenizer: PreTrainedTokenizerBase, target: PreTrainedModel, draft: PreTrainedModel
 ) -> LoadedPair:
-    """A pair of modules that are in memory already. Raises ``IncompatibleModels`` if a vocabulary is too small."""
-    vocabulary = min(target.config.vocab_size, draft.config.vocab_size)
-    if vocabulary < len(tokenizer):
+    """A pair of modules that are in memory already.
+
+    Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer; both
+    answer with the target's as far as they can. Raises ``IncompatibleModels`` if those of the target are too few.
+    """
+    ours, theirs = target.config.vocab_size, draft.config.vocab_size
+    if ours < len(tokenizer):
         raise IncompatibleModels(
-            f"A model of '{spec.name}' has {vocabulary} logits for {len(tokenizer)} tokens: choose a draft of the "
-            "target's family."
+            f"The target of '{spec.name}' has {ours} logits for {len(tokenizer)} tokens: restore its folder from where "
+            "it came."
         )
+    vocabulary = min(ours, theirs) if theirs >= len(tokenizer) else ours
     models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
     return LoadedPair(spec, tokenizer, *models, str(models[0].device), str(models[0].dtype).removeprefix("torch."))

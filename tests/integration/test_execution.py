@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fsd_core.benchmarks.execution import execute_runs
@@ -95,6 +97,17 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repositor
     assert repository.run(broken).status == "finished"
     assert repository.generations(broken)[:2] == before
     assert texts(repository, broken) == texts(repository, whole)
+
+
+def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: LoadedPair) -> None:
+    run_id = new_run(repository)
+    of = {name: replace(pair, weights={"target": name, "draft": "d"}) for name in ("one", "other")}
+    with pytest.raises(RuntimeError, match="lost the claim"):
+        execute_runs(repository, [run_id], lambda *_: of["one"], Stops(2, RuntimeError("lost the claim")))
+    execute_runs(repository, [run_id], lambda *_: of["other"])
+    run = repository.run(run_id)
+    assert (run.status, len(repository.generations(run_id))) == ("failed", 2)
+    assert "no longer those that the first 2 prompts were done with" in (run.error or "")
 
 
 def test_a_finished_run_is_left_alone(repository: Repository, pair: LoadedPair) -> None:

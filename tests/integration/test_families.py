@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from accelerate import dispatch_model
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -20,7 +23,7 @@ from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Specu
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import related, toy_pair, toy_tokenizer
+from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
 
 VOCABULARY = len(toy_tokenizer())
 SIZE: dict[str, Any] = {
@@ -78,3 +81,34 @@ def test_greedy_sd_is_the_greedy_target(family: PreTrainedModel) -> None:
         assert generation.tokens == theirs
         rounds[rule.kind] = len(generation.records)
     assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved
+
+
+def test_a_target_spread_over_several_devices_decodes_as_on_one(tmp_path: Path) -> None:
+    """Half of the layers live on disk here, as they would on a second GPU: accelerate brings their inputs to them."""
+    family = toy_pair().target.module
+    prompt = toy_tokenizer()(PROMPT)["input_ids"]
+    theirs = family.generate(torch.tensor([prompt]), max_new_tokens=24, do_sample=False)[0, len(prompt) :].tolist()
+    draft = related(family, 0.2, seed=1)
+    places = {"model.layers.1": "disk", "model.norm": "disk", "lm_head": "disk"}
+    places |= dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0"), "cpu")
+    spread = dispatch_model(deepcopy(family), places, main_device="cpu", offload_dir=str(tmp_path))
+    assert any(parameter.is_meta for parameter in spread.parameters())
+    pair = make_pair(toy_pair().spec, toy_tokenizer(), spread, draft)
+    config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=24)
+    assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs
+
+
+@pytest.mark.parametrize("extra", [-5, 5])
+def test_a_draft_may_lack_the_last_tokens_or_have_more(extra: int) -> None:
+    """The law stays the target's over all of its own tokens."""
+    target = toy_model(VOCABULARY, seed=0)
+    draft = toy_model(VOCABULARY + extra, seed=0)  # the same seed, but for rows that there are more or fewer of
+    pair = make_pair(toy_pair().spec, toy_tokenizer(), target, draft)
+    assert pair.target.vocabulary == VOCABULARY
+    prompt = [*toy_tokenizer()(PROMPT)["input_ids"], VOCABULARY - 1]  # a token that the smaller draft does not know
+    theirs = target.generate(torch.tensor([prompt]), max_new_tokens=48, do_sample=False)[0, len(prompt) :].tolist()
+    config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=48)
+    assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs
+    row = pair.draft.forward(torch.tensor([prompt]), pair.draft.new_cache(99), keep=1).softmax(-1)[0, 0]
+    assert row.shape == (VOCABULARY,)
+    assert bool((row[VOCABULARY + min(extra, 0) :] == 0).all())

@@ -205,7 +205,31 @@ def test_weights_are_counted_before_they_are_loaded(tmp_path: Path) -> None:
 def test_a_pair_that_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path)
     monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 400_000_000)
-    with pytest.raises(ModelUnavailable, match=r"needs about 0\.5 GB on cpu, which has 0\.4 GB free: choose a smaller"):
+    with pytest.raises(ModelUnavailable, match=r"needs about 0\.5 GB on cpu, with 0\.4 GB free: choose a smaller"):
         load_pair(f"path:{tmp_path}", device="cpu")
     with pytest.raises(ModelUnavailable, match="needs about"):
-        check_memory("toy", [tmp_path / "target"], torch.device("cpu"), "float16")
+        check_memory("toy", tmp_path / "target", tmp_path / "draft", torch.device("cpu"), "float16")
+
+
+def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkeypatch):
+    sizes = {}
+    for role, size in (("target", 10_000_000_000), ("draft", 1_000_000_000)):
+        (tmp_path / role).mkdir()
+        sizes[tmp_path / role] = size
+    monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: sizes[folder])
+    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 8_000_000_000)
+    folders = tmp_path / "target", tmp_path / "draft"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    shares = check_memory("large", *folders, torch.device("cuda"), "auto")
+    assert set(shares) == {0, 1}
+    assert sum(shares.values()) > 10_000_000_000
+    assert shares[1] - shares[0] > 1_000_000_000  # the draft lies on the first
+    with pytest.raises(ModelUnavailable, match=r"needs about 12\.6 GB on cuda:0, with 8\.0 GB free"):
+        check_memory("large", *folders, torch.device("cuda:0"), "auto")  # asked for by its number: that one alone
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ModelUnavailable, match="on cuda, with"):
+        check_memory("large", *folders, torch.device("cuda"), "auto")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
+    with pytest.raises(ModelUnavailable, match=r"on 4 CUDA devices together, with 12\.0 GB free"):
+        check_memory("large", *folders, torch.device("cuda"), "auto")

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from fsd_core.errors import IncompatibleModels, InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
-from fsd_core.testing.toy import save_toy_pair, toy_model
+from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
 
 @pytest.fixture
@@ -102,6 +102,25 @@ def test_tokenizers_that_differ_are_refused(folder):
         tokenizer.read_text().replace('"A":', '"tmp":').replace('"B":', '"A":').replace('"tmp":', '"B":')
     )
     with pytest.raises(IncompatibleModels, match="do not share a tokenizer: 2 of 257"):
+        load_pair(f"path:{folder}")
+
+
+@pytest.mark.parametrize("longer", ["target", "draft"])
+def test_a_tokenizer_with_more_tokens_at_its_end_is_an_extension(folder, longer):
+    tokenizer = toy_tokenizer()
+    tokenizer.add_tokens(["<tool>", "</tool>"])
+    tokenizer.save_pretrained(folder / longer)
+    toy_model(259, seed=3).save_pretrained(folder / longer)
+    pair = load_pair(f"path:{folder}")
+    assert pair.target.vocabulary == pair.draft.vocabulary == (259 if longer == "target" else 257)
+
+
+def test_an_extension_in_another_order_is_refused(folder):
+    for role, tokens in (("target", ["<tool>", "</tool>"]), ("draft", ["</tool>", "<tool>", "<more>"])):
+        tokenizer = toy_tokenizer()
+        tokenizer.add_tokens(tokens)
+        tokenizer.save_pretrained(folder / role)
+    with pytest.raises(IncompatibleModels, match="2 of 259 tokens differ"):
         load_pair(f"path:{folder}")
 
 

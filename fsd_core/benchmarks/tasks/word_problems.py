@@ -56,11 +56,15 @@ class Gsm8k(Numbers):
         return _gsm8k()
 
 
+def worked(row: dict) -> str:
+    """The worked solution of a row of GSM8K as a model should write it; ends in ``#### `` and the number."""
+    return _ANNOTATION.sub("", row["answer"])
+
+
 @cache
 def _gsm8k() -> tuple[Example, ...]:
     shots = "".join(
-        f"Question: {row['question']}\nAnswer: {_ANNOTATION.sub('', row['answer'])}\n\n"
-        for row in rows("gsm8k/train.jsonl")[:_SHOTS]
+        f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in rows("gsm8k/train.jsonl")[:_SHOTS]
     )
     return tuple(
         Example(
@@ -83,10 +87,14 @@ class WordProblems(Numbers):
         return _word_problems(self.name, self.files[0])
 
 
+def asked(problem: str) -> str:
+    """How a problem is put to a model without examples."""
+    return f"{problem.strip()}\n\nSolve the problem step by step. End with a line '#### ' and the number."
+
+
 @cache
 def _word_problems(name: str, file: str) -> tuple[Example, ...]:
-    ask = "Solve the problem step by step. End with a line '#### ' and the number."
     return tuple(
-        Example(f"{name}-{i:04d}", f"{row['instruction'].strip()}\n\n{ask}", canonical(str(row["answer"])))
+        Example(f"{name}-{i:04d}", asked(row["instruction"]), canonical(str(row["answer"])))
         for i, row in enumerate(rows(file))
     )

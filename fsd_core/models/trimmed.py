@@ -1,0 +1,129 @@
+"""A draft on its target's embedding: layers of its own, and a head over the likeliest tokens only.
+
+Embedding and head are most of a small model. Taken from the target they cost no bytes and need no training, and a head
+over the K tokens that make up nearly all text is most of the way as good as one over all V, at K/V of its cost; so
+EAGLE-3 (arXiv 2503.01840) and FR-Spec (arXiv 2502.14856) draft. Such a draft would give the other tokens no
+probability, and every divergence that divides by q would be infinite; here they share evenly what the target gives
+them on average, ``rest_share``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, cast
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
+
+from fsd_core.errors import IncompatibleModels, ModelUnavailable
+
+_SHARES = "embedding_of"
+"""key of ``config.json`` that says whose embedding the draft needs"""
+
+
+class TrimmedHead(nn.Module):
+    """Logits over all V tokens, of which the K ``tokens`` are told apart.
+
+    weight [K,H]; tokens int64 [K], all different; rest: the probability that all others have together, 0 < rest < 1.
+    """
+
+    tokens: Tensor
+
+    def __init__(self, weight: Tensor, tokens: Tensor, vocabulary: int, rest: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.register_buffer("tokens", tokens)
+        self.vocabulary = vocabulary
+        others = vocabulary - len(tokens)
+        self._other = math.log(rest / (1 - rest) / others) if others else 0.0
+
+    def told_apart(self, hidden: Tensor) -> Tensor:
+        """[..., H] → logits of ``tokens``, [..., K]"""
+        return F.linear(hidden, self.weight)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., H] → [..., V]; softmax gives each other token rest / (V − K)."""
+        logits = self.told_apart(hidden)
+        other = logits.float().logsumexp(-1, keepdim=True) + self._other
+        full = other.to(logits.dtype).expand(*logits.shape[:-1], self.vocabulary)
+        return full.index_copy(-1, self.tokens, logits)
+
+
+def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: int, rest: float) -> LlamaConfig:
+    """The configuration of a draft of ``layers`` layers on the embedding of ``target``, a Llama called ``owner``."""
+    told = target.config.to_dict() | {
+        "architectures": ["LlamaForCausalLM"],
+        "num_hidden_layers": layers,
+        "tie_word_embeddings": False,
+        "head_tokens": head_tokens,
+        "rest_share": rest,
+        _SHARES: owner,
+    }
+    return LlamaConfig.from_dict(told)
+
+
+def assemble(config: LlamaConfig, target: PreTrainedModel, tokens: Tensor) -> LlamaForCausalLM:
+    """The module: untrained layers between the target's own embedding and rows of its head. tokens: int64 [K]."""
+    module = LlamaForCausalLM(config)
+    embedding, head = target.get_input_embeddings(), cast(nn.Linear, target.get_output_embeddings())
+    module.set_input_embeddings(embedding.requires_grad_(False))
+    told: Any = config
+    tokens = tokens.to(head.weight.device)
+    cast(Any, module).lm_head = TrimmedHead(head.weight.data[tokens], tokens, told.vocab_size, told.rest_share)
+    return cast(Any, module).to(device=embedding.weight.device, dtype=embedding.weight.dtype)
+
+
+def owner_of(folder: Path) -> str | None:
+    """Whose embedding the draft in a folder needs; ``None`` for a model that is whole."""
+    try:
+        return json.loads((folder / "config.json").read_text()).get(_SHARES)
+    except (OSError, ValueError):
+        return None
+
+
+def save(module: LlamaForCausalLM, folder: Path) -> None:
+    """Saves what is the draft's own, in bfloat16, and which tokens its head tells apart."""
+    module.config.save_pretrained(folder)
+    own = {name: value.bfloat16().contiguous() for name, value in _own(module).items()}
+    tokens: Any = module.lm_head.tokens
+    save_file(own | {"lm_head.tokens": tokens.int()}, folder / "model.safetensors", {"format": "pt"})
+
+
+def load(folder: Path, target: PreTrainedModel) -> LlamaForCausalLM:
+    """The draft in ``folder`` on a loaded target, in its dtype and on its device.
+
+    Raises ``IncompatibleModels`` for a target of another width or vocabulary, ``ModelUnavailable`` for broken files.
+    """
+    try:
+        config: Any = LlamaConfig.from_pretrained(folder, local_files_only=True)
+        weights = load_file(folder / "model.safetensors")
+        tokens = weights.pop("lm_head.tokens").long()
+        for size in ("hidden_size", "vocab_size"):
+            ours, theirs = getattr(config, size), getattr(target.config, size)
+            if ours != theirs:
+                raise IncompatibleModels(
+                    f"The draft in {folder} was trained on the embedding of {getattr(config, _SHARES)}, whose {size} "
+                    f"is {ours}; that of the target is {theirs}. Choose the target it was made for."
+                )
+        module = assemble(config, target, tokens)
+        if weights.keys() != _own(module).keys():
+            raise KeyError("tensors of other names")
+        module.load_state_dict(weights, strict=False)
+    except IncompatibleModels:
+        raise
+    except Exception as error:  # safetensors, transformers and torch raise what they like
+        raise ModelUnavailable(
+            f"The draft in {folder} cannot be loaded ({type(error).__name__}): expected config.json and an intact "
+            "model.safetensors. Restore the folder from where it came."
+        ) from error
+    return module
+
+
+def _own(module: LlamaForCausalLM) -> dict[str, Tensor]:
+    """What the target does not lend."""
+    lent = ("model.embed_tokens.", "lm_head.")
+    return {name: value for name, value in module.state_dict().items() if not name.startswith(lent)}

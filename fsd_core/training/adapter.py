@@ -1,0 +1,160 @@
+"""Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
+
+Hu et al. 2021 (arXiv 2106.09685), by PEFT. The problems are those of the training split of GSM8K, and problems that
+:mod:`fsd_core.benchmarks.arithmetic` makes up, which are shorter; never those of a test split. They are put to the
+model as the tasks without examples put theirs.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks.tasks.word_problems import asked, worked
+from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.models.hub import obtain
+from fsd_core.models.pairs import TARGETS
+from fsd_core.models.prompt import encode_prompt
+from fsd_core.models.shelf import origin
+from fsd_core.training.loop import Schedule, learning, train
+
+HELD_OUT = 64  # problems that are only looked at
+LONGEST = 320  # tokens; the few longer problems are left out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Size of the adapter, and how long it learns."""
+
+    schedule: Schedule
+    rank: int = 16
+    made_up: float = 0.5
+    """share of the problems that are made up"""
+
+
+PLAN = Plan(Schedule(steps=400, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
+
+Row = tuple[list[int], list[int]]
+"""token ids of a problem as it is put to the model, and of its solution with the end token"""
+Batch = tuple[Tensor, Tensor]
+"""tokens int64 [B,T]; answers bool [B,T], whose tokens are to be learnt"""
+
+
+def problems(data: Path, made_up: float, seed: int) -> Iterator[tuple[str, str]]:
+    """Problems and worked solutions without end: a share ``made_up``, the rest of ``gsm8k/train.jsonl`` in ``data``.
+
+    Raises ``ModelUnavailable`` if that file is missing.
+    """
+    file = data / "gsm8k" / "train.jsonl"
+    if not file.is_file():
+        raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    shuffle, deck, invented = random.Random(seed), [], arithmetic.stream(seed)
+    while True:
+        if shuffle.random() < made_up:
+            problem, solution = next(invented)
+            yield asked(problem.question), solution.strip()
+            continue
+        deck = deck or shuffle.sample(rows, len(rows))
+        row = deck.pop()
+        yield asked(row["question"]), worked(row)
+
+
+def encoded(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:
+    """Problems as token ids."""
+    for question, solution in source:
+        answer = [*tokenizer(solution, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id)]
+        prompt = encode_prompt(tokenizer, question)
+        if len(prompt) + len(answer) <= LONGEST:
+            yield prompt, answer
+
+
+def batches(rows: Iterator[Row], size: int, seed: int) -> Iterator[Batch]:
+    """Endless batches, problems of like length together."""
+    shuffle = random.Random(seed)
+    while True:
+        some = sorted(islice(rows, 16 * size), key=lambda row: len(row[0]) + len(row[1]))
+        groups = [some[i : i + size] for i in range(0, len(some), size)]
+        shuffle.shuffle(groups)
+        yield from map(stack, groups)
+
+
+def stack(rows: list[Row]) -> Batch:
+    """Rows padded on the right, which a causal model does not see."""
+    width = max(len(prompt) + len(answer) for prompt, answer in rows)
+    tokens, answers = torch.zeros(len(rows), width, dtype=torch.long), torch.zeros(len(rows), width, dtype=torch.bool)
+    for i, (prompt, answer) in enumerate(rows):
+        end = len(prompt) + len(answer)
+        tokens[i, :end] = torch.tensor(prompt + answer)
+        answers[i, len(prompt) : end] = True
+    return tokens, answers
+
+
+def answer_loss(model: PreTrainedModel | PeftModel, batch: Batch) -> Tensor:
+    """Mean next-token cross-entropy over the tokens of the solutions, in nats."""
+    tokens, answers = (part.to(model.device) for part in batch)
+    llama: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+    with torch.autocast(model.device.type, dtype=torch.bfloat16):
+        hidden = llama.model(tokens, use_cache=False).last_hidden_state[:, :-1]  # [B,T-1,H]
+        logits = llama.lm_head(hidden[answers[:, 1:]])  # [N,V]
+    return torch.nn.functional.cross_entropy(logits.float(), tokens[:, 1:][answers[:, 1:]])
+
+
+def main(
+    target: str, out: Path, data: Path, plan: Plan = PLAN, seed: int = 0, report: Callable[[dict], None] = print
+) -> dict:
+    """Trains an adapter into ``out/adapter`` with its log; returns its figures. Resumes an interrupted training.
+
+    Raises ``UnknownName`` for a target nobody planned for, ``ModelUnavailable`` if it or the problems cannot be had.
+    """
+    if target not in TARGETS:
+        raise UnknownName(f"No adapter can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
+    source = problems(data, plan.made_up, seed)
+    first = next(source)  # or there is no data, which should be told before a model is loaded
+    folder = obtain(TARGETS[target])
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    base = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    torch.manual_seed(seed)
+    told = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    model: Any = get_peft_model(base, told)
+    rows = encoded(tokenizer, (problem for part in ([first], source) for problem in part))
+    held_out = stack(list(islice(rows, HELD_OUT)))
+    unseen = {tuple(row) for row in held_out[0].tolist()}
+    width = held_out[0].shape[1]
+    rows = (row for row in rows if (*row[0], *row[1], *[0] * (width - len(row[0]) - len(row[1]))) not in unseen)
+
+    @torch.inference_mode()
+    def watch() -> dict[str, float]:
+        return {"held_out_loss": round(float(answer_loss(model, held_out)), 4)}
+
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = out / "adapter.checkpoint"
+    log = train(model, plan.schedule, batches(rows, plan.schedule.batch, seed), answer_loss, checkpoint, watch, report)
+    figures = {
+        "target": target,
+        "origin": origin(TARGETS[target]),
+        "plan": asdict(plan),
+        "seed": seed,
+        "parameters": sum(p.numel() for p in learning(model).values()),
+        **watch(),
+        "seconds": log[-1]["seconds"],
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+    }
+    for parameter in learning(model).values():
+        parameter.data = parameter.data.bfloat16()
+    model.save_pretrained(out / "adapter")
+    (out / "adapter" / "README.md").unlink(missing_ok=True)  # an empty form
+    (out / "adapter" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
+    return figures

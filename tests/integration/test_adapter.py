@@ -1,0 +1,116 @@
+"""The command that trains a LoRA adapter, at toy size; and a pair that has one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from fsd_core.benchmarks.tasks.word_problems import final_number
+from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.models import loading
+from fsd_core.models.pairs import TARGETS, get_pair
+from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
+from fsd_core.training import adapter
+from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack
+from fsd_core.training.loop import Schedule
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "gsm8k").mkdir()
+    rows = [{"question": f"Half of {2 * i}?", "answer": f"{2 * i}/2=<<{2 * i}/2={i}>>{i}\n#### {i}"} for i in range(99)]
+    (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
+    seen = list(islice(problems(data, 0.5, seed=0), 200))
+    of_file = [text for text in seen if text[0].startswith("Half of")]
+    assert 70 < len(of_file) < 130
+    assert len(set(of_file)) == min(len(of_file), 99)  # each once before any comes again
+    for question, solution in seen:
+        assert question.endswith("End with a line '#### ' and the number.")
+        assert "<<" not in solution
+        assert final_number(solution) is not None
+    assert list(islice(problems(data, 0.5, seed=0), 200)) == seen
+    assert all(text[0].startswith("Half of") for text in islice(problems(data, 0.0, seed=0), 50))
+
+
+def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ModelUnavailable, match="set FSD_DATA_DIR"):
+        next(problems(tmp_path, 0.5, 0))
+
+
+def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
+    tokenizer, model = toy_tokenizer(), toy_model(len(toy_tokenizer()), seed=0, context=400)
+    rows = list(islice(encoded(tokenizer, problems(data, 0.5, seed=0)), 5))
+    assert all(answer[-1] == tokenizer.eos_token_id for _, answer in rows)
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for prompt, answer in rows:
+            log_q = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].log_softmax(-1)
+            total -= float(log_q.gather(1, torch.tensor(answer)[:, None]).sum())
+            count += len(answer)
+        found = float(answer_loss(model, stack(rows)))
+    assert found == pytest.approx(total / count, rel=0.02)
+
+
+def test_batches_hold_problems_of_like_length(data: Path) -> None:
+    rows = encoded(toy_tokenizer(), problems(data, 0.5, seed=0))
+    tokens, answers = next(batches(rows, 8, seed=0))
+    lengths = [int(row.nonzero().max()) + 1 for row in answers]
+    assert tokens.shape[0] == 8
+    assert max(lengths) - min(lengths) < 60
+
+
+def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = save_toy_pair(tmp_path / "pair")
+    monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
+    monkeypatch.setattr(adapter, "HELD_OUT", 6)
+    plan = replace(PLAN, rank=4, schedule=Schedule(steps=8, batch=4, adamw_lr=1e-2, muon_lr=None, every=4))
+    out, rows = tmp_path / "out", []
+
+    class Killed(Exception):
+        pass
+
+    def dying(row: dict) -> None:
+        if (out / "adapter.checkpoint").exists():
+            raise Killed
+        rows.append(row)
+
+    monkeypatch.setattr("fsd_core.training.loop.REPORT_EVERY", 1)
+    with pytest.raises(Killed):
+        adapter.main("toy", out, data, plan, report=dying)
+    figures = adapter.main("toy", out, data, plan, report=rows.append)
+    assert [row["step"] for row in rows if "step" in row] == [1, 2, 3, 4, 5, 6, 7, 8]
+    log = json.loads((out / "adapter" / "training.json").read_text())["log"]
+    assert log[-1]["held_out_loss"] == figures["held_out_loss"]
+    assert figures["held_out_loss"] < log[3]["held_out_loss"] < 8
+
+    spec = replace(get_pair(name), adapter=out / "adapter")
+    plain = loading.load_pair(name)
+    monkeypatch.setattr(loading, "get_pair", lambda name: spec)
+    taught = loading.load_pair(name)
+    assert set(taught.weights or {}) == {"target", "draft", "adapter"}
+    tokens = torch.arange(30)[None]
+    assert not torch.allclose(taught.target.module(tokens).logits, plain.target.module(tokens).logits, atol=1e-3)
+    torch.testing.assert_close(taught.draft.module(tokens).logits, plain.draft.module(tokens).logits)
+    assert isinstance(taught.target.module, type(AutoModelForCausalLM.from_pretrained(tmp_path / "pair" / "target")))
+    assert taught.target._lean is not None  # merged: nothing of the adapter is left to run
+
+    (out / "adapter" / "adapter_model.safetensors").unlink()
+    with pytest.raises(ModelUnavailable, match=r"The adapter in .* cannot be loaded"):
+        loading.load_pair(name)
+
+
+def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="expected one of smollm2-135m"):
+        adapter.main("nobody", tmp_path, tmp_path)

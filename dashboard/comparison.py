@@ -119,6 +119,7 @@ _GROUNDS = (
     ("number format", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
     ("processor", lambda run: (run.provenance or {}).get("cpu"), _SPEED),
     ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
+    ("number of texts side by side", lambda run: run.config.batch, _SPEED),
     ("number of threads", lambda run: (run.provenance or {}).get("threads"), _SPEED),
 )
 

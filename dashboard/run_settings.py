@@ -30,6 +30,7 @@ TITLES = {
     "seed": "Seed",
     "dtype": "Number format",
     "device": "Device",
+    "batch": "Side by side",
 }
 NOT_SET = "–"
 _DIVERGENCE_TOP_K = "setting.decoding.acceptance.divergence_top_k"

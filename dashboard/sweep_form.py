@@ -35,6 +35,7 @@ class SweepForm:
     top_p: float | None
     max_new_tokens: float | None
     seeds: str
+    batch: float | None = 1
     name: str = ""
 
 
@@ -66,6 +67,7 @@ def build_sweep(form: SweepForm) -> SweepConfig:
         limit=limit,
         seeds=parse_seeds(form.seeds),
         decodings=tuple(dict.fromkeys(decodings)),
+        batch=_whole("The number of texts side by side", form.batch),
     )
     if (count := len(sweep.runs())) > MOST_RUNS:
         raise InvalidSetting(f"These are {count} runs: expected at most {MOST_RUNS}. Choose fewer thresholds or seeds.")

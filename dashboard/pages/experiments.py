@@ -11,7 +11,7 @@ from dashboard.components import QUIET, escape, heading, notice, on_load, sectio
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
 from fsd_core.benchmarks.tasks import TASKS
-from fsd_core.config import DIVERGENCES, RULES
+from fsd_core.config import DIVERGENCES, MOST_ROWS, RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -88,11 +88,15 @@ class ExperimentsPage:
                 temperature = gr.Number(0, label="Temperature", info="0 is greedy", minimum=0, step=0.1, min_width=110)
                 top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, minimum=0, min_width=110)
                 top_p = gr.Number(1, label="Top-p", info="1 is off", minimum=0, maximum=1, step=0.05, min_width=110)
+            batch = gr.Number(
+                1, label="Texts side by side", precision=0, minimum=1, maximum=MOST_ROWS, min_width=110,
+                info="1 measures each text alone; more finish sooner, and no text has a time of its own",
+            )  # fmt: skip
         return {
             "pair": pair, "task": task, "limit": limit, "baselines": baselines, "rules": rules,
             "divergences": divergences, "thresholds": thresholds, "drafter": drafter, "draft_length": draft_length,
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "max_new_tokens": max_new_tokens,
-            "seeds": seeds, "name": name,
+            "seeds": seeds, "batch": batch, "name": name,
         }  # fmt: skip
 
     def _events(self) -> None:

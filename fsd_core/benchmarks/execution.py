@@ -6,7 +6,7 @@ again: prompts that are recorded are not done twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,7 +15,7 @@ from itertools import islice
 import torch
 
 from fsd_core.benchmarks.fidelity import Text, fidelity
-from fsd_core.benchmarks.harness import run_example
+from fsd_core.benchmarks.harness import run_examples
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
 from fsd_core.decoding.decoder import Decoder
@@ -29,6 +29,8 @@ PairLoader = Callable[[str, str, str], LoadedPair]
 """(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
 
 WARM_UP_ROUNDS = 3
+BATCHES_A_TURN = 4
+"""so many batches of texts a run does before the next run's turn: rows that end are filled again meanwhile"""
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,8 @@ def execute_runs(
         for run_id in run_ids:
             with _failing_alone(repository, run_id):
                 turns += _begin(repository, repository.run(run_id), pair_loader)
-        for position, turn in _in_turn(turns):
-            run = repository.run(turn.run.id)
-            if run.ended:
-                continue
-            on_prompt(run)
-            with _failing_alone(repository, run.id):
-                record = run_example(turn.decoder, turn.task, turn.left[position], position, run.seed)
-                repository.record_generation(run.id, record)
+        for turn, examples in _in_turn(turns):
+            _take_turn(repository, turn, examples, on_prompt)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
         for run in runs:
@@ -83,13 +79,33 @@ def execute_runs(
         raise
 
 
-def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[int, _Turn]]:
-    """Position by position, those that have it left; the first one of them changes from each to the next."""
-    for position in sorted({position for turn in turns for position in turn.left}):
-        first = position % len(turns)
+def _take_turn(
+    repository: Repository, turn: _Turn, examples: Mapping[int, Example], on_prompt: Callable[[RunView], None]
+) -> None:
+    records = run_examples(turn.decoder, turn.task, examples, turn.run.seed, turn.run.config.batch)
+    for _ in examples:
+        run = repository.run(turn.run.id)
+        if run.ended:
+            return
+        on_prompt(run)
+        with _failing_alone(repository, run.id):
+            repository.record_generation(run.id, next(records))
+
+
+def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[_Turn, dict[int, Example]]]:
+    """Position by position, those that have it left; the first one of them changes from each to the next.
+
+    Texts that are written side by side take a turn together, some batches of them.
+    """
+    rows = max((turn.run.config.batch for turn in turns), default=1)
+    size = 1 if rows == 1 else BATCHES_A_TURN * rows
+    positions = sorted({position for turn in turns for position in turn.left})
+    for start in range(0, len(positions), size):
+        some = positions[start : start + size]
+        first = (some[0] // size) % len(turns)
         for turn in (*turns[first:], *turns[:first]):
-            if position in turn.left:
-                yield position, turn
+            if examples := {position: turn.left[position] for position in some if position in turn.left}:
+                yield turn, examples
 
 
 @contextmanager

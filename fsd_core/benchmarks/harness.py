@@ -1,14 +1,14 @@
-"""One prompt of a run: generated, scored and timed."""
+"""The prompts of a run: generated, scored and timed."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fsd_core.benchmarks.tasks import Example, Task
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import Decoder, Generation
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import FsdError
 from fsd_core.models.loading import LoadedPair
@@ -24,16 +24,47 @@ def prompt_seed(seed: int, position: int) -> int:
     return int.from_bytes(digest[:4], "big") >> 1  # 31 bits
 
 
-def run_example(decoder: Decoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
-    """Generates for one prompt and scores it; ``seed`` is the run's.
+def run_examples(
+    decoder: Decoder, task: Task, examples: Mapping[int, Example], seed: int, rows: int = 1
+) -> Iterator[GenerationRecord]:
+    """Generates for prompts by their position and scores them, each as soon as it ends; ``seed`` is the run's.
 
-    An error of this prompt becomes a record of outcome ``failed`` that carries its sentence.
+    ``rows``: texts written side by side. An error of a prompt becomes a record of outcome ``failed`` that carries its
+    sentence; one of the device fails all texts that are being written.
     """
+    if rows == 1:
+        for position, example in examples.items():
+            yield run_example(decoder, task, example, position, seed)
+        return
+    begun, left = time.perf_counter(), {}
+    for position, example in examples.items():
+        try:
+            left[position] = decoder.fitting(decoder.prompt_ids(example.prompt))
+        except FsdError as error:
+            yield _failure(example, position, error, 0.0)
+    positions = list(left)
+    try:
+        seeds = [prompt_seed(seed, position) for position in positions]
+        for place, generation in decoder.generate_all(list(left.values()), seeds, rows) if left else ():
+            del left[positions[place]]
+            yield _record(decoder, task, examples[positions[place]], positions[place], generation)
+    except (FsdError, RuntimeError) as error:
+        share = (time.perf_counter() - begun) / len(examples)
+        for position in left:
+            yield _failure(examples[position], position, error, share)
+
+
+def run_example(decoder: Decoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
+    """One prompt alone; see :func:`run_examples`."""
     begun = time.perf_counter()
     try:
         generation = decoder.generate(decoder.prompt_ids(example.prompt), prompt_seed(seed, position))
     except (FsdError, RuntimeError) as error:  # torch tells of exhausted memory and the like by RuntimeError
         return _failure(example, position, error, time.perf_counter() - begun)
+    return _record(decoder, task, example, position, generation)
+
+
+def _record(decoder: Decoder, task: Task, example: Example, position: int, generation: Generation) -> GenerationRecord:
     text = written(decoder.pair, generation.tokens)
     score = task.score(text, example, generation.stop_reason)
     records = generation.records

@@ -109,6 +109,7 @@ def run(
     seed: options.Seed = 0,
     dtype: options.Dtype = "auto",
     device: options.Device = None,
+    batch: options.Batch = 1,
     fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
@@ -121,7 +122,7 @@ def run(
     settings = get_settings()
     config = checked(
         RunConfig, setting=SettingConfig(pair=pair, decoding=decoding),
-        task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device,
+        task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device, batch=batch,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)
@@ -156,6 +157,7 @@ def sweep(
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Leave the work to the worker and return.")] = False,
+    batch: options.Batch = 1,
     fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
@@ -177,7 +179,7 @@ def sweep(
     settings = get_settings()
     config = checked(
         SweepConfig, name=title, pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]),
-        decodings=tuple(decodings), dtype=dtype, device=device or settings.device,
+        decodings=tuple(decodings), dtype=dtype, device=device or settings.device, batch=batch,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
     repository = runs.open_repository(settings)

@@ -54,6 +54,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all randomness.")]
 Dtype = Annotated[str, _choice("--dtype", DTYPES, "Arithmetic of the models")]
 Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
+Batch = Annotated[int, typer.Option("--batch", help="Texts written side by side; 1 measures each alone.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever was left unfinished.")]
 SHORTEST_ID = 6  # characters
 

@@ -24,7 +24,7 @@ from fsd_core.config.methods import (
     TopologyConfig,
     divergence_upper_bound,
 )
-from fsd_core.config.runs import RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.runs import MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.values import Frozen, content_hash, sentence
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "DIVERGENCES",
     "DRAFTERS",
     "LOSSLESS",
+    "MOST_ROWS",
     "RULES",
     "TOP_K",
     "AcceptanceConfig",

@@ -22,6 +22,11 @@ class SettingConfig(Frozen):
         return content_hash(self)
 
 
+MOST_ROWS = 256
+Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
+"""Texts written side by side: more tokens a second, and no text's own time any more."""
+
+
 class RunConfig(Frozen):
     """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
 
@@ -31,6 +36,7 @@ class RunConfig(Frozen):
     seed: int = Field(default=0, ge=0, lt=2**31)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
+    batch: Rows = 1
 
 
 class SweepConfig(Frozen):
@@ -44,13 +50,14 @@ class SweepConfig(Frozen):
     decodings: tuple[DecodingConfig, ...] = Field(min_length=1)
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
+    batch: Rows = 1
 
     def runs(self) -> list[RunConfig]:
         """The runs in the order they are done: all settings of a seed before the next seed; no run twice."""
         configs = (
             RunConfig(
                 setting=SettingConfig(pair=self.pair, decoding=decoding),
-                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device,
+                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=self.batch,
             )
             for seed in self.seeds
             for decoding in self.decodings

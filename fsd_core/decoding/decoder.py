@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from fsd_core.config import DecodingConfig
+from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.session import Session
+from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
@@ -36,6 +38,11 @@ class Decoder:
         """Token ids of a prompt. Raises ``InvalidSetting`` for an empty one."""
         return encode_prompt(self.pair.tokenizer, text)
 
+    def fitting(self, prompt_ids: list[int]) -> list[int]:
+        """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""
+        Batch.check(self.pair.target, self.pair.draft, self.config, len(prompt_ids))
+        return prompt_ids
+
     def session(self, prompt_ids: list[int], seed: int) -> Session:
         """A text about to be written. Raises ``PromptTooLong`` for a prompt that fills the context."""
         return Session(self.pair.target, self.pair.draft, self.config, prompt_ids, seed, self.eos)
@@ -46,6 +53,35 @@ class Decoder:
         while session.stop_reason is None:
             yield session.step()
 
+    def generate_all(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
+    ) -> Iterator[tuple[int, Generation]]:
+        """All texts, ``rows`` of them side by side, each yielded with its place among the prompts when it ends.
+
+        What a text is does not depend on its company, up to the rounding of the models' arithmetic. Its seconds are its
+        shares of its rounds' wall times; the time to its first token is wall time. Raises ``PromptTooLong``.
+        """
+        target, draft, longest = self.pair.target, self.pair.draft, max(map(len, prompts))
+        capacity = Batch.capacity_for(target, draft, self.config, longest)
+        rows = min(rows, len(prompts))
+        batch = Batch(target, draft, self.config, self.eos, capacity, rows)
+        writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
+        waiting = iter(range(rows, len(prompts)))
+        while writing:
+            for text, record in zip(writing, batch.step(), strict=True):
+                text.records.append(record)
+                text.first = text.first or time.perf_counter() - text.begun
+            for row, text in enumerate(writing):
+                if text.ended:
+                    yield text.place, text.generation()
+                    place = next(waiting, None)
+                    if place is not None:
+                        writing[row] = _Writing.begin(batch, row, place, prompts, seeds)
+            left = [row for row, text in enumerate(writing) if not text.ended]
+            if left and len(left) < len(writing):
+                batch.keep_rows(left)
+            writing = [writing[row] for row in left]
+
     def generate(self, prompt_ids: list[int], seed: int) -> Generation:
         """One text, whole."""
         begun = time.perf_counter()
@@ -55,3 +91,36 @@ class Decoder:
             first = first or time.perf_counter() - begun
         seconds = time.perf_counter() - begun
         return Generation(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
+
+
+@dataclass
+class _Writing:
+    """A text of a batch."""
+
+    place: int
+    text: Text
+    prompt_length: int
+    begun: float
+    reading: float
+    """seconds that its prompt took"""
+    records: list[StepRecord] = field(default_factory=list)
+    first: float = 0.0
+
+    @classmethod
+    def begin(
+        cls, batch: Batch, row: int, place: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> _Writing:
+        begun = time.perf_counter()
+        text = batch.put(row, prompts[place], seeds[place])
+        return cls(place, text, len(prompts[place]), begun, time.perf_counter() - begun)
+
+    @property
+    def ended(self) -> bool:
+        return self.text.stop_reason is not None
+
+    def generation(self) -> Generation:
+        assert self.text.stop_reason is not None
+        seconds = self.reading + sum(record.seconds for record in self.records)
+        return Generation(
+            self.text.history[self.prompt_length :], self.records, seconds, self.first, self.text.stop_reason
+        )

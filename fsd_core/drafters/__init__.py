@@ -14,11 +14,21 @@ __all__ = ["Drafter", "make_drafter"]
 
 
 def make_drafter(
-    config: DrafterConfig, target: LanguageModel, draft: LanguageModel | None, sampling: SamplingConfig, capacity: int
+    config: DrafterConfig,
+    target: LanguageModel,
+    draft: LanguageModel | None,
+    sampling: SamplingConfig,
+    capacity: int,
+    rows: int = 1,
 ) -> Drafter:
-    """A drafter for one text of up to ``capacity`` tokens. Raises ``InvalidSetting`` if a draft is missing."""
+    """A drafter for ``rows`` texts of up to ``capacity`` tokens.
+
+    Raises ``InvalidSetting`` if a draft is missing, or for several texts where it knows one.
+    """
     if isinstance(config, PromptLookupConfig):
+        if rows > 1:
+            raise InvalidSetting("The drafter 'prompt-lookup' writes one text at a time: choose --batch 1.")
         return PromptLookupDrafter(config.max_ngram, target.vocabulary, target.device)
     if draft is None:
         raise InvalidSetting("The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup.")
-    return DraftModelDrafter(draft, sampling, capacity)
+    return DraftModelDrafter(draft, sampling, capacity, rows)

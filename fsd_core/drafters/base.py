@@ -11,19 +11,28 @@ from fsd_core.ops.rows import DraftRow
 
 
 class Drafter(Protocol):
-    """Proposes continuations of one text. Holds its own cache, and catches up on its own after a round.
+    """Proposes continuations of the texts of a batch. Holds its own cache, and catches up on its own after a round.
 
     ``begin`` and ``extend`` answer ``None`` where the drafter has nothing to propose.
     """
 
-    def begin(self, tokens: Tensor, history: Sequence[int]) -> DraftRow | None:
-        """The distribution behind the text so far. ``tokens``: int64 [B,T]; ``history``: the same on the host (B=1)."""
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+        """The distributions behind the texts so far. ``texts``: their tokens on the host, B of them; ``tokens``: int64
+        [B,T], which begin with the same on the device."""
         ...
 
     def extend(self, token: Tensor) -> DraftRow | None:
         """The distribution behind ``token`` (int64 [B]), which was chosen from the row answered last."""
         ...
 
-    def commit(self, length: int) -> None:
-        """Of all that was fed, only the first ``length`` tokens stand; the rest was rejected."""
+    def commit(self, lengths: Sequence[int]) -> None:
+        """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected."""
+        ...
+
+    def begin_row(self, row: int, tokens: Tensor) -> None:
+        """A new text begins in a row. ``tokens``: int64 [1,S], what is to be read of it at once; S may be 0."""
+        ...
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """All texts but these have ended; int64 [rows kept]."""
         ...

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig
+from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import warp
@@ -15,21 +16,29 @@ from fsd_core.ops.warping import warp
 class DraftModelDrafter:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
-    def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int) -> None:
+    def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling
-        self._cache = model.new_cache(capacity)
+        self._cache = model.new_cache(capacity, rows)
 
     def _row(self, tokens: Tensor) -> DraftRow:
         logits = self._model.forward(tokens, self._cache, keep=1)[:, 0]
         return DraftRow(warp(logits, self._sampling), logits.softmax(-1))
 
-    def begin(self, tokens: Tensor, history: Sequence[int]) -> DraftRow:
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow:
         # All that is not in the cache yet: the prompt at first, later the last token, and the one before it if the
         # whole draft was accepted.
-        return self._row(tokens[:, self._cache.length :])
+        return self._row(unseen(tokens, self._cache, [len(text) for text in texts]))
 
     def extend(self, token: Tensor) -> DraftRow:
         return self._row(token[:, None])
 
-    def commit(self, length: int) -> None:
-        self._cache.rollback(length)
+    def commit(self, lengths: Sequence[int]) -> None:
+        self._cache.rollback(lengths)
+
+    def begin_row(self, row: int, tokens: Tensor) -> None:
+        if tokens.shape[1]:
+            self._model.forward(tokens, self._cache.row(row), keep=1)
+        self._cache.adopt(row, tokens.shape[1])
+
+    def keep_rows(self, rows: Tensor) -> None:
+        self._cache.keep_rows(rows)

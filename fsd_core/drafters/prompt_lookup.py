@@ -41,7 +41,8 @@ class PromptLookupDrafter:
         point = one_hot(token, self._vocabulary)
         return DraftRow(point, point)
 
-    def begin(self, tokens: Tensor, history: Sequence[int]) -> DraftRow | None:
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+        (history,) = texts
         start = find_continuation(history, self._max_ngram)
         self._copied, self._at = ((), 0) if start is None else (history[start:], 0)
         return self._row()
@@ -49,5 +50,11 @@ class PromptLookupDrafter:
     def extend(self, token: Tensor) -> DraftRow | None:
         return self._row()
 
-    def commit(self, length: int) -> None:
+    def commit(self, lengths: Sequence[int]) -> None:
         """Nothing is kept between rounds."""
+
+    def begin_row(self, row: int, tokens: Tensor) -> None:
+        """Nothing has to be read."""
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """There is one row."""

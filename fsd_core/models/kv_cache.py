@@ -1,6 +1,8 @@
-"""The key/value cache: fixed buffers, a length, and rollback by arithmetic on the length."""
+"""The key/value cache: fixed buffers, a length for each row, and rollback by arithmetic on the lengths."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -8,46 +10,83 @@ from transformers import Cache
 
 
 class KVCache(Cache):
-    """Keys and values of ``capacity`` positions per layer, of which the first ``length`` are valid.
+    """Keys and values of ``capacity`` positions per layer for each row of a batch, of which the first are valid.
 
-    One length serves all rows of the batch, which therefore advance together. Positions from ``length`` on hold
-    leftovers of rejected tokens: they are never read, and are overwritten by what comes next. Buffers are allocated at
-    the first write, [B, heads, capacity, head size] each.
+    Rows may be of different lengths, as texts are that advance by different amounts. Positions behind a row's length
+    hold leftovers of rejected tokens: they are never read, and are overwritten by what comes next. Buffers are
+    allocated at the first write, [B, heads, capacity, head size] each.
     """
 
-    def __init__(self, layers: int, capacity: int) -> None:
+    def __init__(self, layers: int, capacity: int, rows: int = 1) -> None:
         super().__init__(layers=[])
-        self.capacity, self.length = capacity, 0
+        self.capacity, self.lengths = capacity, [0] * rows
         self._layers = layers
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._batch, self._slice = rows, slice(None)
+        self._places: Tensor | None = None
+        self._end = 0
+
+    @property
+    def length(self) -> int:
+        """Of the longest row."""
+        return max(self.lengths)
+
+    def reserve(self, count: int, device: torch.device) -> Tensor | None:
+        """Where the next ``count`` tokens of each row will be written, int64 [B,count].
+
+        ``None`` if all rows are of one length, from which on they will be.
+        """
+        self._places, self._end = None, self.length + count
+        if min(self.lengths) != self.length:
+            starts = torch.tensor(self.lengths, device=device)
+            self._places = starts[:, None] + torch.arange(count, device=device)
+        return self._places
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args, **kwargs
     ) -> tuple[Tensor, Tensor]:
-        """Writes [B, heads, S, head size] behind the valid positions; returns views of all [B, heads, length+S, …]."""
+        """Writes [B, heads, S, head size] to the reserved places; returns views [B, heads, longest + S, …] of all."""
         if layer_idx not in self._buffers:
             self._buffers[layer_idx] = self._empty_like(key_states), self._empty_like(value_states)
-        keys, values = self._buffers[layer_idx]
-        end = self.length + key_states.shape[-2]
-        keys[:, :, self.length : end] = key_states
-        values[:, :, self.length : end] = value_states
-        return keys[:, :, :end], values[:, :, :end]
+        keys, values = (buffer[self._slice] for buffer in self._buffers[layer_idx])
+        if self._places is None:
+            start = self._end - key_states.shape[-2]
+            keys[:, :, start : self._end] = key_states
+            values[:, :, start : self._end] = value_states
+        else:
+            rows, places = torch.arange(len(keys), device=keys.device)[:, None], self._places.to(keys.device)
+            keys[rows, :, places] = key_states.transpose(1, 2)
+            values[rows, :, places] = value_states.transpose(1, 2)
+        return keys[:, :, : self._end], values[:, :, : self._end]
 
     def _empty_like(self, states: Tensor) -> Tensor:
-        batch, heads, _, size = states.shape
-        return states.new_zeros(batch, heads, self.capacity, size)
+        _, heads, _, size = states.shape
+        return states.new_zeros(self._batch, heads, self.capacity, size)
 
     def advance(self, count: int) -> None:
-        """Makes the ``count`` positions written last valid."""
-        self.length += count
+        """Makes the ``count`` positions of each row that were written last valid."""
+        self.lengths = [length + count for length in self.lengths]
 
-    def rollback(self, length: int) -> None:
-        """Keeps the first ``length`` positions; does nothing if fewer are valid."""
-        self.length = min(self.length, length)
+    def rollback(self, lengths: int | Sequence[int]) -> None:
+        """Keeps so many positions, of all rows or of each; nothing changes for a row in which fewer are valid."""
+        wanted = [lengths] * len(self.lengths) if isinstance(lengths, int) else lengths
+        self.lengths = [min(pair) for pair in zip(self.lengths, wanted, strict=True)]
+
+    def row(self, index: int) -> KVCache:
+        """An empty cache in the place of one row; :meth:`adopt` makes what is written there the row's."""
+        alone = KVCache(self._layers, self.capacity)
+        alone._buffers, alone._batch, alone._slice = self._buffers, len(self.lengths), slice(index, index + 1)
+        return alone
+
+    def adopt(self, index: int, length: int) -> None:
+        """The row begins anew with the ``length`` positions that were written through :meth:`row`."""
+        self.lengths[index] = length
 
     def keep_rows(self, rows: Tensor) -> None:
         """Drops all rows of the batch but these, int64 [rows kept]."""
         self._buffers = {layer: (keys[rows], values[rows]) for layer, (keys, values) in self._buffers.items()}
+        self.lengths = [self.lengths[row] for row in rows.tolist()]
+        self._batch = len(self.lengths)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
@@ -63,14 +102,27 @@ class KVCache(Cache):
         return [False] * self._layers
 
 
-def causal_mask(start: int, count: int, device: torch.device, window: int | None = None) -> Tensor:
-    """What the queries ``start … start+count−1`` see: themselves and all before, or the last ``window`` of these.
+def unseen(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
+    """The tokens that a model has yet to be fed, as many for each row as for the one that lacks most; int64 [B,S].
 
-    bool [1,1,count,start+count]
+    tokens: int64 [B,T], of which the first ``lengths`` are texts. A row that lacks fewer is fed some again: its cache
+    is rolled back by so many.
     """
-    keys = torch.arange(start + count, device=device)
-    queries = keys[start:, None]
-    seen = keys[None, :] <= queries
+    width = max(length - known for length, known in zip(lengths, cache.lengths, strict=True))
+    starts = [length - width for length in lengths]
+    cache.rollback(starts)
+    if min(starts) == max(starts):
+        return tokens[:, starts[0] : starts[0] + width]
+    places = torch.tensor(starts, device=tokens.device)[:, None] + torch.arange(width, device=tokens.device)
+    return tokens.gather(1, places)
+
+
+def causal_mask(places: Tensor, end: int, window: int | None = None) -> Tensor:
+    """What queries at ``places`` (int64 [B,S]) see of the keys before ``end``: themselves and all before, or the last
+    ``window`` of these. bool [B,1,S,end]"""
+    keys = torch.arange(end, device=places.device)
+    queries = places[..., None]
+    seen = keys <= queries
     if window is not None:
-        seen &= keys[None, :] > queries - window
-    return seen[None, None]
+        seen &= keys > queries - window
+    return seen[:, None]

@@ -50,9 +50,9 @@ class LanguageModel:
         ids = self.module.config.eos_token_id if ids is None else ids
         return frozenset() if ids is None else frozenset(ids if isinstance(ids, list) else [ids])
 
-    def new_cache(self, capacity: int) -> KVCache:
-        """An empty cache for up to ``capacity`` positions."""
-        return KVCache(self.layers, capacity)
+    def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
+        """An empty cache for up to ``capacity`` positions of each of ``rows`` texts."""
+        return KVCache(self.layers, capacity, rows)
 
     def forward(self, tokens: Tensor, cache: KVCache, keep: int | None = None) -> Tensor:
         """Feeds ``tokens`` behind what the cache holds and makes them part of it.
@@ -60,17 +60,20 @@ class LanguageModel:
         tokens: int64 [B,S]. Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
         start, count = cache.length, tokens.shape[1]
+        places = cache.reserve(count, self.device)
         missing = self.vocabulary - self._known
         if missing > 0:
             tokens = tokens.clamp_max(self._known - 1)
         if self._lean is not None:
-            mask = None if count == 1 else causal_mask(start, count, self.device)
-            logits = self._lean.forward(tokens, mask, cache, keep or count)
+            alone = count == 1 and places is None  # one token, which sees all
+            mask = None if alone else causal_mask(self._places(places, start, count), start + count)
+            logits = self._lean.forward(tokens, mask, cache, keep or count, places)
         else:
+            places = self._places(places, start, count)
             logits = self.module(
                 input_ids=tokens,
-                attention_mask=self._masks(start, count),
-                position_ids=torch.arange(start, start + count, device=self.device)[None],
+                attention_mask=self._masks(places, start + count),
+                position_ids=places,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=keep or 0,
@@ -79,18 +82,22 @@ class LanguageModel:
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)
 
-    def _masks(self, start: int, count: int) -> Tensor | dict[str, Tensor]:
+    def _places(self, places: Tensor | None, start: int, count: int) -> Tensor:
+        """Positions of the tokens that are fed, int64 [B,S]; [1,S] where they are the same in all rows."""
+        return torch.arange(start, start + count, device=self.device)[None] if places is None else places
+
+    def _masks(self, places: Tensor, end: int) -> Tensor | dict[str, Tensor]:
         """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
 
         The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
         """
         if not self._kinds:
-            return self._mask(start, count, self._window)
-        masks = {kind: self._mask(start, count, self._window if kind == SLIDING else None) for kind in self._kinds}
+            return self._mask(places, end, self._window)
+        masks = {kind: self._mask(places, end, self._window if kind == SLIDING else None) for kind in self._kinds}
         return masks[FULL] if self._kinds == [FULL] else masks
 
-    def _mask(self, start: int, count: int, window: int | None) -> Tensor:
-        mask = causal_mask(start, count, self.device, window)
+    def _mask(self, places: Tensor, end: int, window: int | None = None) -> Tensor:
+        mask = causal_mask(places, end, window)
         if self.module.config._attn_implementation != "eager":
             return mask
         # transformers' own attention, which models with capped scores use, adds the mask to the scores.

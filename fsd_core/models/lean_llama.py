@@ -88,18 +88,21 @@ class LeanLlama:
             and not getattr(module, "is_quantized", False)
         )
 
-    def forward(self, tokens: Tensor, mask: Tensor | None, cache: KVCache, keep: int) -> Tensor:
+    def forward(
+        self, tokens: Tensor, mask: Tensor | None, cache: KVCache, keep: int, places: Tensor | None = None
+    ) -> Tensor:
         """Logits of the last ``keep`` positions, [B,keep,V].
 
-        tokens: int64 [B,S], written behind what the cache holds. mask: bool [1,1,S,L] over all L = length + S
-        positions, or ``None`` if all are seen (S = 1).
+        tokens: int64 [B,S], written behind what the cache holds. mask: bool [B or 1,1,S,L] over all L = length + S
+        positions, or ``None`` if all are seen (S = 1). places: int64 [B,S], the tokens' positions, or ``None`` if they
+        follow the cache's length in all rows.
         """
         batch, count = tokens.shape
-        start = cache.length
-        cos, sin = self._cos[start : start + count], self._sin[start : start + count]
+        where = slice(cache.length, cache.length + count) if places is None else places.clamp_max(len(self._cos) - 1)
+        cos, sin = self._cos[where], self._sin[where]
         groups = self._queries // self._keys
         if mask is not None:
-            mask = mask.expand(1, groups, -1, -1).reshape(1, 1, groups * count, -1)
+            mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * count, -1)
         x = F.embedding(tokens, self._embedding)
         for index, layer in enumerate(self._layers):
             h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)

@@ -40,11 +40,11 @@ class Plan:
 
     schedule: Schedule
     rank: int = 16
-    made_up: float = 0.5
+    made_up: float = 0.6
     """share of the problems that are made up"""
 
 
-PLAN = Plan(Schedule(steps=400, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
+PLAN = Plan(Schedule(steps=500, batch=8, adamw_lr=1e-3, muon_lr=None, every=50))
 
 Row = tuple[list[int], list[int]]
 """token ids of a problem as it is put to the model, and of its solution with the end token"""

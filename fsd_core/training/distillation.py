@@ -45,7 +45,7 @@ def answer(
     A row that has ended leaves the batch.
     """
     count, width = prompts.shape
-    cache = target.new_cache(width + limit)
+    cache = target.new_cache(width + limit, count)
     rows = torch.arange(count)  # which answer each row of the batch writes
     written: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(count)]  # token, top, log_p
     end = torch.tensor(sorted(target.eos_tokens))

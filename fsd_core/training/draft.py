@@ -47,11 +47,11 @@ class Plan:
     layers: tuple[int, ...] = (0, 1, 29)
     """of the target's layers, which the draft begins with"""
     head_tokens: int = 16_384
-    texts: int = 8_000
+    texts: int = 3_500
     longest_answer: int = 160
 
 
-PLAN = Plan(Schedule(steps=1200, batch=16, adamw_lr=1e-3, muon_lr=0.005, every=100))
+PLAN = Plan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
 
 
 def build_draft(

@@ -321,3 +321,35 @@ def narrow_pair(context: int) -> LoadedPair:
     tokenizer = toy_tokenizer()
     target = toy_model(len(tokenizer), seed=0, context=context)
     return make_pair(toy_pair().spec, tokenizer, target, related(target, 0.3, seed=1))
+
+
+def test_texts_side_by_side_are_those_written_alone(repository: Repository, pair: LoadedPair) -> None:
+    def config(batch: int) -> RunConfig:
+        return RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=7, batch=batch)
+
+    alone, together, broken = (repository.create_run(config(batch)) for batch in (1, 3, 3))
+    execute_runs(repository, [alone, together], lambda *_: pair)
+    assert repository.run(together).status == "finished"
+    assert texts(repository, together) == texts(repository, alone)
+    same = ("tokens", "rounds", "accepted", "outcome", "stop_reason")
+    for one, other in zip(repository.generations(together), repository.generations(alone), strict=True):
+        assert [getattr(one, name) for name in same] == [getattr(other, name) for name in same]
+        assert one.seconds > 0
+
+    with pytest.raises(RuntimeError, match="lost the claim"):  # in the midst of a batch
+        execute_runs(repository, [broken], lambda *_: pair, Stops(2, RuntimeError("lost the claim")))
+    assert 0 < len(repository.generations(broken)) < 7
+    execute_runs(repository, [broken], lambda *_: pair)
+    assert texts(repository, broken) == texts(repository, alone)
+
+
+def test_a_prompt_that_cannot_be_done_leaves_the_batch_alone(repository: Repository) -> None:
+    lengths = [len(example.prompt) for example in TASK.examples(5)]
+    context = sorted(lengths)[2] + 1
+    narrow = narrow_pair(context)
+    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=5, batch=4)
+    run_id = repository.create_run(config)
+    execute_runs(repository, [run_id], lambda *_: narrow)
+    outcomes = {g.position: g.outcome for g in repository.generations(run_id)}
+    assert [outcomes[i] == "failed" for i in range(5)] == [length >= context for length in lengths]
+    assert len(set(outcomes.values())) > 1

@@ -45,7 +45,7 @@ def test_logits_are_those_of_transformers(rope, key_heads, tied, head_dim):
     assert LeanLlama.supports(module)
     lean, plain = LanguageModel(module, lean=True), LanguageModel(module, lean=False)
     for model in (lean, plain):
-        cache, at = model.new_cache(64), 0
+        cache, at = model.new_cache(64, 2), 0
         for count in (17, 1, 6, 1, 1, 9, 5):  # a prompt, single steps, verifications
             ours = model.forward(tokens[:, at : at + count], cache)
             torch.testing.assert_close(ours, theirs[:, at : at + count], atol=2e-5, rtol=1e-4)

@@ -24,12 +24,12 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
         "--pair", "--acceptance", "--divergence", "--threshold", "--guard", "--divergence-top-k", "--drafter",
         "--draft-length", "--max-ngram", "--temperature", "--top-p", "--top-k", "--task", "--limit",
-        "--max-new-tokens", "--seed", "--dtype", "--device", "--fresh", "--json",
+        "--max-new-tokens", "--seed", "--dtype", "--device", "--batch", "--fresh", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
     _, out, _ = call("generate", "--help")
-    expected = [option for option in promised if option not in ("--task", "--limit", "--fresh")]
+    expected = [option for option in promised if option not in ("--task", "--limit", "--batch", "--fresh")]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
 
 

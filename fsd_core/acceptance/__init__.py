@@ -5,7 +5,8 @@ from __future__ import annotations
 from fsd_core.acceptance.base import AcceptanceRule, Verdict
 from fsd_core.acceptance.fuzzy import FuzzyOfficialRule, FuzzyReducibleRule, FuzzyRule
 from fsd_core.acceptance.speculative import SpeculativeRule
-from fsd_core.config import AcceptanceConfig, Fuzzy, FuzzyOfficial, FuzzyReducible, Speculative
+from fsd_core.acceptance.synthetic import SyntheticRule
+from fsd_core.config import AcceptanceConfig, Fuzzy, FuzzyOfficial, FuzzyReducible, Speculative, Synthetic
 from fsd_core.errors import InvalidSetting
 
 __all__ = ["AcceptanceRule", "Verdict", "make_rule"]
@@ -22,5 +23,7 @@ def make_rule(config: AcceptanceConfig) -> AcceptanceRule:
             return FuzzyReducibleRule(config)
         case FuzzyOfficial():
             return FuzzyOfficialRule(config)
+        case Synthetic():
+            return SyntheticRule(config)
         case _:
             raise InvalidSetting(f"'{config.kind}' drafts nothing, so it has no acceptance rule.")

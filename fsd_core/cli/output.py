@@ -117,6 +117,23 @@ def print_bench(report: dict[str, Any]) -> None:
     print_table(("Contender", "Tokens/s", "× generate", "× assisted", "Tokens", "Same text"), rows)
 
 
+def print_rounds(report: dict[str, Any]) -> None:
+    """Forwards and rounds in milliseconds, beside what reading their weights takes at least."""
+    gamma, draft, target = report["draft_length"], report["draft_bytes"], report["target_bytes"]
+    read = {"target_alone_ms": target, "draft_step_ms": draft, "verification_ms": target}
+    read |= {"autoregressive_round_ms": target, "speculative_round_ms": target + gamma * draft}
+    titles = ("Target, 1 token", "Draft, 1 token", f"Target, {gamma + 1} tokens", "Round, target alone", "Round, SD")
+    rows = []
+    for (name, size), title in zip(read.items(), titles, strict=True):
+        floor = size / report["bandwidth_gb_s"] / 1e6
+        rows.append((title, f"{report[name]:.2f}", f"{size / 1e6:.1f}", f"{floor:.2f}", f"{floor / report[name]:.0%}"))
+    print_table(("What", "ms", "MB read", "Floor, ms", "Of floor"), rows)
+    print(
+        f"Memory reads {report['bandwidth_gb_s']:.1f} GB/s on {report['device']}, {report['dtype']}; an SD round takes "
+        f"{report['round_over_its_parts']:.2f} times its forwards alone."
+    )
+
+
 def _figure(figures: dict[str, Any], name: str, form: str) -> str:
     value = figures.get(name)
     if value is None:

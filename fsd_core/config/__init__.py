@@ -21,6 +21,7 @@ from fsd_core.config.methods import (
     FuzzyReducible,
     PromptLookupDrafter,
     Speculative,
+    Synthetic,
     TopologyConfig,
     divergence_upper_bound,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "SettingConfig",
     "Speculative",
     "SweepConfig",
+    "Synthetic",
     "TopologyConfig",
     "content_hash",
     "divergence_upper_bound",

@@ -74,6 +74,8 @@ class _Rule(Frozen):
     """whether the output has the target's distribution whatever the parameters are"""
     baseline: ClassVar[bool] = False
     """whether one model writes alone"""
+    timing_only: ClassVar[bool] = False
+    """whether its texts mean nothing, so that no run may use it"""
 
 
 class Autoregressive(_Rule):
@@ -155,8 +157,17 @@ class FuzzyOfficial(_Rule):
         return value
 
 
+class Synthetic(_Rule):
+    """Keeps a drafted token with a set probability, whatever the models say: to time the loop alone."""
+
+    title, timing_only = "Synthetic", True
+    kind: Literal["synthetic"] = "synthetic"
+    probability: float = Field(default=0.8, ge=0, le=1)
+
+
 AcceptanceConfig = Annotated[
-    Autoregressive | DraftOnly | Speculative | Fuzzy | FuzzyReducible | FuzzyOfficial, Field(discriminator="kind")
+    Autoregressive | DraftOnly | Speculative | Fuzzy | FuzzyReducible | FuzzyOfficial | Synthetic,
+    Field(discriminator="kind"),
 ]
 
 
@@ -165,7 +176,9 @@ def members(union: Any) -> dict[str, type[Any]]:
     return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}
 
 
-RULES, DRAFTERS = members(AcceptanceConfig), members(DrafterConfig)
+RULES = {kind: rule for kind, rule in members(AcceptanceConfig).items() if not rule.timing_only}
+"""those that a user may choose"""
+DRAFTERS = members(DrafterConfig)
 ACCEPTANCES = tuple(RULES)
 BASELINES = tuple(kind for kind, rule in RULES.items() if rule.baseline)
 LOSSLESS = tuple(kind for kind, rule in RULES.items() if rule.lossless)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.values import Frozen, content_hash
+from fsd_core.errors import InvalidSetting
 
 
 class SettingConfig(Frozen):
@@ -15,6 +16,16 @@ class SettingConfig(Frozen):
 
     pair: str = "bundled"
     decoding: DecodingConfig = DecodingConfig()
+
+    @field_validator("decoding")
+    @classmethod
+    def _measures_texts(cls, decoding: DecodingConfig) -> DecodingConfig:
+        if decoding.acceptance.timing_only:
+            raise InvalidSetting(
+                f"The rule '{decoding.acceptance.kind}' writes texts that mean nothing, so no run may use it: it times "
+                "the loop, in `bench --synthetic`."
+            )
+        return decoding
 
     @property
     def id(self) -> str:

@@ -254,6 +254,15 @@ def tasks() -> None:
 
 
 @app.command()
+def fetch(task: Annotated[str, typer.Argument(help="The task whose questions are wanted.")]) -> None:
+    """Fetch a task's files from the Hugging Face hub into the data folder."""
+    from fsd_core.benchmarks.hub_data import fetch as fetch_files
+
+    written = fetch_files(task, get_settings().data_folder)
+    print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")
+
+
+@app.command()
 def bench(
     pair: options.Pair = "bundled",
     task: Annotated[str | None, typer.Option(help="The prompts. [default: the pair's own, or arithmetic]")] = None,

@@ -1,0 +1,132 @@
+"""Fetches a task's questions from the Hugging Face hub, into the files that its authors publish.
+
+The tasks read those files and nothing else, so that a question has one form wherever it came from.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of a dataset of the hub, and the file that it becomes."""
+
+    file: str
+    repo: str
+    name: str | None
+    split: str
+    text: Callable[[Iterable[Row]], str]
+    """rows → the file's content"""
+
+
+def _lines(rows: Iterable[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _csqa(rows: Iterable[Row]) -> str:
+    return _lines(
+        {
+            "answerKey": row["answerKey"],
+            "id": row["id"],
+            "question": {
+                "question_concept": row["question_concept"],
+                "choices": [
+                    {"label": label, "text": text}
+                    for label, text in zip(row["choices"]["label"], row["choices"]["text"], strict=True)
+                ],
+                "stem": row["question"],
+            },
+        }
+        for row in rows
+    )
+
+
+def _table(rows: Iterable[list[str]]) -> str:
+    written = io.StringIO()
+    csv.writer(written).writerows(rows)
+    return written.getvalue()
+
+
+def _truthfulqa(rows: Iterable[Row]) -> str:
+    head = ["Type", "Category", "Question", "Best Answer", "Correct Answers", "Incorrect Answers", "Source"]
+    body = (
+        [
+            row["type"], row["category"], row["question"], row["best_answer"], "; ".join(row["correct_answers"]),
+            "; ".join(row["incorrect_answers"]), row["source"],
+        ]
+        for row in rows
+    )  # fmt: skip
+    return _table([head, *body])
+
+
+GSM8K, CSQA = "openai/gsm8k", "tau/commonsense_qa"
+SPLITS: dict[str, tuple[Split, ...]] = {
+    "gsm8k": tuple(Split(f"gsm8k/{split}.jsonl", GSM8K, "main", split, _lines) for split in ("test", "train")),
+    "csqa": (
+        Split("csqa/dev_rand_split.jsonl", CSQA, None, "validation", _csqa),
+        Split("csqa/train_rand_split.jsonl", CSQA, None, "train", _csqa),
+    ),
+    "humaneval": (Split("humaneval/HumanEval.jsonl.gz", "openai/openai_humaneval", None, "test", _lines),),
+    "mbpp": (
+        Split("mbpp/mbpp.jsonl", "google-research-datasets/mbpp", "full", "prompt+test+validation+train", _lines),
+    ),
+    "truthfulqa": (
+        Split("truthfulqa/TruthfulQA.csv", "truthfulqa/truthful_qa", "generation", "validation", _truthfulqa),
+    ),
+}
+
+
+def fetch(task: str, folder: Path) -> list[Path]:
+    """Fetches what is missing of a task's files below ``folder``; returns what was written.
+
+    Each file appears whole or not at all, with where it came from in the SOURCE.txt beside it. Raises ``UnknownName``
+    for a task that the hub does not have in this form, ``ModelUnavailable`` if the hub does not answer,
+    ``InvalidSetting`` if the folder cannot be written to.
+    """
+    if task not in SPLITS:
+        raise UnknownName(
+            f"'{task}' cannot be fetched: expected one of {', '.join(SPLITS)}. The files of other tasks come from "
+            "their authors; `tasks` says which are wanted, and where."
+        )
+    return [_fetch(split, folder) for split in SPLITS[task] if not (folder / split.file).exists()]
+
+
+def _fetch(split: Split, folder: Path) -> Path:
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        found: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
+        text = split.text(found)
+    except Exception as error:  # the hub, a proxy, a file that is not what it was
+        raise ModelUnavailable(
+            f"The dataset {split.repo} could not be had from the Hugging Face hub ({type(error).__name__}): check the "
+            f"network, or put {split.file} into {folder}."
+        ) from error
+    path = folder / split.file
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (gzip.open if path.suffix == ".gz" else open)(partial, "wt", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        with (path.parent / "SOURCE.txt").open("a", encoding="utf-8") as about:
+            where = " ".join(filter(None, (split.repo, split.name, split.split)))
+            about.write(f"{path.name}: https://huggingface.co/datasets/{where}, fingerprint {found._fingerprint}\n")
+        partial.replace(path)
+    except OSError as error:
+        raise InvalidSetting(
+            f"{path} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
+        ) from error
+    return path

@@ -1,0 +1,104 @@
+"""Questions as the hub has them become the files that the tasks read. The library is the real one, the hub a folder."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from datasets import Dataset
+
+from fsd_core.benchmarks import hub_data
+from fsd_core.benchmarks.hub_data import SPLITS, fetch
+from fsd_core.benchmarks.tasks import TASKS, get_task
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.settings import get_settings
+
+Call = Callable[..., tuple[int, str, str]]
+GSM = [
+    {"question": f"What is {i} + 1?", "answer": f"{i} + 1 = <<{i}+1={i + 1}>>{i + 1}\n#### {i + 1}"} for i in range(6)
+]
+CSQA = [
+    {"id": f"q{i}", "question": "Where?", "question_concept": "place", "answerKey": "B",
+     "choices": {"label": ["A", "B"], "text": ["here", "there"]}}
+    for i in range(4)
+]  # fmt: skip
+CODE = [
+    {"task_id": "HumanEval/0", "prompt": "def one():\n", "canonical_solution": "    return 1\n", "entry_point": "one",
+     "test": "def check(f):\n    assert f() == 1\n"},
+]  # fmt: skip
+MBPP = [
+    {"task_id": i, "text": "Write one.", "code": "def one(): return 1", "test_list": ["assert one() == 1"],
+     "test_setup_code": "", "challenge_test_list": []}
+    for i in range(1, 975)
+]  # fmt: skip
+MBPP_PARTS = {"prompt": slice(10), "test": slice(10, 510), "validation": slice(510, 600), "train": slice(600, None)}
+TRUE = [
+    {"type": "Adversarial", "category": "Law", "question": "May one?", "best_answer": "No", "correct_answers": ["No"],
+     "incorrect_answers": ["Yes; often", "Always"], "source": "https://example.org"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Datasets as folders of parquet files, and an empty data folder."""
+    for name, rows in (("gsm8k", GSM), ("csqa", CSQA), ("humaneval", CODE), ("mbpp", MBPP), ("truthfulqa", TRUE)):
+        for split in {split.split for split in SPLITS[name]}:
+            for part in split.split("+"):
+                some = rows if "+" not in split else rows[MBPP_PARTS[part]]
+                (tmp_path / "hub" / name / "data").mkdir(parents=True, exist_ok=True)
+                Dataset.from_list(some).to_parquet(tmp_path / "hub" / name / "data" / f"{part}-00000-of-00001.parquet")
+        local = tuple(replace(split, repo=str(tmp_path / "hub" / name), name=None) for split in SPLITS[name])
+        monkeypatch.setitem(hub_data.SPLITS, name, local)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path / "data"))
+    get_settings.cache_clear()
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("name", list(SPLITS))
+def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
+    wanted = [hub / file for file in TASKS[name].files]
+    assert fetch(name, hub) == wanted
+    examples = get_task(name).all_examples()
+    assert examples
+    assert all(example.prompt for example in examples)
+    assert "huggingface.co/datasets" in (hub / name / "SOURCE.txt").read_text()
+    assert fetch(name, hub) == []  # what is there is not fetched again
+
+
+def test_the_files_are_those_of_the_authors(hub: Path) -> None:
+    for name in ("gsm8k", "csqa", "truthfulqa"):
+        fetch(name, hub)
+    assert [json.loads(line) for line in (hub / "gsm8k" / "test.jsonl").read_text().splitlines()] == GSM
+    first = json.loads((hub / "csqa" / "dev_rand_split.jsonl").read_text().splitlines()[0])
+    assert first["question"]["choices"] == [{"label": "A", "text": "here"}, {"label": "B", "text": "there"}]
+    with (hub / "truthfulqa" / "TruthfulQA.csv").open(newline="") as file:
+        header, row = csv.reader(file)
+    assert dict(zip(header, row, strict=True))["Incorrect Answers"] == "Yes; often; Always"
+    assert not list(hub.rglob("*.part"))
+
+
+def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownName, match="expected one of gsm8k, csqa"):
+        fetch("specbench", hub)
+    gone = (replace(SPLITS["humaneval"][0], repo=str(hub / "nowhere")),)
+    monkeypatch.setitem(hub_data.SPLITS, "humaneval", gone)
+    with pytest.raises(ModelUnavailable, match=r"could not be had .* put humaneval/HumanEval\.jsonl\.gz into"):
+        fetch("humaneval", hub)
+    assert not (hub / "humaneval").exists()
+    hub.parent.joinpath("data").write_text("a file")
+    with pytest.raises(InvalidSetting, match="set FSD_DATA_DIR to a folder that can"):
+        fetch("gsm8k", hub)
+
+
+def test_the_command_tells_what_it_wrote(hub: Path, call: Call) -> None:
+    status, out, _ = call("fetch", "gsm8k")
+    assert (status, out) == (0, f"{hub / 'gsm8k' / 'test.jsonl'}\n{hub / 'gsm8k' / 'train.jsonl'}\n")
+    assert call("fetch", "gsm8k")[1] == "All files of gsm8k are there already.\n"
+    status, out, err = call("fetch", "nothing")
+    assert (status, out) == (2, "")
+    assert err.startswith("error: 'nothing' cannot be fetched")

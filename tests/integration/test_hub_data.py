@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +43,7 @@ TRUE = [
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Datasets as folders of parquet files, and an empty data folder."""
     for name, rows in (("gsm8k", GSM), ("csqa", CSQA), ("humaneval", CODE), ("mbpp", MBPP), ("truthfulqa", TRUE)):
         for split in {split.split for split in SPLITS[name]}:
@@ -56,7 +56,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path / "data"))
     get_settings.cache_clear()
-    return tmp_path / "data"
+    yield tmp_path / "data"
+    get_settings.cache_clear()
 
 
 @pytest.mark.parametrize("name", list(SPLITS))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fsd_core.benchmarks.tasks import base, choices, code, open_ended, word_problems
 from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
@@ -46,6 +47,27 @@ def call(
 
     yield run
     get_settings.cache_clear()
+
+
+@pytest.fixture
+def data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder of benchmark files of the test's own, as FSD_DATA_DIR; tasks forget what they have read."""
+    folder = tmp_path / "benchmarks"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FSD_DATA_DIR", str(folder))
+        _forget_files()
+        yield folder
+    _forget_files()
+
+
+def _forget_files() -> None:
+    """Files are read once in a process."""
+    get_settings.cache_clear()
+    for module in (base, choices, code, open_ended, word_problems):
+        for value in vars(module).values():
+            if hasattr(value, "cache_clear") and value is not get_settings:
+                value.cache_clear()
 
 
 @pytest.fixture(scope="session")

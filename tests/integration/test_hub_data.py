@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,6 @@ from fsd_core.benchmarks import hub_data
 from fsd_core.benchmarks.hub_data import SPLITS, fetch
 from fsd_core.benchmarks.tasks import TASKS, get_task
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.settings import get_settings
 
 Call = Callable[..., tuple[int, str, str]]
 GSM = [
@@ -43,7 +42,7 @@ TRUE = [
 
 
 @pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Datasets as folders of parquet files, and an empty data folder."""
     for name, rows in (("gsm8k", GSM), ("csqa", CSQA), ("humaneval", CODE), ("mbpp", MBPP), ("truthfulqa", TRUE)):
         for split in {split.split for split in SPLITS[name]}:
@@ -54,10 +53,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         local = tuple(replace(split, repo=str(tmp_path / "hub" / name), name=None) for split in SPLITS[name])
         monkeypatch.setitem(hub_data.SPLITS, name, local)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path / "data"))
-    get_settings.cache_clear()
-    yield tmp_path / "data"
-    get_settings.cache_clear()
+    return data_folder
 
 
 @pytest.mark.parametrize("name", list(SPLITS))
@@ -91,7 +87,8 @@ def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ModelUnavailable, match=r"could not be had .* put humaneval/HumanEval\.jsonl\.gz into"):
         fetch("humaneval", hub)
     assert not (hub / "humaneval").exists()
-    hub.parent.joinpath("data").write_text("a file")
+    hub.rmdir()
+    hub.write_text("a file")
     with pytest.raises(InvalidSetting, match="set FSD_DATA_DIR to a folder that can"):
         fetch("gsm8k", hub)
 

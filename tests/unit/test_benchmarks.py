@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import TASKS, Score, base, choices, code, get_task, open_ended, word_problems
+from fsd_core.benchmarks.tasks import TASKS, Score, choices, get_task
 from fsd_core.benchmarks.tasks.choices import chosen_letter
 from fsd_core.benchmarks.tasks.word_problems import canonical, final_number
 from fsd_core.errors import InvalidSetting
-from fsd_core.settings import get_settings
 
 ADD = {
     "task_id": "HumanEval/0", "entry_point": "add", "canonical_solution": "    return int(a + b)\n",
@@ -27,61 +26,47 @@ SQUARE = {
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A few records of every file, and nothing remembered of others."""
-    monkeypatch.setenv("FSD_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(choices, "SUBJECTS", 2)
-    forget()
     write_lines(
-        tmp_path / "gsm8k" / "train.jsonl",
+        data_folder / "gsm8k" / "train.jsonl",
         [{"question": f"Q{i}?", "answer": f"<<1+{i}=9>>9\n#### 9"} for i in range(6)],
     )
-    write_lines(tmp_path / "gsm8k" / "test.jsonl", [{"question": "How many?", "answer": "So 1,200.\n#### 1,200"}])
+    write_lines(data_folder / "gsm8k" / "test.jsonl", [{"question": "How many?", "answer": "So 1,200.\n#### 1,200"}])
     problem = [{"instruction": " 3 and 4.5? ", "input": "", "output": "7.5", "answer": "7.50"}]
     for name in ("AddSub", "SingleEq", "MultiArith", "SVAMP"):
-        (tmp_path / "math_word" / name).mkdir(parents=True)
-        (tmp_path / "math_word" / name / "test.json").write_text(json.dumps(problem))
+        (data_folder / "math_word" / name).mkdir(parents=True)
+        (data_folder / "math_word" / name / "test.json").write_text(json.dumps(problem))
     where = {"stem": "Where?", "choices": [{"label": x, "text": f"in {x}"} for x in "ABCDE"]}
     for split in ("train", "dev"):
         asked = [{"id": f"{split}{i}", "answerKey": "B", "question": where} for i in range(4)]
-        write_lines(tmp_path / "csqa" / f"{split}_rand_split.jsonl", asked)
+        write_lines(data_folder / "csqa" / f"{split}_rand_split.jsonl", asked)
     for subject, count in (("abstract_algebra", 1), ("virology", 3)):
         for split, number in (("dev", 5), ("test", count)):
-            file = tmp_path / "mmlu" / f"{subject}_{split}.csv"
+            file = data_folder / "mmlu" / f"{subject}_{split}.csv"
             file.parent.mkdir(exist_ok=True)
             with file.open("w", newline="") as stream:
                 csv.writer(stream).writerows(
                     [f"{subject} {split} {i}, or?", "a", "b, b", "c", "d", "C"] for i in range(number)
                 )
-    (tmp_path / "truthfulqa").mkdir()
-    with (tmp_path / "truthfulqa" / "TruthfulQA.csv").open("w", newline="") as stream:
+    (data_folder / "truthfulqa").mkdir()
+    with (data_folder / "truthfulqa" / "TruthfulQA.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows(
             [
                 ["Type", "Category", "Question", "Best Answer", "Correct Answers", "Incorrect Answers", "Source"],
                 ["A", "M", "What if?", "Nothing", "Nothing; No", "You grow; You get sick", "url"],
             ]
         )
-    (tmp_path / "humaneval").mkdir()
-    with gzip.open(tmp_path / "humaneval" / "HumanEval.jsonl.gz", "wt") as stream:
+    (data_folder / "humaneval").mkdir()
+    with gzip.open(data_folder / "humaneval" / "HumanEval.jsonl.gz", "wt") as stream:
         stream.write(json.dumps(ADD) + "\n")
-    write_lines(tmp_path / "mbpp" / "mbpp.jsonl", [SQUARE | {"task_id": i} for i in (10, 11, 510, 511)])
-    write_lines(tmp_path / "mtbench" / "mt_bench" / "question.jsonl", [{"question_id": 81, "turns": ["One", "Two"]}])
+    write_lines(data_folder / "mbpp" / "mbpp.jsonl", [SQUARE | {"task_id": i} for i in (10, 11, 510, 511)])
+    write_lines(data_folder / "mtbench" / "mt_bench" / "question.jsonl", [{"question_id": 81, "turns": ["One", "Two"]}])
     kinds = ("writing", "coding", "translation", "summarization", "qa", "math_reasoning", "rag")
     rows = [{"question_id": i, "category": kind, "turns": [kind]} for i, kind in enumerate(kinds)]
-    write_lines(tmp_path / "specbench" / "question.jsonl", rows)
-    yield tmp_path
-    monkeypatch.undo()
-    forget()
-
-
-def forget() -> None:
-    """Files are read once in a process; here each test has its own."""
-    get_settings.cache_clear()
-    base._rows.cache_clear()
-    for module in (choices, code, open_ended, word_problems):
-        for value in vars(module).values():
-            if hasattr(value, "cache_clear") and value is not get_settings:
-                value.cache_clear()
+    write_lines(data_folder / "specbench" / "question.jsonl", rows)
+    return data_folder
 
 
 def write_lines(path: Path, rows: list[dict]) -> None:

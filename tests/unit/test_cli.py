@@ -12,7 +12,19 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("run",), ("sweep",), ("resume",), ("generate",), ("bench",), ("train",), ("db",), ("rescore",), ("tasks",), ("fetch",)],
+    [
+        (),
+        ("run",),
+        ("sweep",),
+        ("resume",),
+        ("generate",),
+        ("bench",),
+        ("train",),
+        ("db",),
+        ("rescore",),
+        ("tasks",),
+        ("fetch",),
+    ],
 )
 def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
     status, out, err = call(*command, "--help")

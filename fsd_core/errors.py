@@ -37,6 +37,10 @@ class ModelUnavailable(FsdError, OSError):
     """Weights that are missing, corrupt or cannot be fetched."""
 
 
+class DoesNotFit(ModelUnavailable):
+    """A pair that the memory left cannot hold."""
+
+
 class PromptTooLong(FsdError, ValueError):
     """A prompt that leaves no room in the context of the models."""
 

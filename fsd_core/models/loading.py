@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from fsd_core.errors import FsdError, IncompatibleModels, InvalidSetting, ModelUnavailable
+from fsd_core.errors import DoesNotFit, IncompatibleModels, InvalidSetting, ModelUnavailable
 from fsd_core.models import trimmed
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel
@@ -146,7 +146,9 @@ def load_pair(
             folders["adapter"] = spec.adapter
         draft = trimmed.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
     except torch.OutOfMemoryError as error:
-        raise FsdError(f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair.") from error
+        raise DoesNotFit(
+            f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair."
+        ) from error
     pair = make_pair(spec, tokenizer, target, draft)
     origins = {role: origin(model) or "" for role, model in models.items()}
     told = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from fsd_core.errors import ModelUnavailable
+from fsd_core.errors import DoesNotFit, ModelUnavailable
 
 _BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
 _ASKED = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -51,7 +51,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def check_memory(name: str, target: Path, draft: Path, device: torch.device, dtype: str) -> dict[int, int] | None:
-    """Raises ``ModelUnavailable``, with the numbers, if the two models of a pair cannot fit.
+    """Raises ``DoesNotFit``, with the numbers, if the two models of a pair cannot fit.
 
     ``None`` if one device holds them. A target that is too large for the first of several CUDA devices, none of which
     was asked for by its number, is to be spread: then the bytes of it that each device may take, after the draft, which
@@ -65,7 +65,7 @@ def check_memory(name: str, target: Path, draft: Path, device: torch.device, dty
     if needed > sum(free):
         advice = "choose a smaller pair" + ("" if dtype in ("bfloat16", "float16") else ", or the dtype bfloat16")
         where = device if len(free) == 1 else f"{len(free)} CUDA devices together"
-        raise ModelUnavailable(
+        raise DoesNotFit(
             f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {where}, with {sum(free) / 1e9:.1f} GB free: "
             f"{advice}."
         )

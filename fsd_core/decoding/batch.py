@@ -25,6 +25,7 @@ from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import UniformStream, draw
+from fsd_core.ops.transfer import read, send
 from fsd_core.ops.warping import allowed, warp
 from fsd_core.topologies import DraftTopology, DraftTree, make_topology
 
@@ -116,7 +117,7 @@ class Batch:
         limited_by = "length" if limit == self._config.max_new_tokens else "context"
         text = Text(prompt, limit, limited_by, UniformStream(seed, self.model.device))
         self.texts[row] = text
-        self._tokens[row, :length] = torch.tensor(prompt)
+        self._tokens[row, :length] = send(torch.tensor(prompt), self.model.device)
         # Beside others, all but its last token is fed now, so that each round feeds all rows alike; alone, a prompt is
         # fed with the first round.
         self._begin(row, length - 1 if len(self.texts) > 1 else 0)
@@ -133,7 +134,7 @@ class Batch:
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Drops all texts but these."""
-        index = torch.tensor(rows, device=self._tokens.device)
+        index = send(torch.tensor(rows), self._tokens.device)
         self.texts = [self.texts[row] for row in rows]
         self._tokens = self._tokens[index]
         self.cache.keep_rows(index)
@@ -201,7 +202,7 @@ class Batch:
         verdict = self._rule.judge(rows, tests, noise)
         kept, ends = verdict.accepted, fed
         if min(proposal.judged) < judged:  # some texts have drafted less
-            own_judged, ends = (torch.tensor(own, device=kept.device) for own in (proposal.judged, proposal.own))
+            own_judged, ends = (send(torch.tensor(own), kept.device) for own in (proposal.judged, proposal.own))
             kept = kept & (torch.arange(judged, device=kept.device) < own_judged[:, None])
         count = kept.long().cumprod(-1).sum(-1)  # [B]
         at = count.clamp_max(judged - 1)
@@ -229,23 +230,23 @@ class Batch:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [outcome.count[:, None], outcome.emitted, outcome.emitted_probability, outcome.details.flatten(1)]
         drafted = outcome.emitted[:, :0] if proposal.tree is None else proposal.tree.tokens[:, : proposal.fed]
-        read = torch.cat([part.double() for part in (drafted, *parts)], 1).tolist()  # the one read
+        rows = read(torch.cat([part.double() for part in (drafted, *parts)], 1))
         lengths, width, fed = [len(text.history) for text in texts], proposal.fed + 1, proposal.fed
         if min(lengths) == max(lengths):
             self._tokens[:, lengths[0] : lengths[0] + width] = outcome.emitted
         else:
-            starts = torch.tensor(lengths, device=self._tokens.device)
+            starts = send(torch.tensor(lengths), self._tokens.device)
             places = starts[:, None] + torch.arange(width, device=starts.device)
             self._tokens.scatter_(1, places, outcome.emitted)
         valid = [
-            length + min(int(values[fed]), own) for length, values, own in zip(lengths, read, proposal.own, strict=True)
+            length + min(int(values[fed]), own) for length, values, own in zip(lengths, rows, proposal.own, strict=True)
         ]
         self.cache.rollback(valid)
         if self._drafter is not None:
             self._drafter.commit(valid)
         return [
             text.take(values[fed:], [int(token) for token in values[:own]], judged, width, self._eos)
-            for text, values, own, judged in zip(texts, read, proposal.own, proposal.judged, strict=True)
+            for text, values, own, judged in zip(texts, rows, proposal.own, proposal.judged, strict=True)
         ]
 
 

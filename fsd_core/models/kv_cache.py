@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
+from fsd_core.ops.transfer import send
+
 
 class KVCache(Cache):
     """Keys and values of ``capacity`` positions per layer for each row of a batch, of which the first are valid.
@@ -38,7 +40,7 @@ class KVCache(Cache):
         """
         self._places, self._end = None, self.length + count
         if min(self.lengths) != self.length:
-            starts = torch.tensor(self.lengths, device=device)
+            starts = send(torch.tensor(self.lengths), device)
             self._places = starts[:, None] + torch.arange(count, device=device)
         return self._places
 
@@ -113,7 +115,7 @@ def unseen(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
     cache.rollback(starts)
     if min(starts) == max(starts):
         return tokens[:, starts[0] : starts[0] + width]
-    places = torch.tensor(starts, device=tokens.device)[:, None] + torch.arange(width, device=tokens.device)
+    places = send(torch.tensor(starts), tokens.device)[:, None] + torch.arange(width, device=tokens.device)
     return tokens.gather(1, places)
 
 

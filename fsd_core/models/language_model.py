@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.lean_llama import LeanLlama
+from fsd_core.models.static import StaticCache, StaticForward
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -20,12 +21,15 @@ class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
     ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
-    probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama
-    runs through :class:`LeanLlama`, which rearranges the module's weights in memory. Raises ``IncompatibleModels``
-    for architectures whose state this loop cannot roll back (recurrent layers, encoder-decoders).
+    probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama runs through
+    :class:`LeanLlama`, which rearranges the module's weights in memory. ``static``: whether one text alone is fed
+    through ``models.static``, by default on CUDA; for a plain Llama only. Raises ``IncompatibleModels`` for
+    architectures whose state this loop cannot roll back (recurrent layers, encoder-decoders).
     """
 
-    def __init__(self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True) -> None:
+    def __init__(
+        self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True, static: bool | None = None
+    ) -> None:
         config = module.config
         self._window: int | None = getattr(config, "sliding_window", None)
         # Where the kinds of the layers are not told, all are alike.
@@ -42,6 +46,8 @@ class LanguageModel:
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
         self._lean = LeanLlama(module, self.context) if lean and LeanLlama.supports(module) else None
+        static = self.device.type == "cuda" if static is None else static
+        self._static = StaticForward(self._static_logits, self.layers) if static and self._lean else None
 
     @property
     def eos_tokens(self) -> frozenset[int]:
@@ -52,6 +58,8 @@ class LanguageModel:
 
     def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
         """An empty cache for up to ``capacity`` positions of each of ``rows`` texts."""
+        if self._static is not None and rows == 1:
+            return self._static.new_cache(capacity)
         return KVCache(self.layers, capacity, rows)
 
     def forward(self, tokens: Tensor, cache: KVCache, keep: int | None = None) -> Tensor:
@@ -64,7 +72,9 @@ class LanguageModel:
         missing = self.vocabulary - self._known
         if missing > 0:
             tokens = tokens.clamp_max(self._known - 1)
-        if self._lean is not None:
+        if self._static is not None and isinstance(cache, StaticCache) and places is not None:
+            logits = self._static(tokens, cache)[:, -keep if keep else 0 :].clone()  # the next call overwrites it
+        elif self._lean is not None:
             alone = count == 1 and places is None  # one token, which sees all
             mask = None if alone else causal_mask(self._places(places, start, count), start + count)
             logits = self._lean.forward(tokens, mask, cache, keep or count, places)
@@ -81,6 +91,10 @@ class LanguageModel:
         cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)
+
+    def _static_logits(self, tokens: Tensor, places: Tensor, end: int, cache: KVCache) -> Tensor:
+        assert self._lean is not None
+        return self._lean.forward(tokens, causal_mask(places, end), cache, tokens.shape[1], places)
 
     def _places(self, places: Tensor | None, start: int, count: int) -> Tensor:
         """Positions of the tokens that are fed, int64 [B,S]; [1,S] where they are the same in all rows."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fsd_core.ops.transfer import send
+
 _BELOW_ONE = 1 - 2.0**-40
 
 
@@ -27,7 +29,7 @@ class UniformStream:
 
     def __init__(self, seed: int, device: torch.device | str = "cpu", block: int = 4096) -> None:
         self._generator = torch.Generator().manual_seed(seed)
-        self._device, self._block, self._at = device, block, 0
+        self._device, self._block, self._at = torch.device(device), block, 0
         self._values = torch.empty(0, dtype=torch.float64, device=device)
 
     def take(self, *shape: int) -> Tensor:
@@ -36,7 +38,7 @@ class UniformStream:
             count *= size
         if self._at + count > self._values.numel():
             fresh = torch.rand(max(self._block, count), generator=self._generator, dtype=torch.float64)
-            self._values = torch.cat([self._values[self._at :], fresh.to(self._device)])
+            self._values = torch.cat([self._values[self._at :], send(fresh, self._device)])
             self._at = 0
         self._at += count
         return self._values[self._at - count : self._at].view(shape)

@@ -1,0 +1,117 @@
+"""Forwards at fixed addresses and of fixed shapes, as CUDA graphs need them.
+
+Starting a kernel takes the host some microseconds, and a forward of one token starts hundreds of them: for a small
+model that is longer than the GPU works. A CUDA graph starts them all at once, but then nothing in it may move or change
+its shape. So the cache's buffers stay where they are from text to text, positions are read from the device, and
+attention goes over a *bucket* of positions, a multiple of ``BUCKET``, of which a mask leaves those that are valid. One
+graph is captured for each number of tokens and each bucket. Where there is no CUDA, the same code runs without graphs.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from fsd_core.models.kv_cache import KVCache
+
+BUCKET = 256  # positions
+MOST_TOKENS = 64  # of a forward that is captured; a prompt's is not
+
+
+@dataclass
+class _Inputs:
+    """Where a forward of some tokens reads them and their positions; int64 [1,S] each."""
+
+    tokens: Tensor
+    places: Tensor
+    steps: Tensor
+    """0 … S−1"""
+
+
+@dataclass
+class Storage:
+    """What outlives a text, so that graphs captured for one serve the next."""
+
+    capacity: int
+    buffers: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    inputs: dict[int, _Inputs] = field(default_factory=dict)
+    graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = field(default_factory=dict)
+    """(tokens, bucket) → graph and where it leaves its logits"""
+
+
+class StaticCache(KVCache):
+    """The cache of one text in a storage. ``give_back`` gets the storage when the cache is no longer used."""
+
+    def __init__(self, layers: int, storage: Storage, give_back: Callable[[Storage], None]) -> None:
+        super().__init__(layers, storage.capacity)
+        self.storage, self._buffers = storage, storage.buffers
+        weakref.finalize(self, give_back, storage)
+
+    def reserve(self, count: int, device: torch.device) -> Tensor | None:
+        if count > MOST_TOKENS or not self.length:  # a prompt
+            return super().reserve(count, device)
+        if count not in self.storage.inputs:
+            steps = torch.arange(count, device=device)[None]
+            self.storage.inputs[count] = _Inputs(torch.zeros_like(steps), torch.zeros_like(steps), steps)
+        found = self.storage.inputs[count]
+        torch.add(found.steps, self.length, out=found.places)
+        self._places, self._end = found.places, min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
+        return found.places
+
+    @property
+    def end(self) -> int:
+        """Positions that the reserved forward attends over."""
+        return self._end
+
+
+class StaticForward:
+    """A model's forward through static caches, captured where that is possible.
+
+    ``forward``: tokens int64 [1,S], places int64 [1,S], end, cache → logits [1,S,V]; must not depend on anything else.
+    """
+
+    def __init__(self, forward: Callable[[Tensor, Tensor, int, KVCache], Tensor], layers: int) -> None:
+        self._forward, self._layers = forward, layers
+        self._free: list[Storage] = []
+        self._pool: object = None
+
+    def new_cache(self, capacity: int) -> StaticCache:
+        """An empty cache for at least ``capacity`` positions."""
+        wanted = -(-capacity // BUCKET) * BUCKET
+        fitting = sorted((s for s in self._free if s.capacity >= wanted), key=lambda storage: storage.capacity)
+        storage = fitting[0] if fitting else Storage(wanted)
+        if fitting:
+            self._free.remove(storage)
+        return StaticCache(self._layers, storage, self._free.append)
+
+    def __call__(self, tokens: Tensor, cache: StaticCache) -> Tensor:
+        """Logits [1,S,V] behind tokens whose places the cache has reserved; overwritten by the next call."""
+        count, storage = tokens.shape[1], cache.storage
+        inputs = storage.inputs[count]
+        inputs.tokens.copy_(tokens)
+        if tokens.device.type != "cuda":
+            return self._forward(inputs.tokens, inputs.places, cache.end, cache)
+        key = (count, cache.end)
+        if key not in storage.graphs:
+            storage.graphs[key] = self._captured(inputs, cache)
+        graph, logits = storage.graphs[key]
+        graph.replay()
+        return logits
+
+    def _captured(self, inputs: _Inputs, cache: StaticCache) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        """The forward as a graph. Run before it is captured, so that what is allocated once is there."""
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            self._forward(inputs.tokens, inputs.places, cache.end, cache)
+        torch.cuda.current_stream().wait_stream(aside)
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
+            logits = self._forward(inputs.tokens, inputs.places, cache.end, cache)
+        return graph, logits

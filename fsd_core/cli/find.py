@@ -56,10 +56,17 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
 
 
 def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> Work | None:
-    """What a killed command with this very content left unfinished on the command line, the newest if several are."""
+    """What a killed command with this very content left unfinished on the command line; of several the newest, one that
+    was begun before one that was not."""
     wanted = content_hash(config)
-    for run in repository.runs(limit=None):  # newest first
-        if run.ended or (run.experiment_id is None) != isinstance(config, RunConfig):
+    pair = config.setting.pair if isinstance(config, RunConfig) else config.pair
+    unended = [
+        run
+        for status in ("running", "queued")
+        for run in repository.runs(status=status, pair=pair, task=config.task, limit=None)  # newest first
+    ]
+    for run in unended:
+        if (run.experiment_id is None) != isinstance(config, RunConfig):
             continue
         if run.experiment_id is None:
             work = Work(run.id, run.label, (run,), is_experiment=False)
@@ -74,7 +81,7 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
 
 
 def _found(repository: Repository, beginning: str) -> Work:
-    runs = repository.runs(limit=None)
+    runs = repository.runs(id_begins=beginning, limit=None)
     mine = [run for run in runs if run.id.startswith(beginning)]
     experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
     if len(mine) + len(experiments) > 1:

@@ -54,7 +54,7 @@ class Mirroring:
             logger.warning("Runs are mirrored later: %s", error)
         except TrackingUnavailable as error:
             if not self._down:
-                logger.warning("%s Runs are mirrored later.", error)
+                logger.warning("%s", error)
             self._down = True
         except Exception:  # a fault of ours must not cost a run either
             if not self._down:

@@ -41,6 +41,8 @@ class RunFilters(TypedDict, total=False):
     status: str | None
     experiment_id: str | None
     search: str | None
+    id_begins: str | None
+    """the beginning of a run's id, or of its experiment's"""
 
 
 class RunStore(Store):
@@ -158,6 +160,7 @@ def _filtered(
     status: str | None = None,
     experiment_id: str | None = None,
     search: str | None = None,
+    id_begins: str | None = None,
 ) -> Select:
     statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
     if ids is not None:
@@ -166,6 +169,9 @@ def _filtered(
     for column, value in (*exact, (Run.experiment_id, experiment_id)):
         if value is not None:
             statement = statement.where(column == value)
+    if id_begins is not None:
+        begins = (id.startswith(storable(id_begins), autoescape=True) for id in (Run.id, Run.experiment_id))
+        statement = statement.where(or_(*begins))
     for word in storable(search or "").split():
         places = (Setting.label, Setting.pair, Run.task, Experiment.name)
         inside = [place.icontains(word, autoescape=True) for place in places]

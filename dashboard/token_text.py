@@ -58,7 +58,10 @@ def _tokens(record: StepRecord) -> list[dict[str, Any]]:
 @lru_cache(maxsize=4)
 def _tokenizer(pair: str) -> Tokenizer:
     spec = get_pair(pair)
-    folder = obtained(spec.target) or obtained(spec.draft)
+    folders = [folder for folder in (obtained(spec.target), obtained(spec.draft)) if folder is not None]
+    # A draft on its target's embedding has no tokenizer of its own.
+    whole = [folder for folder in folders if (folder / "tokenizer.json").is_file()]
+    folder = next(iter(whole or folders), None)
     if folder is None:
         raise ModelUnavailable(f"The tokenizer of the pair '{pair}' is not on this machine: run the pair once.")
     path = folder / "tokenizer.json"

@@ -66,6 +66,22 @@ def train_adapter(
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 
 
+@train.command("cards")
+def train_cards(
+    draft: Annotated[int, typer.Option(min=1, help="Prompts of each set, for the draft's card.")] = 16,
+    adapter: Annotated[int, typer.Option(min=1, help="Problems of each set, for the adapter's card.")] = 64,
+) -> None:
+    """Measure the shipped draft and adapter of SmolLM2 and write their model cards. Prompts: see FSD_DATA_DIR."""
+    from fsd_core.training.smollm2_cards import write_adapter_card, write_draft_card
+
+    if threads := get_settings().threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    print(write_draft_card(draft, output.print_json))
+    print(write_adapter_card(adapter, output.print_json))
+
+
 @contextmanager
 def _told(name: str) -> Iterator[Callable[[dict], None]]:
     """Rows of a training log as lines of JSON, and as curves in MLflow."""

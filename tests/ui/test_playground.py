@@ -253,7 +253,7 @@ def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Bro
 def test_an_example_fills_the_prompt(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page).fill("")
-    page.get_by_label("Example problem").click()
+    page.get_by_label("Example", exact=True).click()
     page.get_by_role("option").nth(2).click()
     expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
 
@@ -272,3 +272,18 @@ def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site, path: 
     page.goto(site.url + path)
     expect(page.locator("h1")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 420
+
+
+def test_examples_are_of_what_the_pair_knows(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
+    pair = page.get_by_label("Model pair")
+    pair.click()
+    page.get_by_role("option", name="SmolLM2 135M with our draft").click()
+    expect(prompt(page)).to_have_value(re.compile(r"^Why is the sky blue"))
+    prompt(page).fill("My own words.")
+    pair.click()
+    page.get_by_role("option", name="Bundled arithmetic pair").click()
+    page.get_by_label("Example", exact=True).click()
+    expect(page.get_by_role("option").nth(2)).to_contain_text(re.compile("How many|How much|left|each"))
+    expect(prompt(page)).to_have_value("My own words.")

@@ -1,0 +1,74 @@
+"""What ships for SmolLM2: it is small, it says where it came from, and it fits the target. The target itself is fetched
+by users, so here a model of its shape with random weights takes its place."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from fsd_core.benchmarks.roofline import bytes_read
+from fsd_core.models import trimmed
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.pairs import ADAPTED, DRAFTED, PAIRS
+from fsd_core.models.synthetic import SHAPES
+
+DRAFT, ADAPTER = PAIRS[DRAFTED].draft, PAIRS[ADAPTED].adapter
+
+
+@pytest.fixture(scope="module")
+def target() -> PreTrainedModel:
+    _, shape = SHAPES["smollm2-1.7b/135m"]
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16).eval()
+
+
+def size(folder) -> int:
+    return sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_they_are_small_enough_to_ship() -> None:
+    assert size(DRAFT) < 30_000_000
+    assert size(ADAPTER) < 12_000_000
+
+
+@torch.inference_mode()
+def test_the_draft_fits_the_target_and_costs_a_sixth_at_most(target: PreTrainedModel) -> None:
+    module = trimmed.load(DRAFT, target)
+    draft, whole = LanguageModel(module), LanguageModel(target)
+    told = json.loads((DRAFT / "training.json").read_text())
+    read = bytes_read(draft) / bytes_read(whole)
+    assert read < 1 / 6
+    assert told["share_of_target"] == pytest.approx(read, rel=0.01)
+    tokens = torch.arange(12)[None]
+    logits = draft.forward(tokens, draft.new_cache(12))
+    assert logits.shape == (1, 12, 49_152)
+    rest = logits[0, -1].softmax(-1).index_fill(0, module.lm_head.tokens, 0).sum()
+    assert float(rest) == pytest.approx(module.config.rest_share, rel=0.05)
+
+
+@torch.inference_mode()
+def test_the_adapter_fits_the_target(target: PreTrainedModel) -> None:
+    tokens = torch.arange(12)[None]
+    before = target(tokens).logits.clone()
+    adapted = PeftModel.from_pretrained(target, str(ADAPTER))
+    assert not torch.equal(adapted(tokens).logits, before)
+    adapted.unload()
+
+
+@pytest.mark.parametrize("folder", [DRAFT, ADAPTER], ids=["draft", "adapter"])
+def test_the_card_shows_what_was_measured(folder) -> None:
+    card, rows = (folder / "README.md").read_text(), json.loads((folder / "measured.json").read_text())["rows"]
+    assert not re.search(r"[{}]", card)
+    for row in rows:
+        shown = (
+            f"{row['acceptance_length']:.2f}"
+            if "acceptance_length" in row
+            else f"{row['low']:.0%} to {row['high']:.0%}"
+        )
+        assert shown in card
+        assert f"`{row['task']}`" in card

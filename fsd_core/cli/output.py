@@ -49,15 +49,15 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 def download_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A bar that appears when there is something to fetch; yields a function of what, bytes so far and in all."""
     console = Console(stderr=True)
-    columns = (TextColumn("Fetching {task.description}", markup=False), BarColumn(), DownloadColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         tasks: dict[str, TaskID] = {}
 
         def on_progress(what: str, done: int, total: int) -> None:
             if what not in tasks:
                 if not console.is_terminal:
-                    say(f"Fetching {what}, {total / 1e6:,.0f} MB.")
-                tasks[what] = progress.add_task(what, total=total)
+                    say(f"Fetching {what}, {total / 1e6:,.0f} MB." if total else f"{what}.")
+                tasks[what] = progress.add_task(f"Fetching {what}" if total else what, total=total or None)
             progress.update(tasks[what], completed=done)
 
         yield on_progress

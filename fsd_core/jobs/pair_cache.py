@@ -20,7 +20,8 @@ class PairCache:
     """Loads pairs and keeps those used last: at most ``MOST``, and as many as fit beside each other."""
 
     def __init__(self, device: str, on_progress: OnProgress = lambda what, done, total: None) -> None:
-        """``device``: the installation's, used where a run says ``auto``. ``on_progress`` is told of downloads."""
+        """``device``: the installation's, used where a run says ``auto``. ``on_progress`` is told of downloads
+        and other steps."""
         self._device, self._on_progress = device, on_progress
         self._pairs: dict[tuple[str, str, str], LoadedPair] = {}
         """the one used last is the last"""
@@ -37,6 +38,7 @@ class PairCache:
             self._evict()
         begun = time.monotonic()
         while True:
+            self._on_progress(f"Loading {key[0]}", 0, 0)
             try:
                 pair = load_pair(*key, self._on_progress)
             except DoesNotFit:

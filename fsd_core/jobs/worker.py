@@ -165,7 +165,8 @@ class Worker:
         self._mirroring.after_runs()
 
     def _fetching(self, what: str, done: int, total: int) -> None:
-        self._heartbeat.activity = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        fetched = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        self._heartbeat.activity = fetched if total else what
 
     def _serve_waiting(self) -> None:
         """People in front of the playground go before an experiment's next prompt."""
@@ -174,10 +175,11 @@ class Worker:
 
     def _playground(self, job: JobView) -> None:
         self._check(job)
+        pair = self._pairs(job.payload["pair"])
         self._heartbeat.activity = "Playground"
         playground.generate(
             job.payload,
-            self._pairs(job.payload["pair"]),
+            pair,
             written=[chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))],
             write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
             check=lambda: self._check(job),

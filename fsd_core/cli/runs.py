@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
@@ -54,27 +54,6 @@ def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
     for config in configs:
         Decoder(pair, config.setting.decoding)
     return pair
-
-
-def bench_synthetic(
-    name: str, device: str, dtype: str, threads: int | None, draft_length: int, probability: float
-) -> dict[str, Any]:
-    """Rounds of a pair of random weights against the memory.
-
-    Raises ``UnknownName``, ``InvalidSetting`` or ``ModelUnavailable``.
-    """
-    import torch
-
-    from fsd_core.benchmarks.roofline import measure_rounds
-    from fsd_core.models.loading import fitting_dtype, resolve_device
-    from fsd_core.models.synthetic import synthetic_pair
-
-    if threads:
-        torch.set_num_threads(threads)
-    where = resolve_device(device)
-    number = getattr(torch, "bfloat16" if dtype == "auto" else fitting_dtype(dtype, where))
-    pair = synthetic_pair(name, where, number)
-    return measure_rounds(*pair, draft_length=draft_length, probability=probability)
 
 
 def check_names(pair: str, task: str, limit: int) -> None:

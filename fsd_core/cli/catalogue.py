@@ -1,0 +1,43 @@
+"""Commands that tell what there is, and fetch more of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fsd_core.cli import output as output
+from fsd_core.errors import FsdError
+from fsd_core.settings import get_settings
+
+
+def pairs() -> None:
+    """List the model pairs."""
+    from fsd_core.models.pairs import PAIRS
+
+    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in PAIRS.values()]
+    output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
+
+
+def tasks() -> None:
+    """List the tasks, and which of them have their files here."""
+    from fsd_core.benchmarks.tasks import TASKS
+
+    rows = []
+    for task in TASKS.values():
+        told = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
+        if task.available:
+            try:
+                told = f"{task.size:,} prompts"
+            except FsdError as error:  # a file that is not what its authors publish
+                told = str(error)
+        rows.append((task.name, task.title, told))
+    output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
+
+
+def fetch(task: Annotated[str, typer.Argument(help="The task whose questions are wanted.")]) -> None:
+    """Fetch a task's files from the Hugging Face hub into the data folder."""
+    from fsd_core.benchmarks.hub_data import fetch as fetch_files
+
+    written = fetch_files(task, get_settings().data_folder)
+    print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")

@@ -1,0 +1,88 @@
+"""The command that times the loop."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from fsd_core.cli import options as options
+from fsd_core.cli import output as output
+from fsd_core.cli import runs as runs
+from fsd_core.cli.settings import build_decoding, checked
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.settings import get_settings
+
+
+def bench(
+    pair: options.Pair = "bundled",
+    task: Annotated[str | None, typer.Option(help="The prompts. [default: the pair's own, or arithmetic]")] = None,
+    synthetic: Annotated[
+        str | None, typer.Option(help="Time rounds of random weights of a real shape instead: llama-8b/1b.")
+    ] = None,
+    probability: Annotated[float, typer.Option(min=0, max=1, help="With --synthetic: of keeping a token.")] = 0.8,
+    limit: options.Limit = 50,
+    draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
+    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
+    max_new_tokens: options.MaxNewTokens = 128,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or torch's choice).")] = None,
+    dtype: options.Dtype = "float32",
+    device: options.Device = None,
+    json: options.Json = False,
+) -> None:
+    """Time our decoding loops against those of transformers, on the same prompts; and rounds against the memory."""
+    settings = get_settings()
+    if synthetic:
+        report = bench_synthetic(
+            synthetic, device or settings.device, dtype, threads or settings.threads, draft_length, probability
+        )
+        output.print_json(report) if json else output.print_rounds(report)
+        return
+    decoding = build_decoding(
+        acceptance="fsd-reducible", divergence="js", threshold=threshold, draft_length=draft_length,
+        temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=max_new_tokens,
+    )  # fmt: skip
+    from fsd_core.benchmarks.tasks import get_task
+    from fsd_core.models.pairs import get_pair
+
+    examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
+    config = checked(
+        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
+    )
+    loaded = runs.load_for([config], threads or settings.threads)
+
+    from fsd_core.benchmarks.roofline import measure_rounds
+    from fsd_core.benchmarks.speed import measure
+
+    with output.progress_bar("Timing", limit) as advance_to:
+        report = measure(
+            loaded, [example.prompt for example in examples], draft_length=draft_length, threshold=decoding.threshold,
+            max_new_tokens=max_new_tokens, on_prompt=advance_to,
+        )  # fmt: skip
+    rounds = measure_rounds(loaded.target, loaded.draft, draft_length=draft_length)
+    if json:
+        output.print_json(report | {"rounds": rounds})
+    else:
+        output.print_bench(report)
+        output.print_rounds(rounds)
+
+
+def bench_synthetic(
+    name: str, device: str, dtype: str, threads: int | None, draft_length: int, probability: float
+) -> dict[str, Any]:
+    """Rounds of a pair of random weights against the memory.
+
+    Raises ``UnknownName``, ``InvalidSetting`` or ``ModelUnavailable``.
+    """
+    import torch
+
+    from fsd_core.benchmarks.roofline import measure_rounds
+    from fsd_core.models.loading import fitting_dtype, resolve_device
+    from fsd_core.models.synthetic import synthetic_pair
+
+    if threads:
+        torch.set_num_threads(threads)
+    where = resolve_device(device)
+    number = getattr(torch, "bfloat16" if dtype == "auto" else fitting_dtype(dtype, where))
+    pair = synthetic_pair(name, where, number)
+    return measure_rounds(*pair, draft_length=draft_length, probability=probability)

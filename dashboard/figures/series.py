@@ -43,6 +43,14 @@ def metrics(run: RunView) -> dict[str, Any]:
     return run.metrics or {}
 
 
+def interval(run: RunView, key: str) -> tuple[Any, Any, Any]:
+    """Low end, value and high end of a figure; the value itself where it has no interval, as of a single prompt.
+    ``None`` throughout if the run has no such figure."""
+    found = metrics(run)
+    low, value, high = (found.get(key + end) for end in ("_low", "", "_high"))
+    return (value if low is None else low), value, (value if high is None else high)
+
+
 def measured(runs: Iterable[RunView]) -> list[RunView]:
     """The runs that have metrics."""
     return [run for run in runs if run.metrics]

@@ -63,6 +63,11 @@ def hover(title: str, *lines: str) -> str:
     return "<br>".join([f"<b>{escape(title)}</b>", *(escape(line) for line in lines if line)])
 
 
+def between(low: float, high: float, digits: int = 1) -> str:
+    """An interval behind a value in a hover text; nothing where it has no width."""
+    return f" ({low:.{digits}f} to {high:.{digits}f})" if low != high else ""
+
+
 def figure(title: str, x: str, y: str, height: int = 380) -> go.Figure:
     """An empty figure with a title that says what is seen, named axes and a fixed height in pixels."""
     drawn = go.Figure()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import families, measured, metrics, run_names
-from dashboard.figures.style import error_bar, escape, figure, hover, note
+from dashboard.figures.series import families, interval, measured, metrics, run_names
+from dashboard.figures.style import between, error_bar, escape, figure, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -85,7 +85,7 @@ def info(runs: Sequence[RunView], measure: Measure) -> ThresholdInfo:
 
 
 def _value(run: RunView, name: str, measure: Measure) -> Value:
-    low, value, high = (metrics(run)[measure.key + end] * measure.scale for end in ("_low", "", "_high"))
+    low, value, high = (end * measure.scale for end in interval(run, measure.key))
     return Value(name, run.decoding.threshold, value, low, high)
 
 
@@ -122,6 +122,4 @@ def draw(data: ThresholdInfo) -> go.Figure:
 
 def _hover(v: Value, measure: Measure) -> str:
     digits = 1 if measure.scale > 1 else 2
-    return hover(
-        v.name, f"{v.value:.{digits}f}{measure.unit} ({v.low:.{digits}f} to {v.high:.{digits}f}{measure.unit})"
-    )
+    return hover(v.name, f"{v.value:.{digits}f}{measure.unit}{between(v.low, v.high, digits)}")

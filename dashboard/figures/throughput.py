@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import families, measured, metrics, run_names
-from dashboard.figures.style import MUTED, TEXT, error_bar, escape, figure, hover, note
+from dashboard.figures.series import families, interval, measured, metrics, run_names
+from dashboard.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
 from dashboard.numbers import decimals, number
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ class Bar(NamedTuple):
     colour: str
     tokens_per_second: float
     speedup: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 class ThroughputInfo(NamedTuple):
@@ -43,29 +43,27 @@ class Ratio(NamedTuple):
     """A quotient with its interval."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
 
 
 def speedup(run: RunView, baseline: RunView) -> Ratio:
     """Tokens per second of ``run`` over those of ``baseline``.
 
     The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
-    independent; on shared prompts they move together, so the true interval is rather narrower.
+    independent; on shared prompts they move together, so the true interval is rather narrower. ``None`` where one
+    of the two has no interval, as of a single prompt.
     """
     if run.id == baseline.id:
         return Ratio(1.0, 1.0, 1.0)
-    (low, value, high), (base_low, base, base_high) = (_ends(metrics(r)) for r in (run, baseline))
+    if any(metrics(r).get("tokens_per_second_low") is None for r in (run, baseline)):
+        ratio = metrics(run)["tokens_per_second"] / metrics(baseline)["tokens_per_second"]
+        return Ratio(ratio, None, None)
+    (low, value, high), (base_low, base, base_high) = (interval(r, "tokens_per_second") for r in (run, baseline))
     ratio = value / base
     down = math.hypot(math.log(value / low), math.log(base_high / base))
     up = math.hypot(math.log(high / value), math.log(base / base_low))
     return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
-
-
-def _ends(found: dict[str, Any]) -> tuple[float, float, float]:
-    value = found["tokens_per_second"]
-    # An interval that touches nothing, as of a single prompt, counts as no interval.
-    return found["tokens_per_second_low"] or value, value, found["tokens_per_second_high"] or value
 
 
 def info(runs: Sequence[RunView], baseline: RunView | None) -> ThroughputInfo:
@@ -93,7 +91,7 @@ def draw(data: ThroughputInfo) -> go.Figure:
     drawn.add_bar(
         orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=BAR[1] - BAR[0], offset=BAR[0],
         marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
-        error_x=error_bar(speedups, [bar.low for bar in data.bars], [bar.high for bar in data.bars], MUTED),
+        error_x=error_bar(speedups, [_ends(bar)[0] for bar in data.bars], [_ends(bar)[1] for bar in data.bars], MUTED),
         hoverinfo="text", hovertext=[_hover(bar, data.baseline or "") for bar in data.bars],
     )  # fmt: skip
     # The names stand above their bars: beside them they would take half of a narrow screen.
@@ -112,6 +110,11 @@ def draw(data: ThroughputInfo) -> go.Figure:
     return drawn.update_xaxes(rangemode="tozero", showgrid=False)
 
 
+def _ends(bar: Bar) -> tuple[float, float]:
+    """Where the bar's interval ends; nowhere but at its own value where it has none."""
+    return (bar.speedup if bar.low is None else bar.low), (bar.speedup if bar.high is None else bar.high)
+
+
 def _label(bar: Bar, baseline: str) -> str:
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
     ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×"
@@ -124,5 +127,5 @@ def _hover(bar: Bar, baseline: str) -> str:
     return hover(
         bar.name,
         f"{bar.tokens_per_second:.1f} tokens/s",
-        f"{bar.speedup:.2f}× the baseline ({bar.low:.2f} to {bar.high:.2f})",
+        f"{bar.speedup:.2f}× the baseline{between(*_ends(bar), digits=2)}",
     )

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import families, measured, metrics, run_names
-from dashboard.figures.style import MUTED, error_bar, escape, faint, figure, hover, note
+from dashboard.figures.series import families, interval, measured, metrics, run_names
+from dashboard.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, note
+from dashboard.formatting import count
 from fsd_core.benchmarks.statistics import pareto_front
 
 if TYPE_CHECKING:
@@ -71,10 +72,10 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     """The points of the runs that have an accuracy, or any of them a likeness, and which lie on the Pareto front."""
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
     scores = any(metrics(run)["accuracy"] is not None for run in timed)
-    measure = ACCURACY if scores or not any(_value(run, SAME_TEXT) is not None for run in timed) else SAME_TEXT
-    scored = [run for run in timed if _value(run, measure) is not None]
+    measure = ACCURACY if scores or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed) else SAME_TEXT
+    scored = [run for run in timed if _quality(run, measure)[1] is not None]
     names = run_names(scored)
-    best = pareto_front([(metrics(run)["tokens_per_second"], _value(run, measure)) for run in scored])
+    best = pareto_front([(metrics(run)["tokens_per_second"], _quality(run, measure)[1]) for run in scored])
     front = [_point(scored[index], measure, names[scored[index].id], True) for index in best]
     on_front = {point.run_id for point in front}
     groups = [
@@ -84,22 +85,18 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
 
 
-def _value(run: RunView, measure: Measure, end: str = "") -> Any:
-    """A run's quality, or an end of its interval; the target alone is like itself."""
+def _quality(run: RunView, measure: Measure) -> tuple[Any, Any, Any]:
+    """A run's quality between the ends of its interval; the target alone is like itself."""
     greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
     if measure is SAME_TEXT and greedy_target:
-        return 1.0
-    return metrics(run).get(measure.key + end)
+        return 1.0, 1.0, 1.0
+    return interval(run, measure.key)
 
 
 def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
-    m = metrics(run)
-    value, low, high = (100 * _value(run, measure, end) for end in ("", "_low", "_high"))
-    return Point(
-        run.id, name, run.decoding.threshold,
-        m["tokens_per_second"], m["tokens_per_second_low"], m["tokens_per_second_high"],
-        value, low, high, m["n"], on_front,
-    )  # fmt: skip
+    low, value, high = (100 * end for end in _quality(run, measure))
+    slow, speed, fast = interval(run, "tokens_per_second")
+    return Point(run.id, name, run.decoding.threshold, speed, slow, fast, value, low, high, metrics(run)["n"], on_front)
 
 
 def draw(data: TradeoffInfo) -> go.Figure:
@@ -135,7 +132,7 @@ def draw(data: TradeoffInfo) -> go.Figure:
 def _hover(p: Point, measure: Measure) -> str:
     return hover(
         p.name,
-        f"{measure.title} {p.quality:.1f} % ({p.quality_low:.1f} to {p.quality_high:.1f}), {p.prompts} prompts",
-        f"{p.speed:.1f} tokens/s ({p.speed_low:.1f} to {p.speed_high:.1f})",
+        f"{measure.title} {p.quality:.1f} %{between(p.quality_low, p.quality_high)}, {count(p.prompts, 'prompt')}",
+        f"{p.speed:.1f} tokens/s{between(p.speed_low, p.speed_high)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
     )

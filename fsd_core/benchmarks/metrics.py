@@ -81,12 +81,15 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecor
 def _ratio(name: str, numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float | None]:
     below = sum(denominators)
     return _with_interval(
-        name, sum(numerators) / below if below else None, lambda: bootstrap_ratio(numerators, denominators)
+        name,
+        sum(numerators) / below if below else None,
+        # Drawn again and again from one prompt, nothing differs: that is no certainty.
+        lambda: bootstrap_ratio(numerators, denominators) if len(numerators) > 1 else None,
     )
 
 
-def _with_interval(name: str, value: float | None, interval: Callable[[], Interval]) -> dict[str, float | None]:
-    low, high = (None, None) if value is None else interval()
+def _with_interval(name: str, value: float | None, interval: Callable[[], Interval | None]) -> dict[str, float | None]:
+    low, high = (None if value is None else interval()) or (None, None)
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 

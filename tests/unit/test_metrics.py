@@ -129,3 +129,10 @@ def test_an_empty_run_has_figures_too() -> None:
     assert figures["n"] == figures["tokens"] == 0
     assert figures["accuracy"] is figures["tokens_per_second"] is figures["time_to_first_token"] is None
     json.dumps(figures, allow_nan=False)
+
+
+def test_one_prompt_leaves_its_ratios_without_an_interval() -> None:
+    found = summarise([Generated()], [])
+    assert found["tokens_per_second"] is not None
+    assert (found["tokens_per_second_low"], found["acceptance_rate_high"]) == (None, None)
+    assert found["accuracy_low"] is not None  # Wilson's knows how little one problem says

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.values import Frozen, content_hash
@@ -38,6 +38,14 @@ Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 """Texts written side by side: more tokens a second, and no text's own time any more."""
 
 
+def _check_rows(rows: int, decoding: DecodingConfig) -> None:
+    if rows > 1 and decoding.drafter is not None and decoding.drafter.kind == "prompt-lookup":
+        raise InvalidSetting(
+            f"The drafter 'prompt-lookup' writes one text at a time, and {rows} side by side were asked for: choose a "
+            "batch of 1, or the drafter draft-model."
+        )
+
+
 class RunConfig(Frozen):
     """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
 
@@ -48,6 +56,11 @@ class RunConfig(Frozen):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
     batch: Rows = 1
+
+    @model_validator(mode="after")
+    def _side_by_side(self):
+        _check_rows(self.batch, self.setting.decoding)
+        return self
 
 
 class SweepConfig(Frozen):
@@ -62,6 +75,12 @@ class SweepConfig(Frozen):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     device: str = "auto"
     batch: Rows = 1
+
+    @model_validator(mode="after")
+    def _side_by_side(self):
+        for decoding in self.decodings:
+            _check_rows(self.batch, decoding)
+        return self
 
     def runs(self) -> list[RunConfig]:
         """The runs in the order they are done: all settings of a seed before the next seed; no run twice."""

@@ -153,3 +153,12 @@ def test_a_family_is_named_without_one_threshold():
     assert DecodingConfig().family("0.05 to 0.6") == "FSD reducible · js 0.05 to 0.6"
     assert DecodingConfig(topology=SHORT).family("0.1, off") == "FSD reducible · js 0.1, off · γ 3"
     assert DecodingConfig(acceptance=Autoregressive()).family("") == "Target alone"
+
+
+def test_prompt_lookup_writes_one_text_at_a_time() -> None:
+    lookup = DecodingConfig(acceptance=Speculative(), drafter=PromptLookupDrafter())
+    setting = SettingConfig(decoding=lookup)
+    assert RunConfig.checked(setting=setting, batch=1).batch == 1
+    for config, fields in ((RunConfig, {"setting": setting}), (SweepConfig, {"decodings": (lookup,)})):
+        with pytest.raises(InvalidSetting, match="one text at a time, and 4 side by side"):
+            config.checked(**fields, batch=4)

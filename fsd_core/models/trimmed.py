@@ -63,6 +63,7 @@ def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: 
         "rest_share": rest,
         _SHARES: owner,
     }
+    told.pop("_model_name_or_path", None)  # of the target
     return LlamaConfig.from_dict(told)
 
 

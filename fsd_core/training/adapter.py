@@ -154,6 +154,7 @@ def main(
     }
     for parameter in learning(model).values():
         parameter.data = parameter.data.bfloat16()
+    told.base_model_name_or_path = getattr(TARGETS[target], "repo", target)  # and not where it lies on this machine
     model.save_pretrained(out / "adapter")
     (out / "adapter" / "README.md").unlink(missing_ok=True)  # an empty form
     (out / "adapter" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")

@@ -154,8 +154,10 @@ def main(
     }
     for parameter in learning(model).values():
         parameter.data = parameter.data.bfloat16()
-    told.base_model_name_or_path = getattr(TARGETS[target], "repo", target)  # and not where it lies on this machine
     model.save_pretrained(out / "adapter")
+    about = out / "adapter" / "adapter_config.json"  # tells where the model lies on this machine
+    name = getattr(TARGETS[target], "repo", target)
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"base_model_name_or_path": name}, indent=1) + "\n")
     (out / "adapter" / "README.md").unlink(missing_ok=True)  # an empty form
     (out / "adapter" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures

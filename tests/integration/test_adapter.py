@@ -93,6 +93,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     assert [row["step"] for row in rows if "step" in row] == [1, 2, 3, 4, 5, 6, 7, 8]
     log = json.loads((out / "adapter" / "training.json").read_text())["log"]
     assert log[-1]["held_out_loss"] == figures["held_out_loss"]
+    assert str(tmp_path) not in (out / "adapter" / "adapter_config.json").read_text()
     assert figures["held_out_loss"] < log[3]["held_out_loss"] < 8
 
     spec = replace(get_pair(name), adapter=out / "adapter")

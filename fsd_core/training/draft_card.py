@@ -109,7 +109,7 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         cells = (f"{row['acceptance_length']:.2f} | {row['acceptance_rate']:.0%}" for row in (greedy, sampled))
         table.append(f"| `{greedy['task']}` | {' | '.join(cells)} |")
     card = _DRAFT.format(
-        **{**told, **told["plan"], **told["plan"]["schedule"]},
+        **{**told["plan"]["schedule"], **told["plan"], **told},
         first_layers=", ".join(map(str, told["plan"]["layers"])),
         count=len(told["plan"]["layers"]),
         rest=1 - told["head_covers"],

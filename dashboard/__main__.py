@@ -13,7 +13,8 @@ import typer
 from dashboard.comparison import compare
 from dashboard.export import write_csv
 from dashboard.report import markdown
-from fsd_core.errors import FsdError, UnknownName
+from fsd_core.cli.find import find_work
+from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -28,13 +29,10 @@ def export(
     repository = Repository(open_database(get_settings().resolved_database_url))
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
-        runs = repository.runs(id_begins=id.lower(), order_by="created_at", descending=False, limit=None)
-        if not runs:
-            raise UnknownName(f"There is no run and no experiment '{id}': expected the beginning of an id.")
-        title = runs[0].experiment_name or runs[0].label
-        comparison = compare(repository, [run.id for run in runs], None)
-        name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or runs[0].id
-        (out / f"{name}.md").write_text(markdown(comparison, title, by or ()), encoding="utf-8")
+        work = find_work(repository, id.lower(), ended=True)
+        comparison = compare(repository, [run.id for run in work.runs], None)
+        name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
+        (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         shutil.copy(write_csv(comparison), out / f"{name}.csv")
         print(out / f"{name}.md")
 

@@ -72,9 +72,8 @@ class PromptForm:
         """Examples that the pair knows, and the first of them in place of one that was for another pair."""
         examples = examples_of(pair)
         hint = HINT if pair == BUNDLED else CHAT_HINT
-        untouched = prompt in {text for text, _ in examples_of("")} | {text for _, text in examples_of(BUNDLED)}
-        fitting = prompt in {text for _, text in examples}
-        text = examples[0][1] if untouched and not fitting else prompt
+        of_others = examples_of("" if pair == BUNDLED else BUNDLED)
+        text = examples[0][1] if any(prompt == known for _, known in of_others) else prompt
         return gr.Dropdown(examples, value=None), gr.Textbox(text, info=hint)
 
     @property

@@ -22,8 +22,8 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
 
     Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
     """
-    columns = [METRICS[i] for i in shown_columns(comparison.rows)]
     places = shown_columns(comparison.rows)
+    columns = [METRICS[i] for i in places]
     lines = [f"## {_plain(title)}", "", f"{_grounds(comparison)}", ""]
     if commands:
         lines += ["```", *commands, "```", ""]

@@ -12,7 +12,7 @@ import platform
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -129,11 +129,9 @@ def main(
     torch.manual_seed(seed)
     told = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     model: Any = get_peft_model(base, told)
-    rows = encoded(tokenizer, (problem for part in ([first], source) for problem in part))
-    held_out = stack(list(islice(rows, HELD_OUT)))
-    unseen = {tuple(row) for row in held_out[0].tolist()}
-    width = held_out[0].shape[1]
-    rows = (row for row in rows if (*row[0], *row[1], *[0] * (width - len(row[0]) - len(row[1]))) not in unseen)
+    rows = encoded(tokenizer, chain([first], source))
+    watched = list(islice(rows, HELD_OUT))
+    held_out, rows = stack(watched), (row for row in rows if row not in watched)
 
     @torch.inference_mode()
     def watch() -> dict[str, float]:

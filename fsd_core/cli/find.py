@@ -13,7 +13,7 @@ from fsd_core.jobs import lock
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import ExperimentView, RunView
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,22 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
         for status in ("running", "queued")
         for run in repository.runs(status=status, pair=pair, task=config.task, limit=None)  # newest first
     ]
-    for run in unended:
-        if (run.experiment_id is None) != isinstance(config, RunConfig):
-            continue
-        if run.experiment_id is None:
-            work = Work(run.id, run.label, (run,), is_experiment=False)
-            same = content_hash(run.config) == wanted
-        else:
-            experiment = repository.experiment(run.experiment_id)
-            work = Work(experiment.id, experiment.name, experiment.runs, is_experiment=True)
-            same = experiment.job_id is None and content_hash(experiment.config) == wanted
-        if same and lock.holder(home / "runs" / f"{work.id}.lock") is None:
-            return work
-    return None
+    if isinstance(config, RunConfig):
+        alone = (run for run in unended if run.experiment_id is None)
+        works = (_of_run(run) for run in alone if content_hash(run.config) == wanted)
+    else:
+        ids = dict.fromkeys(run.experiment_id for run in unended if run.experiment_id is not None)
+        experiments = (repository.experiment(id) for id in ids)
+        works = (_of_experiment(e) for e in experiments if e.job_id is None and content_hash(e.config) == wanted)
+    return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
+
+
+def _of_run(run: RunView) -> Work:
+    return Work(run.id, run.label, (run,), is_experiment=False)
+
+
+def _of_experiment(experiment: ExperimentView) -> Work:
+    return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True)
 
 
 def _found(repository: Repository, beginning: str) -> Work:
@@ -87,10 +90,9 @@ def _found(repository: Repository, beginning: str) -> Work:
     if len(mine) + len(experiments) > 1:
         raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
     if mine:
-        return Work(mine[0].id, mine[0].label, (mine[0],), is_experiment=False)
+        return _of_run(mine[0])
     for id in filter(None, experiments):
-        experiment = repository.experiment(id)
-        return Work(id, experiment.name, experiment.runs, is_experiment=True)
+        return _of_experiment(repository.experiment(id))
     raise UnknownName(
         f"There is no run and no experiment '{beginning}': expected an id that `run` or `sweep` has printed, or that "
         "the pages show."

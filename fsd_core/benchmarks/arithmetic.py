@@ -29,11 +29,11 @@ CLOSER_ODDS = (38, 34, 28)
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: ``question`` as told, ``steps`` as equations, ``answer`` as a whole number."""
+    """One problem: ``question`` as told, ``steps`` as equations, ``answer`` as a whole number, or one with two decimals as text."""
 
     question: str
     steps: tuple[str, ...]
-    answer: int
+    answer: int | str
 
     @property
     def prompt(self) -> str:

@@ -1,9 +1,10 @@
 """Llama's forward with as few operations as it takes.
 
 At batch 1 a small model spends its time on starting operations, not on doing them:
-transformers' forward starts about fifty a layer, this one about twenty. Same
-weights, same result up to rounding (a test holds the two together); any other
-architecture, or a Llama with anything unusual, runs through transformers.
+transformers' forward starts about fifty a layer, this one about twenty, and on
+the CPU its weights lie in the order in which they are multiplied. Same result up
+to rounding (a test holds the two together); any other architecture, or a Llama
+with anything unusual, runs through transformers.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from fsd_core.models.kv_cache import KVCache
+from fsd_core.ops.linear import Linear, linear
 
 _STATIC_ROPE = ("default", "linear", "llama3")
 
@@ -26,20 +28,20 @@ class _Layer:
     """Weights of a layer, projections of the same input fused row-wise."""
 
     attention_norm: Tensor
-    qkv: Tensor
-    """[(query heads + 2 key heads) x head size, H]"""
-    out: Tensor
+    qkv: Linear
+    """H → (query heads + 2 key heads) x head size"""
+    out: Linear
     mlp_norm: Tensor
-    gate_up: Tensor
-    """[2 x intermediate, H]"""
-    down: Tensor
+    gate_up: Linear
+    """H → 2 x intermediate"""
+    down: Linear
 
 
 def _fuse(*linears: Any) -> Tensor:
     """One matrix of the weights' rows. The modules' own weights become views of it, so nothing is held twice."""
-    fused = torch.cat([linear.weight.data for linear in linears])
-    for linear, rows in zip(linears, fused.split([linear.weight.shape[0] for linear in linears]), strict=True):
-        linear.weight.data = rows
+    fused = torch.cat([part.weight.data for part in linears])
+    for part, rows in zip(linears, fused.split([part.weight.shape[0] for part in linears]), strict=True):
+        part.weight.data = rows
     return fused
 
 
@@ -52,15 +54,17 @@ class LeanLlama:
         self._size = model.layers[0].self_attn.head_dim
         self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
-        self._head = module.lm_head  # a matrix, or a head over some tokens (models.trimmed)
+        self._head = linear(module.lm_head.weight.data)
+        # A head over some tokens (models.trimmed) says what its logits are over all.
+        self._over_all = getattr(module.lm_head, "over_all", lambda logits: logits)
         self._layers = [
             _Layer(
                 layer.input_layernorm.weight.data,
-                _fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj),
-                layer.self_attn.o_proj.weight.data,
+                linear(_fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)),
+                linear(layer.self_attn.o_proj.weight.data),
                 layer.post_attention_layernorm.weight.data,
-                _fuse(layer.mlp.gate_proj, layer.mlp.up_proj),
-                layer.mlp.down_proj.weight.data,
+                linear(_fuse(layer.mlp.gate_proj, layer.mlp.up_proj)),
+                linear(layer.mlp.down_proj.weight.data),
             )
             for layer in model.layers
         ]
@@ -106,7 +110,7 @@ class LeanLlama:
         x = F.embedding(tokens, self._embedding)
         for index, layer in enumerate(self._layers):
             h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
-            heads = F.linear(h, layer.qkv).view(batch, count, -1, self._size)
+            heads = layer.qkv(h).view(batch, count, -1, self._size)
             qk, value = heads.split([self._queries + self._keys, self._keys], 2)
             qk = torch.addcmul(qk * cos, qk.roll(self._size // 2, -1), sin).transpose(1, 2)
             query, key = qk.split([self._queries, self._keys], 1)
@@ -115,8 +119,9 @@ class LeanLlama:
             query = query.reshape(batch, self._keys, groups * count, self._size)
             mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
             mixed = mixed.view(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
-            x = x + F.linear(mixed, layer.out)
+            x = x + layer.out(mixed)
             h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
-            gate, up = F.linear(h, layer.gate_up).chunk(2, -1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
-        return self._head(F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon))
+            gate, up = layer.gate_up(h).chunk(2, -1)
+            x = x + layer.down(F.silu(gate) * up)
+        last = F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon)
+        return self._over_all(self._head(last))

@@ -45,9 +45,21 @@ def _header(file: Path) -> dict[str, dict]:
         ) from error
 
 
+def _model_type(folder: Path) -> str:
+    try:
+        return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", "")
+    except (OSError, ValueError):
+        return ""  # told when it is loaded
+
+
 def free_bytes(device: torch.device) -> int:
     """Memory that can still be had on a device."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+
+
+def copies(model_type: str, device: torch.device) -> int:
+    """How often the weights are held: those of a Llama on the CPU once more, in another order (``ops.linear``)."""
+    return 2 if model_type == "llama" and device.type == "cpu" else 1
 
 
 def check_memory(name: str, target: Path, draft: Path, device: torch.device, dtype: str) -> dict[int, int] | None:
@@ -57,7 +69,8 @@ def check_memory(name: str, target: Path, draft: Path, device: torch.device, dty
     was asked for by its number, is to be spread: then the bytes of it that each device may take, after the draft, which
     lies on the first.
     """
-    sizes = [_MARGIN * weight_bytes(folder, dtype) + _ROOM / 2 for folder in (target, draft)]
+    held = [copies(_model_type(folder), device) * weight_bytes(folder, dtype) for folder in (target, draft)]
+    sizes = [_MARGIN * bytes_ + _ROOM / 2 for bytes_ in held]
     free, needed = [free_bytes(device)], sum(sizes)
     if needed > free[0] and device.type == "cuda" and device.index is None:
         free = [free_bytes(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]

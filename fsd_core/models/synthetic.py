@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.memory import free_bytes
+from fsd_core.models.memory import copies, free_bytes
 
 _LLAMA3: dict[str, Any] = {"vocab_size": 128_256, "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
 _SMOL: dict[str, Any] = {"vocab_size": 49_152, "tie_word_embeddings": True}
@@ -41,7 +41,8 @@ def synthetic_pair(name: str, device: torch.device, dtype: torch.dtype) -> tuple
         raise UnknownName(f"There is no synthetic pair '{name}': expected one of {', '.join(SHAPES)}.")
     with torch.device("meta"):
         empty = [AutoModelForCausalLM.from_config(config) for config in SHAPES[name]]
-    needed = dtype.itemsize * sum(parameter.numel() for model in empty for parameter in model.parameters())
+    held = dtype.itemsize * copies("llama", device)
+    needed = held * sum(parameter.numel() for model in empty for parameter in model.parameters())
     if (free := free_bytes(device)) < needed:
         raise ModelUnavailable(
             f"The synthetic pair '{name}' needs {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free: "

@@ -46,8 +46,11 @@ class TrimmedHead(nn.Module):
         return F.linear(hidden, self.weight)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., H] → [..., V]; softmax gives each other token rest / (V − K)."""
-        logits = self.told_apart(hidden)
+        """[..., H] → [..., V]"""
+        return self.over_all(self.told_apart(hidden))
+
+    def over_all(self, logits: Tensor) -> Tensor:
+        """[..., K] → [..., V]; softmax gives each other token rest / (V − K)."""
         other = logits.float().logsumexp(-1, keepdim=True) + self._other
         full = other.to(logits.dtype).expand(*logits.shape[:-1], self.vocabulary)
         return full.index_copy(-1, self.tokens, logits)

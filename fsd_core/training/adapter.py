@@ -1,8 +1,8 @@
 """Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
 
 Hu et al. 2021 (arXiv 2106.09685), by PEFT. The problems are those of the training split of GSM8K, and problems that
-:mod:`fsd_core.benchmarks.arithmetic` makes up, which are shorter; never those of a test split. They are put to the
-model as the tasks without examples put theirs.
+:mod:`fsd_core.training.short_problems` and :mod:`fsd_core.benchmarks.arithmetic` make up; never those of a test split.
+They are put to the model as the tasks without examples put theirs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import platform
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +28,7 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.pairs import TARGETS
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.shelf import origin
+from fsd_core.training import short_problems
 from fsd_core.training.loop import Schedule, learning, train
 
 HELD_OUT = 64  # problems that are only looked at
@@ -40,11 +41,11 @@ class Plan:
 
     schedule: Schedule
     rank: int = 16
-    made_up: float = 0.6
-    """share of the problems that are made up"""
+    mix: Mapping[str, float] = field(default_factory=lambda: {"short": 0.65, "arithmetic": 0.15, "gsm8k": 0.2})
+    """shares of the problems: made up with one or two steps, made up with more, of GSM8K's training split"""
 
 
-PLAN = Plan(Schedule(steps=500, batch=8, adamw_lr=1e-3, muon_lr=None, every=50))
+PLAN = Plan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
 
 Row = tuple[list[int], list[int]]
 """token ids of a problem as it is put to the model, and of its solution with the end token"""
@@ -52,8 +53,9 @@ Batch = tuple[Tensor, Tensor]
 """tokens int64 [B,T]; answers bool [B,T], whose tokens are to be learnt"""
 
 
-def problems(data: Path, made_up: float, seed: int) -> Iterator[tuple[str, str]]:
-    """Problems and worked solutions without end: a share ``made_up``, the rest of ``gsm8k/train.jsonl`` in ``data``.
+def problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterator[tuple[str, str]]:
+    """Problems and worked solutions without end, by shares of ``short``, ``arithmetic`` and ``gsm8k``, which is read
+    from ``gsm8k/train.jsonl`` in ``data``.
 
     Raises ``ModelUnavailable`` if that file is missing.
     """
@@ -61,10 +63,12 @@ def problems(data: Path, made_up: float, seed: int) -> Iterator[tuple[str, str]]
     if not file.is_file():
         raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    shuffle, deck, invented = random.Random(seed), [], arithmetic.stream(seed)
+    shuffle, deck = random.Random(seed), []
+    invented = {"short": short_problems.stream(seed), "arithmetic": arithmetic.stream(seed)}
     while True:
-        if shuffle.random() < made_up:
-            problem, solution = next(invented)
+        (kind,) = shuffle.choices(list(mix), list(mix.values()))
+        if kind in invented:
+            problem, solution = next(invented[kind])
             yield asked(problem.question), solution.strip()
             continue
         deck = deck or shuffle.sample(rows, len(rows))
@@ -121,7 +125,7 @@ def main(
     """
     if target not in TARGETS:
         raise UnknownName(f"No adapter can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
-    source = problems(data, plan.made_up, seed)
+    source = problems(data, plan.mix, seed)
     first = next(source)  # or there is no data, which should be told before a model is loaded
     folder = obtain(TARGETS[target])
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,32 +37,39 @@ class Text:
 
 @torch.inference_mode()
 def answer(
-    target: LanguageModel, prompts: Tensor, greedy: Tensor, limit: int, generator: torch.Generator
+    target: LanguageModel, prompts: Sequence[Sequence[int]], greedy: Tensor, limit: int, generator: torch.Generator
 ) -> list[Text]:
-    """Answers to prompts of equal length, each until its end token or ``limit`` tokens.
+    """Answers to prompts of similar length, each until its end token or ``limit`` tokens.
 
-    prompts: int64 [B,S]. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
-    A row that has ended leaves the batch.
+    prompts: token ids. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
+    All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
-    count, width = prompts.shape
-    cache = target.new_cache(width + limit, count)
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    count, shortest, longest = len(prompts), int(lengths.min()), int(lengths.max())
+    given = torch.zeros(count, longest, dtype=torch.long)
+    for row, prompt in enumerate(prompts):
+        given[row, : len(prompt)] = torch.tensor(prompt)
+    cache = target.new_cache(longest + limit, count)
     rows = torch.arange(count)  # which answer each row of the batch writes
     written: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(count)]  # token, top, log_p
     end = torch.tensor(sorted(target.eos_tokens))
     ended = torch.zeros(count, dtype=torch.bool)
-    fed = prompts
-    for _ in range(limit):
+    fed = given[:, :shortest]
+    for place in range(shortest, longest + limit):
         log_p = target.forward(fed, cache, keep=1)[:, -1].log_softmax(-1)  # [B,V]
         values, indices = log_p.topk(KEPT)
         drawn = draw(
             log_p.exp(), torch.rand(len(rows), generator=generator)
         )  # torch.multinomial takes ten times as long
         drawn = torch.where(greedy[rows], indices[:, 0], drawn).int()
+        reading = place < lengths[rows]
+        if place < longest:
+            drawn = torch.where(reading, given[rows, place].int(), drawn)
         kept = zip(drawn, indices.int(), values.half(), strict=True)
         for row, token in zip(rows.tolist(), kept, strict=True):
-            if not ended[row]:
+            if not ended[row] and place >= lengths[row]:
                 written[row].append(token)
-        ended[rows] |= torch.isin(drawn, end)
+        ended[rows] |= ~reading & torch.isin(drawn, end) | (place + 1 >= lengths[rows] + limit)
         alive = ~ended[rows]
         if not alive.any():
             break
@@ -71,7 +78,10 @@ def answer(
             rows, fed = rows[alive], fed[alive]
             cache.keep_rows(alive.nonzero()[:, 0])
     parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
-    return [Text(torch.cat([prompts[i].int(), drawn]), width, top, p) for i, (drawn, top, p) in enumerate(parts)]
+    return [
+        Text(torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p)
+        for prompt, (drawn, top, p) in zip(prompts, parts, strict=True)
+    ]
 
 
 def write_texts(
@@ -81,33 +91,26 @@ def write_texts(
     folder: Path,
     count: int,
     limit: int = 160,
-    longest_prompt: int = 320,
+    longest_prompt: int = 600,
     batch: int = 96,
     seed: int = 0,
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
-    """Writes about ``count`` texts as files under ``folder``; those that are there already are not written again.
+    """Writes ``count`` texts as files under ``folder``; those that are there already are not written again.
 
-    Prompts of equal length are answered together, which needs no padding; lengths with few prompts are left out, so
-    twice as many are looked at.
+    Prompts of similar length are answered together.
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = (encode_prompt(tokenizer, question) for question in questions)
-    prompts = list(islice((ids for ids in encoded if len(ids) <= longest_prompt), 2 * count))
-    by_length: dict[int, list[list[int]]] = {}
-    for ids in prompts:
-        by_length.setdefault(len(ids), []).append(ids)
-    groups = [same[i : i + batch] for same in by_length.values() for i in range(0, len(same), batch)]
-    groups = [group for group in groups if len(group) >= batch // 2]
+    prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest_prompt), count), key=len)
+    groups = [prompts[i : i + batch] for i in range(0, count, batch)]
     random.Random(seed).shuffle(groups)
-    while groups and sum(map(len, groups[:-1])) >= count:
-        groups.pop()
     for number, group in enumerate(groups):
         file = folder / f"{number:05d}.safetensors"
         if file.exists():
             continue
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
-        texts = answer(target, torch.tensor(group), torch.arange(len(group)) % 2 == 0, limit, generator)
+        texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator)
         partial = file.with_suffix(".part")
         save_file(_packed(texts), partial)
         partial.replace(file)

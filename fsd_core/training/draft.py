@@ -91,8 +91,7 @@ def main(
     texts = read_texts(out / "texts")
     if len(texts) <= HELD_OUT:
         raise InvalidSetting(
-            f"Only {len(texts)} texts could be written, of which {HELD_OUT} are held out: ask for more with --texts. "
-            "Questions of equal length are answered together, and lengths with few questions are left out."
+            f"Only {len(texts)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
         )
     held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
     draft = build_draft(plan, module.float(), target, texts, held_out)

@@ -20,6 +20,8 @@ from fsd_core.training import adapter
 from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack
 from fsd_core.training.loop import Schedule
 
+MIX = {"short": 0.25, "arithmetic": 0.25, "gsm8k": 0.5}
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -30,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
-    seen = list(islice(problems(data, 0.5, seed=0), 200))
+    seen = list(islice(problems(data, MIX, seed=0), 200))
     of_file = [text for text in seen if text[0].startswith("Half of")]
     assert 70 < len(of_file) < 130
     assert len(set(of_file)) == min(len(of_file), 99)  # each once before any comes again
@@ -38,18 +40,18 @@ def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
         assert question.endswith("End with a line '#### ' and the number.")
         assert "<<" not in solution
         assert final_number(solution) is not None
-    assert list(islice(problems(data, 0.5, seed=0), 200)) == seen
-    assert all(text[0].startswith("Half of") for text in islice(problems(data, 0.0, seed=0), 50))
+    assert list(islice(problems(data, MIX, seed=0), 200)) == seen
+    assert all(text[0].startswith("Half of") for text in islice(problems(data, {"gsm8k": 1.0}, seed=0), 50))
 
 
 def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="set FSD_DATA_DIR"):
-        next(problems(tmp_path, 0.5, 0))
+        next(problems(tmp_path, MIX, 0))
 
 
 def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
     tokenizer, model = toy_tokenizer(), toy_model(len(toy_tokenizer()), seed=0, context=400)
-    rows = list(islice(encoded(tokenizer, problems(data, 0.5, seed=0)), 5))
+    rows = list(islice(encoded(tokenizer, problems(data, MIX, seed=0)), 5))
     assert all(answer[-1] == tokenizer.eos_token_id for _, answer in rows)
     total, count = 0.0, 0
     with torch.no_grad():
@@ -62,7 +64,7 @@ def test_the_loss_is_that_of_the_solutions_alone(data: Path) -> None:
 
 
 def test_batches_hold_problems_of_like_length(data: Path) -> None:
-    rows = encoded(toy_tokenizer(), problems(data, 0.5, seed=0))
+    rows = encoded(toy_tokenizer(), problems(data, MIX, seed=0))
     tokens, answers = next(batches(rows, 8, seed=0))
     lengths = [int(row.nonzero().max()) + 1 for row in answers]
     assert tokens.shape[0] == 8

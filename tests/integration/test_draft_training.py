@@ -34,9 +34,12 @@ def target() -> LanguageModel:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Questions in the files' own shapes; the toy target's tokens are bytes, so some are of equal length."""
-    for name in ("gsm8k", "dolly", "csqa", "mbpp"):
+    for name in ("gsm8k", "dolly", "csqa", "mbpp", "tinystories_sample"):
         (tmp_path / name).mkdir()
-    (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(f'{{"question": "Sum {i}?"}}\n' for i in range(10, 40)))
+    sums = [{"question": f"Sum {i}?", "answer": f"<<1+1=2>>It is {i}. #### {i}"} for i in range(10, 40)]
+    (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sums))
+    for name in ("tinystories", "wikitext"):
+        (tmp_path / "tinystories_sample" / f"{name}_1000.json").write_text(json.dumps([f"Text of {name}."]))
     (tmp_path / "dolly" / "dolly_train.json").write_text(
         json.dumps([{"instruction": "Say A.", "input": " It is so. "}])
     )
@@ -52,6 +55,14 @@ def test_questions_are_of_the_training_splits_alone(data: Path) -> None:
     assert {text for text in seen if text.startswith("Write")} == {"Write 601", "Write 974"}
     assert "Say A.\n\nIt is so." in seen
     assert "Why?\nA) So\nWhich one is right, and why?" in seen
+    assert {"Summarize: Text of tinystories.", "Summarize: Text of wikitext."} < seen
+    asked = [text.removesuffix("\n\nSay A.").split("\n\n") for text in seen if text.endswith("\n\nSay A.")]
+    assert all(sorted(passages)[0] == "It is so." and len(passages) == 2 for passages in asked)
+    assert asked
+    behind = [text for text in seen if text.endswith("\nAnswer:") and text.count("Question:") > 1]
+    assert {text.count("Question:") - 1 for text in behind} == {1, 2, 3, 4}
+    assert "It is 10. #### 10" in "".join(behind)
+    assert "<<" not in "".join(behind)
     assert list(islice(training_prompts(data, seed=3), 50)) == list(islice(training_prompts(data, seed=3), 50))
 
 
@@ -62,19 +73,24 @@ def test_questions_that_are_missing_are_told(tmp_path: Path) -> None:
 
 @torch.inference_mode()
 def test_an_answer_is_the_targets_own_with_its_distribution(target: LanguageModel) -> None:
-    prompts = torch.randint(200, (6, 9), generator=torch.Generator().manual_seed(0))
+    whole = torch.randint(200, (6, 9), generator=torch.Generator().manual_seed(0)).tolist()
+    prompts = [prompt[: 9 - row] for row, prompt in enumerate(whole)]  # 4 to 9 tokens
     greedy = torch.tensor([True, False] * 3)
     texts = answer(target, prompts, greedy, 30, torch.Generator().manual_seed(1))
     (end,) = target.eos_tokens
-    assert any(int(text.tokens[-1]) == end for text in texts) or all(len(text.top) == 30 for text in texts)
+    assert all(int(text.tokens[-1]) == end or len(text.top) == 30 for text in texts)
     for row, text in enumerate(texts):
-        assert text.tokens[:9].tolist() == prompts[row].tolist()
-        assert end not in text.tokens[9:-1]
-        logits = target.module(text.tokens[None].long()).logits[0, 8:-1]  # what predicted each token of the answer
+        asked = len(prompts[row])
+        assert text.prompt == asked
+        assert text.tokens[:asked].tolist() == prompts[row]
+        assert end not in text.tokens[asked:-1]
+        logits = target.module(text.tokens[None].long()).logits[
+            0, asked - 1 : -1
+        ]  # what predicted each token of the answer
         log_p = logits.log_softmax(-1)
         torch.testing.assert_close(text.log_p.float(), log_p.topk(KEPT).values, atol=0.02, rtol=0.02)
         if greedy[row]:
-            assert text.tokens[9:].tolist() == logits.argmax(-1).tolist()
+            assert text.tokens[asked:].tolist() == logits.argmax(-1).tolist()
             assert text.top[:, 0].tolist() == logits.argmax(-1).tolist()
     # Rows that have ended leave the batch, which must not change the others.
     alone = answer(target, prompts[2:3], greedy[2:3], 30, torch.Generator())
@@ -90,7 +106,7 @@ def draft_of(model: LlamaForCausalLM, tokens: torch.Tensor, rest: float = 0.01) 
 
 @torch.no_grad()
 def test_the_loss_is_that_of_the_kept_distributions_among_the_heads_tokens(target: LanguageModel) -> None:
-    prompts = torch.randint(200, (3, 5), generator=torch.Generator().manual_seed(0))
+    prompts = torch.randint(200, (3, 5), generator=torch.Generator().manual_seed(0)).tolist()
     texts = answer(target, prompts, torch.tensor([True, False, False]), 7, torch.Generator().manual_seed(1))
     model, tokens = toy_model(V, seed=8), torch.arange(1, V, 2)
     total, count = 0.0, 0
@@ -105,7 +121,7 @@ def test_the_loss_is_that_of_the_kept_distributions_among_the_heads_tokens(targe
 
 
 def test_the_target_agrees_with_itself(target: LanguageModel) -> None:
-    prompts = torch.randint(200, (4, 5), generator=torch.Generator().manual_seed(0))
+    prompts = torch.randint(200, (4, 5), generator=torch.Generator().manual_seed(0)).tolist()
     texts = answer(target, prompts, torch.ones(4, dtype=torch.bool), 9, torch.Generator())
     module: Any = target.module
     found = distillation.agreement(draft_of(module, torch.arange(V)), texts)
@@ -122,7 +138,7 @@ def test_the_target_agrees_with_itself(target: LanguageModel) -> None:
 
 
 def test_the_common_tokens_are_those_with_most_probability(target: LanguageModel) -> None:
-    prompts = torch.randint(200, (6, 5), generator=torch.Generator().manual_seed(0))
+    prompts = torch.randint(200, (6, 5), generator=torch.Generator().manual_seed(0)).tolist()
     texts = answer(target, prompts, torch.zeros(6, dtype=torch.bool), 9, torch.Generator().manual_seed(2))
     mass = torch.zeros(V)
     for text in texts:
@@ -175,7 +191,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
-    with pytest.raises(InvalidSetting, match=r"Only 0 texts could be written.*--texts"):
+    with pytest.raises(InvalidSetting, match=r"Only 3 texts were written.*--texts"):
         draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3))
 
 

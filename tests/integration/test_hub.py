@@ -212,6 +212,21 @@ def test_a_pair_that_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypa
         check_memory("toy", tmp_path / "target", tmp_path / "draft", torch.device("cpu"), "float16")
 
 
+def test_a_llama_on_the_cpu_is_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for role in ("target", "draft"):
+        (tmp_path / role).mkdir()
+        (tmp_path / role / "config.json").write_text('{"model_type": "llama"}')
+    monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: 1_000_000_000)
+    monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
+    folders = tmp_path / "target", tmp_path / "draft"
+    assert check_memory("twice", *folders, torch.device("cuda:0"), "auto") is None
+    with pytest.raises(ModelUnavailable, match=r"needs about 4\.9 GB on cpu"):
+        check_memory("twice", *folders, torch.device("cpu"), "auto")
+    (tmp_path / "target" / "config.json").write_text('{"model_type": "gemma2"}')
+    with pytest.raises(ModelUnavailable, match=r"needs about 3\.8 GB on cpu"):
+        check_memory("twice", *folders, torch.device("cpu"), "auto")
+
+
 def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkeypatch):
     sizes = {}
     for role, size in (("target", 10_000_000_000), ("draft", 1_000_000_000)):

@@ -8,6 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.lean_llama import LeanLlama
+from fsd_core.ops.linear import linear
 
 SIZES = {
     "vocab_size": 50,
@@ -54,6 +55,17 @@ def test_logits_are_those_of_transformers(rope, key_heads, tied, head_dim):
         again = model.forward(tokens[:, 30:40], cache, keep=3)
         torch.testing.assert_close(again, theirs[:, 37:40], atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(module(tokens).logits, theirs)  # its own weights are where they were
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rows", [1, 6, 100])
+def test_a_product_is_that_of_the_weight_as_it_lies(dtype: torch.dtype, rows: int) -> None:
+    torch.manual_seed(0)
+    weight, x = torch.randn(48, 80, dtype=dtype), torch.randn(2, rows, 80, dtype=dtype)
+    product = linear(weight)(x)
+    assert product.dtype == dtype
+    torch.testing.assert_close(product, torch.nn.functional.linear(x, weight))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cache
 
@@ -11,7 +12,7 @@ from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
 _NUMBER = r"-?\$?-?\d[\d,]*(?:\.\d+)?"
 _MARKED = re.compile(rf"(?:####|answer is|answer:|\\boxed\{{)\s*:?\s*\**\s*({_NUMBER})", re.IGNORECASE)
 _ANY = re.compile(_NUMBER)
-_SHOTS = 4
+MOST_SHOTS = 4
 _ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
 
 
@@ -61,15 +62,19 @@ def worked(row: dict) -> str:
     return _ANNOTATION.sub("", row["answer"])
 
 
+def after_examples(shots: Sequence[dict], question: str) -> str:
+    """A question behind rows of GSM8K with their worked solutions."""
+    shown = "".join(f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in shots)
+    return f"{shown}Question: {question}\nAnswer:"
+
+
 @cache
 def _gsm8k() -> tuple[Example, ...]:
-    shots = "".join(
-        f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in rows("gsm8k/train.jsonl")[:_SHOTS]
-    )
+    shots = rows("gsm8k/train.jsonl")[:MOST_SHOTS]
     return tuple(
         Example(
             id=f"gsm8k-{i:04d}",
-            prompt=f"{shots}Question: {row['question']}\nAnswer:",
+            prompt=after_examples(shots, row["question"]),
             reference=canonical(row["answer"].rpartition("####")[2].strip()),
         )
         for i, row in enumerate(rows("gsm8k/test.jsonl"))

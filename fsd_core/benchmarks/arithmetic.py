@@ -29,7 +29,7 @@ CLOSER_ODDS = (38, 34, 28)
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: ``question`` as told, ``steps`` as equations, ``answer`` as a whole number, or one with two decimals as text."""
+    """One problem: ``question`` as told, ``steps`` as equations; ``answer`` is text if it has decimals."""
 
     question: str
     steps: tuple[str, ...]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fsd_core.benchmarks.tasks.choices import LETTERS, SUBJECTS
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 
 Row = dict[str, Any]
@@ -21,7 +22,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a dataset of the hub, and the file that it becomes."""
+    """One split of a dataset of the hub, and the file that it becomes; with ``<subject>`` in its name, one for each."""
 
     file: str
     repo: str
@@ -71,6 +72,10 @@ def _truthfulqa(rows: Iterable[Row]) -> str:
     return _table([head, *body])
 
 
+def _mmlu(rows: Iterable[Row]) -> str:
+    return _table([row["question"], *row["choices"], LETTERS[row["answer"]]] for row in rows)
+
+
 GSM8K, CSQA = "openai/gsm8k", "tau/commonsense_qa"
 SPLITS: dict[str, tuple[Split, ...]] = {
     "gsm8k": tuple(Split(f"gsm8k/{split}.jsonl", GSM8K, "main", split, _lines) for split in ("test", "train")),
@@ -82,6 +87,7 @@ SPLITS: dict[str, tuple[Split, ...]] = {
     "mbpp": (
         Split("mbpp/mbpp.jsonl", "google-research-datasets/mbpp", "full", "prompt+test+validation+train", _lines),
     ),
+    "mmlu": tuple(Split(f"mmlu/<subject>_{split}.csv", "cais/mmlu", "all", split, _mmlu) for split in ("dev", "test")),
     "truthfulqa": (
         Split("truthfulqa/TruthfulQA.csv", "truthfulqa/truthful_qa", "generation", "validation", _truthfulqa),
     ),
@@ -100,33 +106,46 @@ def fetch(task: str, folder: Path) -> list[Path]:
             f"'{task}' cannot be fetched: expected one of {', '.join(SPLITS)}. The files of other tasks come from "
             "their authors; `tasks` says which are wanted, and where."
         )
-    return [_fetch(split, folder) for split in SPLITS[task] if not (folder / split.file).exists()]
+    missing = [split for split in SPLITS[task] if len(list(folder.glob(_pattern(split)))) < _count(split)]
+    return [file for split in missing for file in _fetch(split, folder)]
 
 
-def _fetch(split: Split, folder: Path) -> Path:
+def _pattern(split: Split) -> str:
+    return split.file.replace("<subject>", "*")
+
+
+def _count(split: Split) -> int:
+    return SUBJECTS if "<subject>" in split.file else 1
+
+
+def _fetch(split: Split, folder: Path) -> list[Path]:
     import datasets
 
     datasets.disable_progress_bars()
     try:
         found: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
-        text = split.text(found)
+        by_file: dict[str, list[Row]] = {}
+        for row in found:
+            by_file.setdefault(split.file.replace("<subject>", row.get("subject", "")), []).append(row)
+        texts = {folder / file: split.text(rows) for file, rows in by_file.items()}
     except Exception as error:  # the hub, a proxy, a file that is not what it was
         raise ModelUnavailable(
             f"The dataset {split.repo} could not be had from the Hugging Face hub ({type(error).__name__}): check the "
             f"network, or put {split.file} into {folder}."
         ) from error
-    path = folder / split.file
-    partial = path.with_name(f"{path.name}.part")
+    told = folder / split.file
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with (gzip.open if path.suffix == ".gz" else open)(partial, "wt", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        with (path.parent / "SOURCE.txt").open("a", encoding="utf-8") as about:
+        told.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in texts.items():
+            partial = path.with_name(f"{path.name}.part")
+            with (gzip.open if path.suffix == ".gz" else open)(partial, "wt", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+            partial.replace(path)
+        with (told.parent / "SOURCE.txt").open("a", encoding="utf-8") as about:
             where = " ".join(filter(None, (split.repo, split.name, split.split)))
-            about.write(f"{path.name}: https://huggingface.co/datasets/{where}, fingerprint {found._fingerprint}\n")
-        partial.replace(path)
+            about.write(f"{told.name}: https://huggingface.co/datasets/{where}, fingerprint {found._fingerprint}\n")
     except OSError as error:
         raise InvalidSetting(
-            f"{path} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
+            f"{told} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
         ) from error
-    return path
+    return list(texts)

@@ -35,6 +35,11 @@ MBPP = [
     for i in range(1, 975)
 ]  # fmt: skip
 MBPP_PARTS = {"prompt": slice(10), "test": slice(10, 510), "validation": slice(510, 600), "train": slice(600, None)}
+MMLU = [
+    {"question": f"What of {i}?", "subject": f"subject_{i % 57:02d}", "choices": ["this", "that", "both", "none"],
+     "answer": i % 4}
+    for i in range(114)
+]  # fmt: skip
 TRUE = [
     {"type": "Adversarial", "category": "Law", "question": "May one?", "best_answer": "No", "correct_answers": ["No"],
      "incorrect_answers": ["Yes; often", "Always"], "source": "https://example.org"},
@@ -44,7 +49,8 @@ TRUE = [
 @pytest.fixture
 def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Datasets as folders of parquet files, and an empty data folder."""
-    for name, rows in (("gsm8k", GSM), ("csqa", CSQA), ("humaneval", CODE), ("mbpp", MBPP), ("truthfulqa", TRUE)):
+    known = {"gsm8k": GSM, "csqa": CSQA, "humaneval": CODE, "mbpp": MBPP, "mmlu": MMLU, "truthfulqa": TRUE}
+    for name, rows in known.items():
         for split in {split.split for split in SPLITS[name]}:
             for part in split.split("+"):
                 some = rows if "+" not in split else rows[MBPP_PARTS[part]]
@@ -58,7 +64,8 @@ def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.mark.parametrize("name", list(SPLITS))
 def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
-    wanted = [hub / file for file in TASKS[name].files]
+    subjects = [f"subject_{i:02d}" for i in range(57)] if name == "mmlu" else [""]
+    wanted = [hub / file.replace("<subject>", part) for file in TASKS[name].files for part in subjects]
     assert fetch(name, hub) == wanted
     examples = get_task(name).all_examples()
     assert examples
@@ -77,6 +84,11 @@ def test_the_files_are_those_of_the_authors(hub: Path) -> None:
         header, row = csv.reader(file)
     assert dict(zip(header, row, strict=True))["Incorrect Answers"] == "Yes; often; Always"
     assert not list(hub.rglob("*.part"))
+    fetch("mmlu", hub)
+    with (hub / "mmlu" / "subject_03_test.csv").open(newline="") as file:
+        assert list(csv.reader(file)) == [
+            [f"What of {i}?", "this", "that", "both", "none", "ABCD"[i % 4]] for i in (3, 60)
+        ]
 
 
 def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

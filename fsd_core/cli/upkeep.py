@@ -34,6 +34,7 @@ def train_draft(
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
     texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped draft]")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Train a small draft on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
@@ -45,7 +46,7 @@ def train_draft(
     schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
     plan = replace(PLAN, schedule=schedule, texts=texts or PLAN.texts)
     with _told(f"Draft for {target}") as report:
-        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
 
 @train.command("adapter")

@@ -106,7 +106,7 @@ def _load_model(
     return model.to(device) if shares is None else model
 
 
-def _adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
+def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
     """The model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
     from peft import PeftModel
 
@@ -142,7 +142,7 @@ def load_pair(
     try:
         target = _load_model(folders["target"], where, dtype, shares)
         if spec.adapter is not None:
-            target = _adapted(target, spec.adapter)
+            target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter
         draft = trimmed.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
     except torch.OutOfMemoryError as error:

@@ -21,8 +21,11 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models import trimmed
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.pairs import TARGETS
+from fsd_core.models.loading import adapted
+from fsd_core.models.pairs import PAIRS, TARGETS
 from fsd_core.models.shelf import origin
+from fsd_core.training.adapter import PLAN as ADAPTER_PLAN
+from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
     Text,
     agreement,
@@ -36,6 +39,7 @@ from fsd_core.training.distillation import (
 from fsd_core.training.loop import Schedule, train
 from fsd_core.training.prompts import training_prompts
 
+Report = Callable[[dict], None]
 HELD_OUT = 64  # texts that are only looked at
 
 
@@ -47,8 +51,10 @@ class Plan:
     layers: tuple[int, ...] = (0, 1, 29)
     """of the target's layers, which the draft begins with"""
     head_tokens: int = 16_384
-    texts: int = 3_500
+    texts: int = 6_000
     longest_answer: int = 160
+    problems: int = 768
+    """texts that the target writes with each adapter that ships for it, to problems such as the adapter learnt from"""
 
 
 PLAN = Plan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
@@ -70,31 +76,53 @@ def build_draft(
     return draft
 
 
+def write_all(target: str, folder: Path, out: Path, data: Path, plan: Plan, seed: int, report: Report) -> list[Text]:
+    """What the target writes, alone and with its adapters; that of the target alone comes first."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
+    work = [("texts", None, training_prompts(data, seed), plan.texts)]
+    work += [
+        (f"texts-{spec.name}", spec.adapter, problems, plan.problems)
+        for spec in PAIRS.values()
+        if spec.adapter is not None and spec.target == TARGETS[target]
+    ]
+    texts = []
+    for name, adapter, questions, count in work:
+        module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+        model = LanguageModel(module if adapter is None else adapted(module, adapter))
+        write_texts(model, tokenizer, questions, out / name, count, plan.longest_answer, report=report)
+        texts += read_texts(out / name)
+    return texts
+
+
 def main(
-    target: str, out: Path, data: Path, plan: Plan = PLAN, seed: int = 0, report: Callable[[dict], None] = print
+    target: str,
+    out: Path,
+    data: Path,
+    plan: Plan = PLAN,
+    seed: int = 0,
+    report: Report = print,
+    start: Path | None = None,
 ) -> dict:
     """Writes texts, trains on them and saves the draft with its log under ``out``; returns its figures.
 
-    Called again after an interruption it goes on: texts that are written stay, and training resumes at its checkpoint.
-    Raises ``UnknownName`` for a target it has no plan for, ``ModelUnavailable`` if the target or the questions cannot
-    be had, and ``InvalidSetting`` for too few texts.
+    ``start``: the folder of an earlier draft, which is then trained on. Called again after an interruption it goes on:
+    texts that are written stay, and training resumes at its checkpoint. Raises ``UnknownName`` for a target it has no
+    plan for, ``ModelUnavailable`` if the target, the earlier draft or the questions cannot be had, and
+    ``InvalidSetting`` for too few texts.
     """
     if target not in TARGETS:
         raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
     folder = obtain(TARGETS[target])
-    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    texts = write_all(target, folder, out, data, plan, seed, report)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    questions = training_prompts(data, seed)
-    write_texts(
-        LanguageModel(module), tokenizer, questions, out / "texts", plan.texts, plan.longest_answer, report=report
-    )
-    texts = read_texts(out / "texts")
     if len(texts) <= HELD_OUT:
         raise InvalidSetting(
             f"Only {len(texts)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
         )
     held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
-    draft = build_draft(plan, module.float(), target, texts, held_out)
+    whole = module.float()
+    draft = build_draft(plan, whole, target, texts, held_out) if start is None else trimmed.load(start, whole)
     log = train(
         draft,
         plan.schedule,
@@ -109,6 +137,7 @@ def main(
         "origin": origin(TARGETS[target]),
         "plan": asdict(plan),
         "seed": seed,
+        "start": None if start is None else earlier(start),
         "own_parameters": sum(p.numel() for p in draft.parameters() if p.requires_grad),
         "share_of_target": round(_fed(draft) / _fed(module), 4),
         "head_covers": round(1 - draft.config.rest_share, 5),
@@ -121,6 +150,12 @@ def main(
     trimmed.save(draft, out / "draft")
     (out / "draft" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures
+
+
+def earlier(folder: Path) -> dict:
+    """What the log of an earlier draft says of how it was made: texts, tokens and steps."""
+    told = json.loads((folder / "training.json").read_text())
+    return {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}
 
 
 def _fed(model: PreTrainedModel) -> int:

@@ -1,0 +1,59 @@
+"""Distributions as they come in, and the checks that they are some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fsd_core.errors import InvalidSetting
+
+Vector = NDArray[Any]
+_FAR_FROM_ONE = 1e-3  # of a sum; a softmax in bfloat16 is nearer
+
+
+def distributions(values: Any, name: str) -> Vector:
+    """An array or tensor of probabilities as float64 [R,V], each row divided by its sum.
+
+    Raises ``InvalidSetting`` for another shape, for negative or infinite numbers, and for rows far from a sum of 1.
+    """
+    if hasattr(values, "detach"):  # a tensor, wherever it lies
+        values = values.detach().cpu().double().numpy()
+    rows = np.asarray(values, dtype=np.float64)
+    if rows.ndim not in (1, 2) or rows.shape[-1] == 0:
+        raise InvalidSetting(f"{name} has the shape {list(rows.shape)}: expected [V], or [R,V] for R positions.")
+    rows = np.atleast_2d(rows)
+    sums = rows.sum(-1, keepdims=True)
+    if not np.all(np.isfinite(rows)) or rows.min(initial=0) < 0 or np.any(np.abs(sums - 1) > _FAR_FROM_ONE):
+        raise InvalidSetting(f"{name} is no distribution: expected numbers of at least 0 that sum to 1 in each row.")
+    return rows / sums
+
+
+def for_each_row(target_probs: Any, draft_probs: Any, compute: Callable[[Vector, Vector], float]) -> Any:
+    """``compute(p, q)`` of two vectors [V] each: a float for one position, an array float64 [R] for several.
+
+    A single row of one goes with all rows of the other. Raises ``InvalidSetting``.
+    """
+    one = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
+    p, q = distributions(target_probs, "target_probs"), distributions(draft_probs, "draft_probs")
+    if p.shape[1] != q.shape[1] or (p.shape[0] != q.shape[0] and 1 not in (p.shape[0], q.shape[0])):
+        raise InvalidSetting(
+            f"target_probs and draft_probs do not fit: shapes {list(p.shape)} and {list(q.shape)}. Expected the same "
+            "vocabulary, and as many positions."
+        )
+    found = [compute(*pair) for pair in zip(*np.broadcast_arrays(p, q), strict=True)]
+    return float(found[0]) if one else np.array(found)
+
+
+def once_in(chance: Vector, count: int) -> Vector:
+    """1 − (1 − a)^n: what has the chance a happens at least once in n times. Keeps the digits of a small a."""
+    certain = chance >= 1
+    return np.where(certain, float(count > 0), -np.expm1(count * np.log1p(-np.where(certain, 0, chance))))
+
+
+def check_drafts(num_drafts: int) -> None:
+    """Raises ``InvalidSetting`` unless there is at least one draft."""
+    if isinstance(num_drafts, bool) or not isinstance(num_drafts, int | np.integer) or num_drafts < 1:
+        raise InvalidSetting(f"num_drafts is {num_drafts!r}: expected a whole number of at least 1.")

@@ -1,0 +1,65 @@
+"""The optimum as the optimal transport problem that it is, solved by a linear program: the reference, for small V."""
+
+from __future__ import annotations
+
+from itertools import permutations, product
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from fsd_core.errors import UnknownName
+from fsd_core.theory.distributions import Vector
+from fsd_core.theory.optimum import SAMPLINGS, greedy_drafts
+
+Joint = dict[tuple[int, ...], float]
+"""the drafts in the order in which they are drawn → their probability"""
+
+
+def joint_law(q: Vector, count: int, sampling: str) -> Joint:
+    """The law of ``count`` drafts from q [V], see ``theory.optimum.optimal_acceptance``. Raises ``UnknownName``."""
+    if sampling not in SAMPLINGS:
+        raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(SAMPLINGS)}.")
+    if sampling == "with_replacement":
+        drafts = {x: float(np.prod(q[list(x)])) for x in product(range(len(q)), repeat=count)}
+    elif sampling == "without_replacement":
+        support = np.flatnonzero(q)
+        drafts = {x: _one_by_one(q, x) for x in permutations(support.tolist(), min(count, len(support)))}
+    else:
+        certain, last = greedy_drafts(q, count)
+        first = tuple(np.flatnonzero(certain).tolist())
+        drafts = {(*first, x): float(last[x]) for x in np.flatnonzero(last).tolist()} or {first: 1.0}
+    return {x: chance for x, chance in drafts.items() if chance > 0}
+
+
+def _one_by_one(q: Vector, drafts: tuple[int, ...]) -> float:
+    """Π_j q(x_j) / (1 − q(x_1) − … − q(x_{j−1})), what is left summed over the tokens that are left."""
+    left, chance = q.copy(), 1.0
+    for x in drafts:
+        chance *= left[x] / left.sum()
+        left[x] = 0
+    return chance
+
+
+def optimal_coupling(p: Vector, joint: Joint) -> tuple[float, dict[tuple[int, ...], Vector]]:
+    """The coupling of a token of law p [V] with drafts of law ``joint`` that makes it most often one of them.
+
+    Returns that probability, and for each outcome of the drafts the joint weight of every token, [V]. Of
+    |V|·|outcomes| unknowns, so for small V alone.
+    """
+    outcomes = list(joint)
+    law, p = np.array([joint[x] for x in outcomes]), p / p.sum()
+    row = np.repeat(np.arange(len(outcomes)), [len(set(x)) for x in outcomes])
+    token = np.concatenate([sorted(set(x)) for x in outcomes]).astype(int)
+    # Only what wins is planned, within both margins; what is left of them is matched anyhow.
+    at = np.tile(np.arange(len(row)), 2)
+    size = len(outcomes) + len(p)
+    margins = coo_array((np.ones(2 * len(row)), (np.concatenate([row, len(outcomes) + token]), at)), (size, len(row)))
+    most = np.concatenate([law / law.sum(), p])
+    found = linprog(-np.ones(len(row)), A_ub=margins.tocsr(), b_ub=most, method="highs")
+    weights = np.zeros((len(outcomes), len(p)))
+    weights[row, token] = np.maximum(found.x, 0)
+    rows, columns = np.maximum(most[: len(outcomes)] - weights.sum(1), 0), np.maximum(p - weights.sum(0), 0)
+    if (left := columns.sum()) > 0:
+        weights += np.outer(rows, columns) / left
+    return float(-found.fun), dict(zip(outcomes, weights, strict=True))

@@ -28,6 +28,7 @@ PAGES = (
     Page("Experiments", "experiments"),
     Page("Compare", "compare"),
     Page("Runs", "runs"),
+    Page("Theory", "theory"),
 )
 
 

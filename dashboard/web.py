@@ -1,4 +1,4 @@
-"""Builds the web application: four pages of Gradio, mounted on FastAPI, reachable under known host names only."""
+"""Builds the web application: five pages of Gradio, mounted on FastAPI, reachable under known host names only."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from starlette.middleware.base import RequestResponseEndpoint
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dashboard.header import PAGES, build_header
-from dashboard.pages import compare, experiments, playground, runs
+from dashboard.pages import compare, experiments, playground, runs, theory
 from dashboard.theme import CSS, FAVICON, HEAD, build_theme
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
 
-_BUILDERS = {"": playground.build, "experiments": experiments.build, "compare": compare.build, "runs": runs.build}
+_BUILDERS = {
+    "": playground.build,
+    "experiments": experiments.build,
+    "compare": compare.build,
+    "runs": runs.build,
+    "theory": theory.build,
+}
 _ON_SPACES = "SPACE_ID" in os.environ
 
 # Gradio compiles its templates in the browser, which needs eval and inline scripts; everything else is ours alone.

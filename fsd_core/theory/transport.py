@@ -5,8 +5,6 @@ from __future__ import annotations
 from itertools import permutations, product
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from fsd_core.errors import UnknownName
 from fsd_core.theory.distributions import Vector
@@ -47,6 +45,9 @@ def optimal_coupling(p: Vector, joint: Joint) -> tuple[float, dict[tuple[int, ..
     Returns that probability, and for each outcome of the drafts the joint weight of every token, [V]. Of
     |V|·|outcomes| unknowns, so for small V alone.
     """
+    from scipy.optimize import linprog  # half a second to import, and most callers need none
+    from scipy.sparse import coo_array
+
     outcomes = list(joint)
     law, p = np.array([joint[x] for x in outcomes]), p / p.sum()
     row = np.repeat(np.arange(len(outcomes)), [len(set(x)) for x in outcomes])

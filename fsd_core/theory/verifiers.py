@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
@@ -60,10 +59,11 @@ def k_seq_ratio(p: Vector, q: Vector, count: int) -> float:
 
     if count == 1 or left_over(1.0) <= 0:
         return 1.0
-    if left_over(float(count)) >= 0:
-        return float(count)
-    root: Any = brentq(left_over, 1.0, float(count), xtol=1e-14)
-    return float(root)
+    low, high = 1.0, float(count)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if left_over(middle) > 0 else (low, middle)
+    return high
 
 
 def _k_seq(p: Vector, q: Vector, count: int) -> float:

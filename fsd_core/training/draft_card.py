@@ -44,10 +44,12 @@ apart share {rest:.2%} of the probability evenly.
 
 Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `python -m fsd_core train card`.
 
-- **Begins as** layers {first_layers} of the target.
+- **Begins as** {begins}.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
-  wrote, half of them greedily and half at temperature 1, to questions of the training splits of GSM8K, Dolly 15k,
-  CommonsenseQA and MBPP. No question of a test split.
+  wrote, half of them greedily and half at temperature 1: to questions of the training splits of GSM8K (alone, and
+  behind worked ones), Dolly 15k, CommonsenseQA and MBPP, to stories and encyclopaedia passages that are to be summed up
+  (TinyStories, WikiText), and, with the adapter of `smollm2-135m-math`, to problems like those it learnt from. No
+  question of a test split.
 - **Method**: cross-entropy with the target's 32 likeliest tokens at every place, bf16 autocast, Muon, {steps:,} steps
   of {batch} texts; rates constant for half of them, then falling to zero.
 - **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.
@@ -64,7 +66,7 @@ Exact speculative decoding, {gamma} tokens drafted a round, the first {limit} pr
 
 def acceptance(pair: LoadedPair, task: str, temperature: float, limit: int) -> dict[str, Any]:
     """Mean acceptance length (tokens a round) and share of drafted tokens kept, by exact SD, on the first prompts."""
-    decoder = Decoder(pair, _setting(Speculative(), temperature))
+    decoder = Decoder(pair, setting(Speculative(), temperature))
     examples = get_task(task).examples(limit)
     prompts = [decoder.fitting(decoder.prompt_ids(example.prompt)) for example in examples]
     seeds = [prompt_seed(0, position) for position in range(limit)]
@@ -81,7 +83,8 @@ def acceptance(pair: LoadedPair, task: str, temperature: float, limit: int) -> d
     }
 
 
-def _setting(rule: AcceptanceConfig, temperature: float) -> DecodingConfig:
+def setting(rule: AcceptanceConfig, temperature: float) -> DecodingConfig:
+    """The rule as the cards try it."""
     return DecodingConfig(
         acceptance=rule,
         topology=ChainTopology(length=DRAFT_LENGTH),
@@ -110,7 +113,7 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         table.append(f"| `{greedy['task']}` | {' | '.join(cells)} |")
     card = _DRAFT.format(
         **{**told["plan"]["schedule"], **told["plan"], **told},
-        first_layers=", ".join(map(str, told["plan"]["layers"])),
+        begins=_begins(told),
         count=len(told["plan"]["layers"]),
         rest=1 - told["head_covers"],
         minutes=told["seconds"] / 60,
@@ -119,6 +122,14 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     (FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
     (FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
     return FOLDER / "README.md"
+
+
+def _begins(told: dict[str, Any]) -> str:
+    layers = f"layers {', '.join(map(str, told['plan']['layers']))} of the target"
+    if not (start := told.get("start")):
+        return layers
+    before = f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,} of these texts"
+    return f"{layers}, trained before for {before}"
 
 
 def main(limit: int = 16, report: Report = lambda row: None) -> Path:

@@ -21,6 +21,27 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, height, right=True).squeeze(-1).clamp_max(weights.shape[-1] - 1)
 
 
+def draw_several(weights: Tensor, uniforms: Tensor, sampling: str) -> Tensor:
+    """Several tokens of one law, in the order in which they are drawn. weights: [R,V]; uniforms: [R,n] → int64 [R,n]
+
+    ``sampling``: ``with_replacement``; ``without_replacement``, each from what is left; ``greedy``, the likeliest n − 1
+    and one drawn from the rest. The law needs at least n tokens, but for the first.
+    """
+    count = uniforms.shape[1]
+    if sampling == "with_replacement":
+        return draw(weights[:, None].expand(-1, count, -1), uniforms)
+    left = weights.double()
+    if sampling == "greedy":
+        likeliest = left.topk(count - 1, -1).indices
+        last = draw(left.scatter(1, likeliest, 0), uniforms[:, -1])
+        return torch.cat([likeliest, last[:, None]], 1)
+    drawn = []
+    for i in range(count):
+        drawn.append(draw(left, uniforms[:, i]))
+        left = left.scatter(1, drawn[-1][:, None], 0)
+    return torch.stack(drawn, 1)
+
+
 class UniformStream:
     """Uniforms in [0, 1) from one seed, the same on every device: drawn on the CPU, in blocks.
 

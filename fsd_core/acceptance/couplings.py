@@ -1,0 +1,130 @@
+"""Verifiers of several drafts per position: which token is written, given the drafts.
+
+Each is a coupling of the target's law p with the joint law of the n drafts, so that the token is distributed as p
+whatever was drafted, and is one of the drafts as often as :func:`fsd_core.theory.acceptance_rate` says. Formulas and
+sources stand in :mod:`fsd_core.theory.verifiers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fsd_core.acceptance.speculative import passes, residual
+from fsd_core.errors import UnknownName
+from fsd_core.ops.sampling import draw
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Positions with what was drafted there. R positions, n drafts.
+
+    tokens: int64 [R,n] in the order in which they were drawn. target, draft: p and q, [R,V]; q is the law of the first
+    draft, or of the last where all others are certain (``spec-hub``, ``greedy-optimal``: then S is all but the last,
+    and q what is left of the draft's distribution without S).
+    """
+
+    tokens: Tensor
+    target: Tensor
+    draft: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.tokens.shape[1]
+
+
+Choose = Callable[[Drafts, Tensor], Tensor]
+"""(drafts, uniforms float64 [R,n+1] in [0,1)) → the token written at each position, int64 [R]"""
+
+
+def choose(verifier: str) -> Choose:
+    """The verifier of that name. Raises ``UnknownName``."""
+    if verifier not in COUPLINGS:
+        raise UnknownName(f"There is no verifier '{verifier}': expected one of {', '.join(COUPLINGS)}.")
+    return COUPLINGS[verifier]
+
+
+def _of(probabilities: Tensor, token: Tensor) -> Tensor:
+    """[R,V], int64 [R] → [R]"""
+    return probabilities.gather(1, token[:, None])[:, 0]
+
+
+def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> Tensor:
+    """Accept x_i with min(1, p_i/q_i); on rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
+    p, q = drafts.target.double(), drafts.draft.double()
+    chosen = torch.full_like(drafts.tokens[:, 0], -1)
+    for i in range(drafts.count):
+        x = drafts.tokens[:, i]
+        accepted = passes(_of(p, x), _of(q, x), uniforms[:, i]) & (chosen < 0)
+        chosen = torch.where(accepted, x, chosen)
+        p = _normed(residual(p, q))
+        if not replaced:
+            q = _normed(q.scatter(1, x[:, None], 0))
+    return torch.where(chosen < 0, draw(p, uniforms[:, -1]), chosen)
+
+
+def _normed(weights: Tensor) -> Tensor:
+    """Divided by its sum; all zero where that is zero. [R,V]"""
+    return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+
+
+def k_seq_ratio(target: Tensor, draft: Tensor, count: int) -> Tensor:
+    """K-SEQ's ρ at each position by bisection, float64 [R]; see ``theory.verifiers``."""
+    p, q = target.double(), draft.double()
+    low, high = torch.ones(len(p), dtype=p.dtype, device=p.device), torch.full_like(p[:, 0], float(count))
+    for _ in range(40):
+        middle = (low + high) / 2
+        kept = torch.minimum(p / middle[:, None], q).sum(-1)
+        beyond = 1 - (1 - kept) ** count > middle * kept
+        low, high = torch.where(beyond, middle, low), torch.where(beyond, high, middle)
+    return high
+
+
+def _k_seq(drafts: Drafts, uniforms: Tensor) -> Tensor:
+    """Accept each with min(1, p/(ρq)); else draw from (p − min(p/ρ, q)·a/β)₊, a = 1 − (1−β)^n."""
+    p, q = drafts.target.double(), drafts.draft.double()
+    ratio = k_seq_ratio(p, q, drafts.count)
+    kept = torch.minimum(p / ratio[:, None], q)
+    chosen = torch.full_like(drafts.tokens[:, 0], -1)
+    for i in range(drafts.count):
+        x = drafts.tokens[:, i]
+        accepted = passes(_of(p, x) / ratio, _of(q, x), uniforms[:, i]) & (chosen < 0)
+        chosen = torch.where(accepted, x, chosen)
+    beta = kept.sum(-1, keepdim=True)
+    rest = residual(p, kept * (1 - (1 - beta) ** drafts.count) / beta.clamp_min(1e-300))
+    return torch.where(chosen < 0, draw(rest, uniforms[:, -1]), chosen)
+
+
+def _sample(drafts: Drafts, uniforms: Tensor) -> Tensor:
+    """A token of p, whatever was drafted."""
+    return draw(drafts.target, uniforms[:, -1])
+
+
+def _first(drafts: Drafts, uniforms: Tensor) -> Tensor:
+    """Speculative decoding on the first draft; the others count where the correction hits them."""
+    return _one(drafts.tokens[:, 0], drafts, uniforms)
+
+
+def _last(drafts: Drafts, uniforms: Tensor) -> Tensor:
+    """Speculative decoding on the last draft, the only one that is random; the correction may hit the certain ones."""
+    return _one(drafts.tokens[:, -1], drafts, uniforms)
+
+
+def _one(x: Tensor, drafts: Drafts, uniforms: Tensor) -> Tensor:
+    p, q = drafts.target.double(), drafts.draft.double()
+    accepted = passes(_of(p, x), _of(q, x), uniforms[:, 0])
+    return torch.where(accepted, x, draw(residual(p, q), uniforms[:, -1]))
+
+
+COUPLINGS: dict[str, Choose] = {
+    "rrs": lambda drafts, uniforms: _recursive(drafts, uniforms, replaced=True),
+    "rrs-without-replacement": lambda drafts, uniforms: _recursive(drafts, uniforms, replaced=False),
+    "k-seq": _k_seq,
+    "nss": _sample,
+    "naive": _first,
+    "spec-hub": _last,
+    "greedy-optimal": _last,
+}

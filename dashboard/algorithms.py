@@ -7,7 +7,15 @@ import math
 from typing import Any, NamedTuple, get_args
 
 from dashboard.components import escape
-from fsd_core.config import DRAFTERS, RULES, ChainTopology, DecodingConfig, SamplingConfig, divergence_upper_bound
+from fsd_core.config import (
+    DRAFTERS,
+    RULES,
+    VERIFIERS,
+    DecodingConfig,
+    SamplingConfig,
+    divergence_upper_bound,
+    shape_for,
+)
 
 
 class Algorithm(NamedTuple):
@@ -39,6 +47,25 @@ WORDS = {
         "FSD, the authors' program",
         "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers.",
     ),
+    "rrs": (
+        "Several drafts, one after the other (RRS)",
+        "Each draft is tested against what the ones before it left of the target. The text is the target's.",
+    ),
+    "rrs-without-replacement": (
+        "Several different drafts (RRS)",
+        "The same, with drafts that are all different.",
+    ),
+    "k-seq": ("Several drafts, K-SEQ", "Every draft is tested against the target scaled by one factor."),
+    "nss": (
+        "Several drafts, naive sampling (NSS)",
+        "The target's own sample is written, and kept as drafted where a draft happens to be it.",
+    ),
+    "naive": ("Several drafts, first one judged", "SD on the first draft; its correction may be another of them."),
+    "spec-hub": ("Two drafts, SpecHub", "The draft's likeliest token and one other, coupled through the likeliest."),
+    "greedy-optimal": (
+        "Several drafts, greedy and optimal",
+        "The draft's likeliest tokens and one sampled, accepted as often as drafts of this kind can be.",
+    ),
     "draft-only": ("Draft alone", "The small model writes everything: fastest, and least exact."),
 }
 
@@ -51,8 +78,9 @@ def algorithm(kind: str, rule: type[Any]) -> Algorithm:
 
 ALGORITHMS = {kind: algorithm(kind, RULES[kind]) for kind in dict.fromkeys((*WORDS, *RULES))}
 # Those without a threshold are compared with, those with one are tuned.
-PLAIN = tuple(kind for kind in ALGORITHMS if "threshold" not in RULES[kind].model_fields)
-TUNED = tuple(kind for kind in ALGORITHMS if kind not in PLAIN)
+TUNED = tuple(kind for kind in ALGORITHMS if "threshold" in RULES[kind].model_fields)
+SEVERAL = tuple(kind for kind in ALGORITHMS if kind in VERIFIERS)
+PLAIN = tuple(kind for kind in ALGORITHMS if kind not in (*TUNED, *SEVERAL))
 DRAFTER_CHOICES = [(kind.replace("-", " ").capitalize(), kind) for kind in DRAFTERS]
 
 
@@ -117,6 +145,7 @@ def decoding(
     threshold: float | None,
     drafter: str,
     length: int,
+    drafts: int,
     sampling: SamplingConfig,
     longest: int,
 ) -> DecodingConfig:
@@ -131,8 +160,8 @@ def decoding(
     acceptance = rule.checked(**{name: value for name, value in chosen.items() if name in rule.model_fields})
     return DecodingConfig.checked(
         acceptance=acceptance,
-        drafter=DRAFTERS[drafter](),
-        topology=ChainTopology.checked(length=length),
+        drafter=DRAFTERS["draft-model" if kind in VERIFIERS else drafter](),
+        topology=shape_for(kind, length, drafts),
         sampling=sampling,
         max_new_tokens=longest,
     )

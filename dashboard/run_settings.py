@@ -21,6 +21,7 @@ TITLES = {
     "setting.decoding.drafter.max_ngram": "Longest n-gram",
     "setting.decoding.topology.kind": "Draft shape",
     "setting.decoding.topology.length": "Draft length γ",
+    "setting.decoding.topology.drafts": "Drafts per position",
     "setting.decoding.sampling.temperature": "Temperature",
     "setting.decoding.sampling.top_k": "Top-k",
     "setting.decoding.sampling.top_p": "Top-p",

@@ -8,7 +8,7 @@ import gradio as gr
 
 from dashboard.algorithms import ALGORITHMS, DRAFTER_CHOICES, about, divergence_title, threshold_range
 from dashboard.components import QUIET, show
-from fsd_core.config import DIVERGENCES, RULES, DecodingConfig
+from fsd_core.config import DIVERGENCES, RULES, VERIFIERS, DecodingConfig, MultiDraftTopology
 
 DIVERGENCE = "js"
 
@@ -37,13 +37,14 @@ class SettingCard:
                     DRAFTER_CHOICES, value="draft-model", label="Drafter", min_width=140, scale=2, **at_first["drafter"]
                 )
                 self.length = gr.Number(5, label="Draft length", precision=0, min_width=96, **at_first["length"])
-        controls = [self.about, self.divergence, self.threshold, self.drafter, self.length]
+                self.drafts = gr.Number(3, label="Drafts", precision=0, min_width=96, **at_first["drafts"])
+        controls = [self.about, self.divergence, self.threshold, self.drafter, self.length, self.drafts]
         gr.on([self.kind.input, self.divergence.input], self.arrange, [self.kind, self.divergence], controls, **QUIET)
 
     @property
     def inputs(self) -> list[Any]:
         """The arguments of :func:`dashboard.algorithms.decoding`, but for what all settings share."""
-        return [self.kind, self.divergence, self.threshold, self.drafter, self.length]
+        return [self.kind, self.divergence, self.threshold, self.drafter, self.length, self.drafts]
 
     @property
     def parts(self) -> list[Any]:
@@ -64,6 +65,8 @@ class SettingCard:
             options["threshold"]["value"] = method.threshold
         if method.drafter is not None and method.topology is not None:
             options["drafter"]["value"], options["length"]["value"] = method.drafter.kind, method.topology.length
+        if isinstance(method.topology, MultiDraftTopology):
+            options["drafts"]["value"] = method.topology.drafts
         return self._updates(options) | {self.kind: rule.kind}
 
     def _updates(self, options: dict[str, dict[str, Any]]) -> Updates:
@@ -78,6 +81,7 @@ def arranged(kind: str, divergence: str) -> dict[str, dict[str, Any]]:
         "about": {"value": about(kind, divergence)},
         "divergence": {"visible": "divergence" in rule.model_fields},
         "threshold": {"visible": "threshold" in rule.model_fields, "info": threshold_range(own)},
-        "drafter": {"visible": not rule.baseline and kind != "fsd-official"},
+        "drafter": {"visible": not rule.baseline and kind != "fsd-official" and kind not in VERIFIERS},
         "length": {"visible": not rule.baseline},
+        "drafts": {"visible": kind in VERIFIERS and kind != "spec-hub"},
     }

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.algorithms import PLAIN, can_be_off
+from dashboard.algorithms import PLAIN, SEVERAL, can_be_off
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import DRAFTERS, RULES, ChainTopology, DecodingConfig, SamplingConfig, SweepConfig
+from fsd_core.config import DRAFTERS, RULES, DecodingConfig, SamplingConfig, SweepConfig, shape_for
 from fsd_core.errors import InvalidSetting
 
 MOST_THRESHOLDS = 50
@@ -35,6 +35,8 @@ class SweepForm:
     top_p: float | None
     max_new_tokens: float | None
     seeds: str
+    several: Sequence[str] = ()
+    drafts: float | None = 3
     batch: float | None = 1
     name: str = ""
 
@@ -47,7 +49,7 @@ def build_sweep(form: SweepForm) -> SweepConfig:
     limit = _whole("The number of prompts", form.limit)
     get_task(form.task).examples(limit)
     drafter = DRAFTERS[form.drafter].checked()
-    topology = ChainTopology.checked(length=_whole("The draft length", form.draft_length))
+    length, drafts = _whole("The draft length", form.draft_length), _whole("The number of drafts", form.drafts)
     sampling = SamplingConfig.checked(
         temperature=_number("The temperature", form.temperature),
         top_k=_whole("Top-k", form.top_k),
@@ -56,7 +58,11 @@ def build_sweep(form: SweepForm) -> SweepConfig:
     longest = _whole("The longest answer", form.max_new_tokens)
     decodings = [
         DecodingConfig.checked(
-            acceptance=rule, drafter=drafter, topology=topology, sampling=sampling, max_new_tokens=longest
+            acceptance=rule,
+            drafter=drafter,
+            topology=shape_for(rule.kind, length, drafts),
+            sampling=sampling,
+            max_new_tokens=longest,
         )
         for rule in rules
     ]
@@ -113,7 +119,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def _rules(form: SweepForm) -> list[Any]:
-    chosen: list[Any] = [RULES[kind]() for kind in PLAIN if kind in form.baselines]
+    chosen: list[Any] = [RULES[kind]() for kind in (*PLAIN, *SEVERAL) if kind in (*form.baselines, *form.several)]
     if not form.rules:
         return chosen
     thresholds = parse_thresholds(form.thresholds)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.algorithms import DRAFTER_CHOICES, PLAIN, TUNED, divergence_title
+from dashboard.algorithms import DRAFTER_CHOICES, PLAIN, SEVERAL, TUNED, divergence_title
 from dashboard.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
@@ -23,6 +23,7 @@ LEAD = "Several settings on the same prompts, taking turns. The worker goes on w
 POLL_SECONDS = 1.0
 RULE_CHOICES = [(RULES[kind].title, kind) for kind in TUNED]
 BASELINE_CHOICES = [(RULES[kind].title, kind) for kind in PLAIN]
+SEVERAL_CHOICES = [(RULES[kind].title, kind) for kind in SEVERAL]
 THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
@@ -85,6 +86,11 @@ class ExperimentsPage:
                 drafter = gr.Dropdown(DRAFTER_CHOICES, value="draft-model", label="Drafter", min_width=160)
                 draft_length = gr.Number(5, label="Draft length γ", precision=0, minimum=1, maximum=32, min_width=110)
             with gr.Row():
+                several = gr.Dropdown(
+                    SEVERAL_CHOICES, value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
+                )  # fmt: skip
+                drafts = gr.Number(3, label="Drafts per position", precision=0, minimum=2, maximum=16, min_width=110)
+            with gr.Row():
                 temperature = gr.Number(0, label="Temperature", info="0 is greedy", minimum=0, step=0.1, min_width=110)
                 top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, minimum=0, min_width=110)
                 top_p = gr.Number(1, label="Top-p", info="1 is off", minimum=0, maximum=1, step=0.05, min_width=110)
@@ -96,7 +102,7 @@ class ExperimentsPage:
             "pair": pair, "task": task, "limit": limit, "baselines": baselines, "rules": rules,
             "divergences": divergences, "thresholds": thresholds, "drafter": drafter, "draft_length": draft_length,
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "max_new_tokens": max_new_tokens,
-            "seeds": seeds, "batch": batch, "name": name,
+            "seeds": seeds, "several": several, "drafts": drafts, "batch": batch, "name": name,
         }  # fmt: skip
 
     def _events(self) -> None:

@@ -124,8 +124,8 @@ class Playground:
         size = len(self.cards[0].inputs)
         chosen = [cards[i * size : (i + 1) * size] for i in range(number)]
         decodings = [
-            decoding(kind, divergence, threshold, drafter, length, sampling, longest)
-            for kind, divergence, threshold, drafter, length in chosen
+            decoding(kind, divergence, threshold, drafter, length, drafts, sampling, longest)
+            for kind, divergence, threshold, drafter, length, drafts in chosen
         ]
         verdict = worker_notice(self.repository.worker(), "queued")
         job = self.repository.enqueue("playground", payload(pair, prompt, seed, decodings), PRIORITY)

@@ -22,12 +22,13 @@ from fsd_core.ops.sampling import draw
 class Drafts:
     """Positions with what was drafted there. R positions, n drafts.
 
-    tokens: int64 [R,n] in the order in which they were drawn. target, draft: p and q, [R,V]; q is the law of the first
-    draft, or of the last where all others are certain (``spec-hub``, ``greedy-optimal``: then S is all but the last,
-    and q what is left of the draft's distribution without S).
+    tokens: int64 [R,n] in the order in which they were drawn. valid: bool [R,n], which of them there are. target,
+    draft: p and q, [R,V]; q is the law of the first draft, or, where all others are certain (``spec-hub``,
+    ``greedy-optimal``), of the last: the draft's distribution without them.
     """
 
     tokens: Tensor
+    valid: Tensor
     target: Tensor
     draft: Tensor
 
@@ -58,11 +59,12 @@ def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> Tensor:
     chosen = torch.full_like(drafts.tokens[:, 0], -1)
     for i in range(drafts.count):
         x = drafts.tokens[:, i]
-        accepted = passes(_of(p, x), _of(q, x), uniforms[:, i]) & (chosen < 0)
+        there = drafts.valid[:, i]
+        accepted = passes(_of(p, x), _of(q, x), uniforms[:, i]) & (chosen < 0) & there
         chosen = torch.where(accepted, x, chosen)
-        p = _normed(residual(p, q))
+        p = torch.where(there[:, None], _normed(residual(p, q)), p)
         if not replaced:
-            q = _normed(q.scatter(1, x[:, None], 0))
+            q = torch.where(there[:, None], _normed(q.scatter(1, x[:, None], 0)), q)
     return torch.where(chosen < 0, draw(p, uniforms[:, -1]), chosen)
 
 
@@ -71,10 +73,10 @@ def _normed(weights: Tensor) -> Tensor:
     return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
-def k_seq_ratio(target: Tensor, draft: Tensor, count: int) -> Tensor:
-    """K-SEQ's ρ at each position by bisection, float64 [R]; see ``theory.verifiers``."""
+def k_seq_ratio(target: Tensor, draft: Tensor, count: Tensor) -> Tensor:
+    """K-SEQ's ρ by bisection, float64 [R]; see ``theory.verifiers``. count: how many drafts there are, int64 [R]."""
     p, q = target.double(), draft.double()
-    low, high = torch.ones(len(p), dtype=p.dtype, device=p.device), torch.full_like(p[:, 0], float(count))
+    low, high = torch.ones_like(p[:, 0]), count.double().clamp_min(1)
     for _ in range(40):
         middle = (low + high) / 2
         kept = torch.minimum(p / middle[:, None], q).sum(-1)
@@ -86,15 +88,16 @@ def k_seq_ratio(target: Tensor, draft: Tensor, count: int) -> Tensor:
 def _k_seq(drafts: Drafts, uniforms: Tensor) -> Tensor:
     """Accept each with min(1, p/(ρq)); else draw from (p − min(p/ρ, q)·a/β)₊, a = 1 − (1−β)^n."""
     p, q = drafts.target.double(), drafts.draft.double()
-    ratio = k_seq_ratio(p, q, drafts.count)
+    count = drafts.valid.sum(1)
+    ratio = k_seq_ratio(p, q, count)
     kept = torch.minimum(p / ratio[:, None], q)
     chosen = torch.full_like(drafts.tokens[:, 0], -1)
     for i in range(drafts.count):
         x = drafts.tokens[:, i]
-        accepted = passes(_of(p, x) / ratio, _of(q, x), uniforms[:, i]) & (chosen < 0)
+        accepted = passes(_of(p, x) / ratio, _of(q, x), uniforms[:, i]) & (chosen < 0) & drafts.valid[:, i]
         chosen = torch.where(accepted, x, chosen)
     beta = kept.sum(-1, keepdim=True)
-    rest = residual(p, kept * (1 - (1 - beta) ** drafts.count) / beta.clamp_min(1e-300))
+    rest = residual(p, kept * (1 - (1 - beta) ** count[:, None]) / beta.clamp_min(1e-300))
     return torch.where(chosen < 0, draw(rest, uniforms[:, -1]), chosen)
 
 
@@ -105,18 +108,23 @@ def _sample(drafts: Drafts, uniforms: Tensor) -> Tensor:
 
 def _first(drafts: Drafts, uniforms: Tensor) -> Tensor:
     """Speculative decoding on the first draft; the others count where the correction hits them."""
-    return _one(drafts.tokens[:, 0], drafts, uniforms)
+    return _one(drafts.valid.long().argmax(1), drafts, uniforms)
 
 
 def _last(drafts: Drafts, uniforms: Tensor) -> Tensor:
     """Speculative decoding on the last draft, the only one that is random; the correction may hit the certain ones."""
-    return _one(drafts.tokens[:, -1], drafts, uniforms)
+    drawn = drafts.valid & (drafts.draft.gather(1, drafts.tokens) > 0)  # q has none of the certain ones
+    return _one(drawn.long().argmax(1), drafts, uniforms, drawn)
 
 
-def _one(x: Tensor, drafts: Drafts, uniforms: Tensor) -> Tensor:
+def _one(at: Tensor, drafts: Drafts, uniforms: Tensor, drawn: Tensor | None = None) -> Tensor:
+    """Speculative decoding on the draft of index ``at`` (int64 [R]), where it is one that was ``drawn``."""
     p, q = drafts.target.double(), drafts.draft.double()
-    accepted = passes(_of(p, x), _of(q, x), uniforms[:, 0])
-    return torch.where(accepted, x, draw(residual(p, q), uniforms[:, -1]))
+    x = _of(drafts.tokens, at)
+    there = _of(drafts.valid if drawn is None else drawn, at)
+    accepted = passes(_of(p, x), _of(q, x), uniforms[:, 0]) & there
+    rest = torch.where(there[:, None], residual(p, q), p)
+    return torch.where(accepted, x, draw(rest, uniforms[:, -1]))
 
 
 COUPLINGS: dict[str, Choose] = {

@@ -56,6 +56,7 @@ def generate(
     divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    drafts: options.Drafts = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -69,8 +70,8 @@ def generate(
     """Write the continuation of one prompt."""
     decoding = build_decoding(
         acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
-        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, max_ngram=max_ngram,
-        temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
+        max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings, text = get_settings(), options.read_prompt(prompt)
     config = checked(
@@ -101,6 +102,7 @@ def run(
     divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    drafts: options.Drafts = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -118,8 +120,8 @@ def run(
     """Measure one setting on a task, and keep the run. One that was killed goes on if called again as it was."""
     decoding = build_decoding(
         acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
-        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, max_ngram=max_ngram,
-        temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
+        max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings = get_settings()
     config = checked(
@@ -146,6 +148,7 @@ def sweep(
     divergence_top_k: options.DivergenceTopK = None,
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
+    drafts: options.Drafts = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -167,7 +170,7 @@ def sweep(
     decodings = [
         build_decoding(
             acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
-            guard=guard, divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length,
+            guard=guard, divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
             max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
         )
         for threshold in options.split_thresholds(thresholds)

@@ -41,6 +41,9 @@ Guard = Annotated[
 DivergenceTopK = Annotated[int | None, typer.Option("--divergence-top-k", help="The k of the top-k divergences (50).")]
 Drafter = Annotated[str | None, _choice("--drafter", tuple(DRAFTERS), "What writes the draft (draft-model)")]
 DraftLength = Annotated[int | None, typer.Option("--draft-length", help="Tokens drafted in a round (5).")]
+Drafts = Annotated[
+    int | None, typer.Option("--drafts", help="Drafts per position, for the rules that verify several (3).")
+]
 MaxNgram = Annotated[
     int | None, typer.Option("--max-ngram", help="Longest run of tokens that prompt-lookup looks for (3).")
 ]

@@ -13,10 +13,12 @@ from fsd_core.config import (
     DRAFTERS,
     RULES,
     TOP_K,
+    VERIFIERS,
     ChainTopology,
     DecodingConfig,
     DraftModelDrafter,
     Frozen,
+    MultiDraftTopology,
     SamplingConfig,
     sentence,
 )
@@ -56,6 +58,7 @@ def build_decoding(
     divergence_top_k: int | None = None,
     drafter: str | None = None,
     draft_length: int | None = None,
+    drafts: int | None = None,
     max_ngram: int | None = None,
     temperature: float,
     top_p: float,
@@ -89,8 +92,15 @@ def build_decoding(
         _check_read("--max-ngram", "drafter", drafter or DraftModelDrafter().kind, _readers(DRAFTERS, "max_ngram"))
     if drafter is not None:
         values["drafter"] = {"kind": drafter} | ({} if max_ngram is None else {"max_ngram": max_ngram})
-    if draft_length is not None:
-        values["topology"] = checked(ChainTopology, length=draft_length)
+    if drafts is not None:
+        _check_read("--drafts", "rule", acceptance, list(VERIFIERS))
+    shape = {"length": draft_length, "drafts": drafts}
+    if given := {field: value for field, value in shape.items() if value is not None}:
+        several = acceptance in VERIFIERS
+        usual = {"drafts": 2} if acceptance == "spec-hub" else {}
+        values["topology"] = checked(
+            MultiDraftTopology if several else ChainTopology, **(usual if several else {}) | given
+        )
     sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
     return checked(DecodingConfig, **values, sampling=sampling)
 

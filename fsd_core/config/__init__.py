@@ -1,6 +1,6 @@
 """What a run is made of, as frozen values: nothing here computes, nothing here imports torch."""
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig
+from fsd_core.config.decoding import DecodingConfig, SamplingConfig, shape_for
 from fsd_core.config.methods import (
     ACCEPTANCES,
     BASELINES,
@@ -9,6 +9,8 @@ from fsd_core.config.methods import (
     LOSSLESS,
     RULES,
     TOP_K,
+    TOPOLOGIES,
+    VERIFIERS,
     AcceptanceConfig,
     Autoregressive,
     ChainTopology,
@@ -19,10 +21,12 @@ from fsd_core.config.methods import (
     Fuzzy,
     FuzzyOfficial,
     FuzzyReducible,
+    MultiDraftTopology,
     PromptLookupDrafter,
     Speculative,
     Synthetic,
     TopologyConfig,
+    Verifier,
     divergence_upper_bound,
 )
 from fsd_core.config.runs import MOST_ROWS, RunConfig, SettingConfig, SweepConfig
@@ -36,7 +40,9 @@ __all__ = [
     "LOSSLESS",
     "MOST_ROWS",
     "RULES",
+    "TOPOLOGIES",
     "TOP_K",
+    "VERIFIERS",
     "AcceptanceConfig",
     "Autoregressive",
     "ChainTopology",
@@ -49,6 +55,7 @@ __all__ = [
     "Fuzzy",
     "FuzzyOfficial",
     "FuzzyReducible",
+    "MultiDraftTopology",
     "PromptLookupDrafter",
     "RunConfig",
     "SamplingConfig",
@@ -57,7 +64,9 @@ __all__ = [
     "SweepConfig",
     "Synthetic",
     "TopologyConfig",
+    "Verifier",
     "content_hash",
     "divergence_upper_bound",
     "sentence",
+    "shape_for",
 ]

@@ -8,12 +8,15 @@ from pydantic import Field, model_validator
 
 from fsd_core.config.methods import (
     BASELINES,
+    RULES,
     TOP_K,
+    VERIFIERS,
     AcceptanceConfig,
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
     FuzzyReducible,
+    MultiDraftTopology,
     PromptLookupDrafter,
     TopologyConfig,
 )
@@ -33,6 +36,14 @@ class SamplingConfig(Frozen):
         return self.temperature == 0
 
 
+def shape_for(kind: str, length: int, drafts: int) -> TopologyConfig:
+    """The shape that a rule judges: a chain, or several drafts for a verifier of such (two for ``spec-hub``). Raises
+    ``InvalidSetting`` for numbers out of range."""
+    if kind not in VERIFIERS:
+        return ChainTopology.checked(length=length)
+    return MultiDraftTopology.checked(length=length, drafts=2 if kind == "spec-hub" else drafts)
+
+
 class DecodingConfig(Frozen):
     """A decoding method with its parameters. Baselines have neither drafter nor topology."""
 
@@ -44,12 +55,16 @@ class DecodingConfig(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _baselines_draft_nothing(cls, values: Any) -> Any:
+    def _shape_follows_rule(cls, values: Any) -> Any:
+        """Baselines draft nothing, and a verifier of several drafts is given several where no shape is named."""
         if isinstance(values, dict):
             acceptance = values.get("acceptance")
             kind = acceptance.get("kind") if isinstance(acceptance, dict) else getattr(acceptance, "kind", None)
             if kind in BASELINES:
                 values = {**values, "drafter": None, "topology": None}
+            elif kind in VERIFIERS and "topology" not in values:
+                usual = MultiDraftTopology()
+                values = {**values, "topology": shape_for(kind, usual.length, usual.drafts)}
         return values
 
     @model_validator(mode="after")
@@ -64,7 +79,24 @@ class DecodingConfig(Frozen):
                 f"The divergence '{self.divergence}' is infinite against a copied token, which has no distribution of "
                 "its own, so nothing would ever be accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
+        self._check_shape(kind, self.topology)
         return self
+
+    def _check_shape(self, kind: str, topology: TopologyConfig) -> None:
+        several = isinstance(topology, MultiDraftTopology)
+        if several != (kind in VERIFIERS):
+            shape = "multi-draft" if kind in VERIFIERS else "chain"
+            raise InvalidSetting(
+                f"The rule '{kind}' judges drafts of the shape '{shape}': choose it, or one of "
+                f"{', '.join(VERIFIERS if several else (k for k in RULES if k not in (*VERIFIERS, *BASELINES)))}."
+            )
+        if isinstance(topology, MultiDraftTopology) and kind == "spec-hub" and topology.drafts != 2:
+            raise InvalidSetting(f"'spec-hub' couples two drafts, not {topology.drafts}: choose 2, or greedy-optimal.")
+        if several and not isinstance(self.drafter, DraftModelDrafter):
+            raise InvalidSetting(
+                "Several drafts per position are drawn from a distribution, which a copied token has not: choose the "
+                "drafter 'draft-model'."
+            )
 
     @property
     def threshold(self) -> float | None:
@@ -95,6 +127,8 @@ class DecodingConfig(Frozen):
         if isinstance(self.drafter, PromptLookupDrafter):
             default = self.drafter.max_ngram == PromptLookupDrafter().max_ngram
             parts.append("prompt lookup" if default else f"prompt lookup {self.drafter.max_ngram}-gram")
+        if isinstance(self.topology, MultiDraftTopology):
+            parts.append(f"{self.topology.drafts} drafts")
         if self.topology and draft_length:
             parts.append(f"γ {self.topology.length}")
         if not self.sampling.greedy:

@@ -58,8 +58,26 @@ class ChainTopology(Frozen):
     kind: Literal["chain"] = "chain"
     length: int = Field(default=5, ge=1, le=32)
 
+    @property
+    def size(self) -> int:
+        """Tokens drafted a round at most."""
+        return self.length
 
-TopologyConfig = ChainTopology
+
+class MultiDraftTopology(Frozen):
+    """``drafts`` chains of ``length`` positions side by side, whose first tokens are drawn as the verifier asks."""
+
+    kind: Literal["multi-draft"] = "multi-draft"
+    length: int = Field(default=5, ge=1, le=32)
+    drafts: int = Field(default=3, ge=2, le=16)
+
+    @property
+    def size(self) -> int:
+        """Tokens drafted a round at most."""
+        return self.length * self.drafts
+
+
+TopologyConfig = Annotated[ChainTopology | MultiDraftTopology, Field(discriminator="kind")]
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------
@@ -157,6 +175,67 @@ class FuzzyOfficial(_Rule):
         return value
 
 
+DraftSampling = Literal["with_replacement", "without_replacement", "greedy"]
+"""How the first tokens of several drafts come about: each drawn from q; one after the other from what is left of q; or
+the likeliest of q, and one drawn from the rest."""
+
+
+class Verifier(_Rule):
+    """A lossless verifier of several drafts per position; see ``acceptance.couplings``."""
+
+    lossless = True
+    sampling: ClassVar[DraftSampling] = "with_replacement"
+
+
+class RecursiveRejection(Verifier):
+    """Each draft in turn against what is left of p."""
+
+    title = "RRS"
+    kind: Literal["rrs"] = "rrs"
+
+
+class RecursiveRejectionWithout(Verifier):
+    """The same for drafts that are all different."""
+
+    title, sampling = "RRS without replacement", "without_replacement"
+    kind: Literal["rrs-without-replacement"] = "rrs-without-replacement"
+
+
+class KSeq(Verifier):
+    """Each draft against the same lowered p."""
+
+    title = "K-SEQ"
+    kind: Literal["k-seq"] = "k-seq"
+
+
+class NaiveSampling(Verifier):
+    """A sample of p, kept where it happens to be drafted."""
+
+    title = "NSS"
+    kind: Literal["nss"] = "nss"
+
+
+class FirstDraft(Verifier):
+    """Speculative decoding on the first draft, whose correction may hit another."""
+
+    title = "Naive"
+    kind: Literal["naive"] = "naive"
+
+
+class SpecHub(Verifier):
+    """The draft's likeliest token as a hub, and one other."""
+
+    title, sampling = "SpecHub", "greedy"
+    kind: Literal["spec-hub"] = "spec-hub"
+
+
+class GreedyOptimal(Verifier):
+    """The optimal verifier of greedy drafts."""
+
+    title, sampling = "Greedy, optimal", "greedy"
+    kind: Literal["greedy-optimal"] = "greedy-optimal"
+
+
 class Synthetic(_Rule):
     """Keeps a drafted token with a set probability, whatever the models say: to time the loop alone."""
 
@@ -166,7 +245,20 @@ class Synthetic(_Rule):
 
 
 AcceptanceConfig = Annotated[
-    Autoregressive | DraftOnly | Speculative | Fuzzy | FuzzyReducible | FuzzyOfficial | Synthetic,
+    Autoregressive
+    | DraftOnly
+    | Speculative
+    | Fuzzy
+    | FuzzyReducible
+    | FuzzyOfficial
+    | RecursiveRejection
+    | RecursiveRejectionWithout
+    | KSeq
+    | NaiveSampling
+    | FirstDraft
+    | SpecHub
+    | GreedyOptimal
+    | Synthetic,
     Field(discriminator="kind"),
 ]
 
@@ -179,6 +271,9 @@ def members(union: Any) -> dict[str, type[Any]]:
 RULES = {kind: rule for kind, rule in members(AcceptanceConfig).items() if not rule.timing_only}
 """those that a user may choose"""
 DRAFTERS = members(DrafterConfig)
+TOPOLOGIES = members(TopologyConfig)
+VERIFIERS: dict[str, type[Verifier]] = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Verifier)}
+"""those of several drafts per position"""
 ACCEPTANCES = tuple(RULES)
 BASELINES = tuple(kind for kind, rule in RULES.items() if rule.baseline)
 LOSSLESS = tuple(kind for kind, rule in RULES.items() if rule.lossless)

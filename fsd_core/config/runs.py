@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.methods import VERIFIERS
 from fsd_core.config.values import Frozen, content_hash
 from fsd_core.errors import InvalidSetting
 
@@ -39,6 +40,11 @@ Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 
 
 def _check_rows(rows: int, decoding: DecodingConfig) -> None:
+    if rows > 1 and decoding.acceptance.kind in VERIFIERS:
+        raise InvalidSetting(
+            f"The rule '{decoding.acceptance.kind}' judges several drafts of one text at a time, and {rows} texts side "
+            "by side were asked for: choose a batch of 1, or a rule for chains."
+        )
     if rows > 1 and decoding.drafter is not None and decoding.drafter.kind == "prompt-lookup":
         raise InvalidSetting(
             f"The drafter 'prompt-lookup' writes one text at a time, and {rows} side by side were asked for: choose a "

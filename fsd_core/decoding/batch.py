@@ -16,13 +16,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fsd_core.acceptance import AcceptanceRule, make_rule
-from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.acceptance.couplings import Choose, choose
+from fsd_core.config import DecodingConfig, SamplingConfig, Verifier
+from fsd_core.decoding.branching import walk
+from fsd_core.decoding.outcome import Outcome
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.drafters import Drafter, make_drafter
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.ops.branches import Branches, behind
 from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.transfer import read, send
@@ -32,7 +36,8 @@ from fsd_core.topologies import DraftTopology, DraftTree, make_topology
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
-    """What a round drafted. ``fed``: how many drafted tokens the target is fed, the same for all rows.
+    """What a round drafted. ``fed``: how many drafted tokens a text can keep at most, the same for all rows; the target
+    is fed as many of each of the tree's chains.
 
     A text with little room drafts fewer than the batch: ``own`` says how many of its tokens are fed and ``judged`` how
     many of its positions are judged; what lies behind them is padding.
@@ -42,20 +47,6 @@ class _Proposal:
     fed: int
     own: list[int]
     judged: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one round came to, on the device. R = drafted tokens that the target was fed, plus one."""
-
-    count: Tensor
-    """drafted tokens kept, the closing one included; int64 [B]"""
-    emitted: Tensor
-    """int64 [B,R]: the kept ones, then the correction or bonus, then leftovers"""
-    emitted_probability: Tensor
-    """[B,R] under the raw target"""
-    details: Tensor
-    """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
 
 
 class Batch:
@@ -85,19 +76,28 @@ class Batch:
         self.cache = self.model.new_cache(capacity, rows)
         self.texts: list[Text | None] = [None] * rows
         self._rule: AcceptanceRule | None = None
+        self._choose: Choose | None = None
+        self._path: Tensor | None = None  # the way through the last tree, if it branched
         self._drafter: Drafter | None = None
         self._topology: DraftTopology | None = None
         if config.drafter is not None and config.topology is not None:
-            self._rule = make_rule(config.acceptance)
-            self._greedy_draft = self._rule.greedy_draft or config.sampling.greedy
+            self._greedy_draft = config.sampling.greedy
+            if isinstance(config.acceptance, Verifier):
+                if rows > 1:
+                    raise InvalidSetting(f"The rule '{kind}' writes one text at a time: choose --batch 1.")
+                # A greedy target leaves nothing to couple: it writes its token, drafted or not.
+                self._choose = choose("nss" if config.sampling.greedy else kind)
+            else:
+                self._rule = make_rule(config.acceptance)
+                self._greedy_draft |= self._rule.greedy_draft
             sampling = SamplingConfig(temperature=0) if self._greedy_draft else config.sampling
             self._drafter = make_drafter(config.drafter, target, draft, sampling, capacity, rows)
-            self._topology = make_topology(config.topology)
+            self._topology = make_topology(config.topology, getattr(config.acceptance, "sampling", ""))
 
     @staticmethod
     def capacity_for(target: LanguageModel, draft: LanguageModel | None, config: DecodingConfig, prompt: int) -> int:
         """Positions that a text takes behind a prompt of so many tokens, drafted ones included."""
-        drafted = 0 if config.topology is None else config.topology.length + 1
+        drafted = 0 if config.topology is None else config.topology.size + 1
         return min(prompt + config.max_new_tokens, max(prompt + 1, _context(target, draft, config))) + drafted + 1
 
     @staticmethod
@@ -158,9 +158,9 @@ class Batch:
 
     def _propose(self, texts: Sequence[Text]) -> _Proposal:
         nothing = [0] * len(texts)
-        if self._drafter is None or self._topology is None or self._rule is None:
+        if self._drafter is None or self._topology is None:
             return _Proposal(None, 0, nothing, nothing)
-        bonus = int(self._rule.judges_bonus)
+        bonus, width = int(self._rule is not None and self._rule.judges_bonus), self._topology.width
         # The last token of the limit is the target's: with room for one, nothing is drafted.
         depths = [min(self._topology.length, text.room - 1) for text in texts]
         depth = max(depths)
@@ -169,19 +169,22 @@ class Batch:
         levels = [own + bonus if own else 0 for own in depths]
         tree = self._topology.grow(
             self._drafter.begin(self._tokens, [text.history for text in texts]),
-            self._drafter.extend,
+            self._drafter,
             depth + bonus,
-            _side_by_side([text.uniforms.take(own) for text, own in zip(texts, levels, strict=True)]),
+            _side_by_side([text.uniforms.take(own * width) for text, own in zip(texts, levels, strict=True)]),
             self._greedy_draft,
         )
         if tree is None:
             return _Proposal(None, 0, nothing, nothing)
-        own = [min(own, tree.size) for own in depths]
-        return _Proposal(tree, min(tree.size, depth), own, [min(own, tree.size) for own in levels])
+        deepest = tree.size // width
+        own = [min(own, deepest) for own in depths]
+        return _Proposal(tree, min(deepest, depth), own, [min(own, deepest) for own in levels])
 
     def _judge(self, texts: Sequence[Text], proposal: _Proposal) -> Outcome:
         tree, fed = proposal.tree, proposal.fed
         feed = unseen(self._tokens, self.cache, [len(text.history) for text in texts])
+        if tree is not None and self._choose is not None:
+            return self._judge_chains(texts[0], feed, tree, self._choose)
         feed = feed if tree is None else torch.cat([feed, tree.tokens[:, :fed]], 1)
         logits = self.model.forward(feed, self.cache, keep=fed + 1)  # [B,R,V]
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
@@ -190,7 +193,7 @@ class Batch:
         if tree is None or self._rule is None:
             emitted = draw(target[:, 0], last)[:, None]
             details = raw.new_zeros(len(texts), 4, 0)
-            return Outcome(emitted.new_zeros(len(texts)), emitted, _of(raw, emitted), details)
+            return Outcome(emitted[:, :0], emitted.new_zeros(len(texts)), emitted, _of(raw, emitted), details)
 
         judged = tree.size
         rows = Rows(
@@ -224,13 +227,25 @@ class Batch:
             ],
             1,
         )
-        return Outcome(count, emitted, _of(raw, emitted), details)
+        return Outcome(tree.tokens[:, :fed], count, emitted, _of(raw, emitted), details)
+
+    def _judge_chains(self, text: Text, feed: Tensor, tree: DraftTree, choose: Choose) -> Outcome:
+        """Of a text that stands alone. feed: int64 [1,S], the tokens of it that the target has not been fed."""
+        depth, width, prefix = tree.size // tree.width, tree.width, self.cache.length
+        parents = send(torch.tensor(tree.parents), feed.device)
+        levels = 1 + torch.arange(tree.size, device=feed.device) // width
+        depths, sees = behind(feed.shape[1], parents.clamp_min(-1), levels, depth)
+        branches = Branches(prefix, depths, sees)
+        logits = self.model.forward(torch.cat([feed, tree.tokens], 1), self.cache, tree.size + 1, branches)
+        uniforms = text.uniforms.take(depth + 1, width + 1)
+        found = walk(tree, logits, choose, self._sampling, uniforms)
+        self._path = found.path
+        return found.outcome
 
     def _emit(self, texts: Sequence[Text], outcome: Outcome, proposal: _Proposal) -> list[StepRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [outcome.count[:, None], outcome.emitted, outcome.emitted_probability, outcome.details.flatten(1)]
-        drafted = outcome.emitted[:, :0] if proposal.tree is None else proposal.tree.tokens[:, : proposal.fed]
-        rows = read(torch.cat([part.double() for part in (drafted, *parts)], 1))
+        rows = read(torch.cat([part.double() for part in (outcome.drafted, *parts)], 1))
         lengths, width, fed = [len(text.history) for text in texts], proposal.fed + 1, proposal.fed
         if min(lengths) == max(lengths):
             self._tokens[:, lengths[0] : lengths[0] + width] = outcome.emitted
@@ -241,9 +256,12 @@ class Batch:
         valid = [
             length + min(int(values[fed]), own) for length, values, own in zip(lengths, rows, proposal.own, strict=True)
         ]
+        path, self._path = self._path, None
+        if path is not None:  # what was kept lies scattered among the chains
+            self.cache.compact(lengths[0], path)
         self.cache.rollback(valid)
         if self._drafter is not None:
-            self._drafter.commit(valid)
+            self._drafter.commit(valid, path)
         return [
             text.take(values[fed:], [int(token) for token in values[:own]], judged, width, self._eos)
             for text, values, own, judged in zip(texts, rows, proposal.own, proposal.judged, strict=True)

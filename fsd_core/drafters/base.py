@@ -25,8 +25,16 @@ class Drafter(Protocol):
         """The distribution behind ``token`` (int64 [B]), which was chosen from the row answered last."""
         ...
 
-    def commit(self, lengths: Sequence[int]) -> None:
-        """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected."""
+    def extend_level(self, tokens: Tensor) -> DraftRow:
+        """The distributions behind the next token of each of n chains of one text (int64 [1,n]), which was chosen from
+        the rows answered last; n rows."""
+        ...
+
+    def commit(self, lengths: Sequence[int], path: Tensor | None = None) -> None:
+        """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected.
+
+        ``path``: int64 [D], where chains were fed: which node of each level stands, counted through all levels.
+        """
         ...
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

@@ -50,7 +50,10 @@ class PromptLookupDrafter:
     def extend(self, token: Tensor) -> DraftRow | None:
         return self._row()
 
-    def commit(self, lengths: Sequence[int]) -> None:
+    def extend_level(self, tokens: Tensor) -> DraftRow:
+        raise NotImplementedError("there is one continuation to copy; configurations refuse several")
+
+    def commit(self, lengths: Sequence[int], path: Tensor | None = None) -> None:
         """Nothing is kept between rounds."""
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

@@ -74,6 +74,12 @@ class KVCache(Cache):
         wanted = [lengths] * len(self.lengths) if isinstance(lengths, int) else lengths
         self.lengths = [min(pair) for pair in zip(self.lengths, wanted, strict=True)]
 
+    def compact(self, start: int, kept: Tensor) -> None:
+        """Moves what lies at ``start`` + ``kept`` (int64 [K], ascending) to the places from ``start`` on."""
+        for keys, values in self._buffers.values():
+            for buffer in (keys, values):
+                buffer[:, :, start : start + len(kept)] = buffer[:, :, start + kept]
+
     def row(self, index: int) -> KVCache:
         """An empty cache in the place of one row; :meth:`adopt` makes what is written there the row's."""
         alone = KVCache(self._layers, self.capacity)

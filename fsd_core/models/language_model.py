@@ -13,6 +13,7 @@ from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.lean_llama import LeanLlama
 from fsd_core.models.static import StaticCache, StaticForward
+from fsd_core.ops.branches import Branches
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -62,27 +63,35 @@ class LanguageModel:
             return self._static.new_cache(capacity)
         return KVCache(self.layers, capacity, rows)
 
-    def forward(self, tokens: Tensor, cache: KVCache, keep: int | None = None) -> Tensor:
+    def forward(
+        self, tokens: Tensor, cache: KVCache, keep: int | None = None, branches: Branches | None = None
+    ) -> Tensor:
         """Feeds ``tokens`` behind what the cache holds and makes them part of it.
 
-        tokens: int64 [B,S]. Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
+        tokens: int64 [B,S]. ``branches``: how the last of what the cache then holds branches off, if it does (B = 1).
+        Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
         start, count = cache.length, tokens.shape[1]
-        places = cache.reserve(count, self.device)
+        # Branches have no fixed shape, so that they go past what is static.
+        places = cache.reserve(count, self.device) if branches is None else KVCache.reserve(cache, count, self.device)
         missing = self.vocabulary - self._known
         if missing > 0:
             tokens = tokens.clamp_max(self._known - 1)
-        if self._static is not None and isinstance(cache, StaticCache) and places is not None:
-            logits = self._static(tokens, cache)[:, -keep if keep else 0 :].clone()  # the next call overwrites it
+        if branches is not None:
+            places = branches.places(count)
+        static = None if branches is not None or places is None else self._static
+        if static is not None and isinstance(cache, StaticCache):
+            logits = static(tokens, cache)[:, -keep if keep else 0 :].clone()  # the next call overwrites it
         elif self._lean is not None:
-            alone = count == 1 and places is None  # one token, which sees all
-            mask = None if alone else causal_mask(self._places(places, start, count), start + count)
+            mask = branches.mask(count) if branches is not None else None
+            if mask is None and not (count == 1 and places is None):  # but for one token, which sees all
+                mask = causal_mask(self._places(places, start, count), start + count)
             logits = self._lean.forward(tokens, mask, cache, keep or count, places)
         else:
             places = self._places(places, start, count)
             logits = self.module(
                 input_ids=tokens,
-                attention_mask=self._masks(places, start + count),
+                attention_mask=self._masks(places, start + count, branches),
                 position_ids=places,
                 past_key_values=cache,
                 use_cache=True,
@@ -100,18 +109,20 @@ class LanguageModel:
         """Positions of the tokens that are fed, int64 [B,S]; [1,S] where they are the same in all rows."""
         return torch.arange(start, start + count, device=self.device)[None] if places is None else places
 
-    def _masks(self, places: Tensor, end: int) -> Tensor | dict[str, Tensor]:
+    def _masks(self, places: Tensor, end: int, branches: Branches | None) -> Tensor | dict[str, Tensor]:
         """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
 
         The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
         """
         if not self._kinds:
-            return self._mask(places, end, self._window)
-        masks = {kind: self._mask(places, end, self._window if kind == SLIDING else None) for kind in self._kinds}
+            return self._mask(places, end, branches, self._window)
+        windows = {kind: self._window if kind == SLIDING else None for kind in self._kinds}
+        masks = {kind: self._mask(places, end, branches, window) for kind, window in windows.items()}
         return masks[FULL] if self._kinds == [FULL] else masks
 
-    def _mask(self, places: Tensor, end: int, window: int | None = None) -> Tensor:
-        mask = causal_mask(places, end, window)
+    def _mask(self, places: Tensor, end: int, branches: Branches | None, window: int | None) -> Tensor:
+        count = places.shape[1]
+        mask = causal_mask(places, end, window) if branches is None else branches.mask(count, window)
         if self.module.config._attn_implementation != "eager":
             return mask
         # transformers' own attention, which models with capped scores use, adds the mask to the scores.

@@ -25,21 +25,37 @@ def draw_several(weights: Tensor, uniforms: Tensor, sampling: str) -> Tensor:
     """Several tokens of one law, in the order in which they are drawn. weights: [R,V]; uniforms: [R,n] → int64 [R,n]
 
     ``sampling``: ``with_replacement``; ``without_replacement``, each from what is left; ``greedy``, the likeliest n − 1
-    and one drawn from the rest. The law needs at least n tokens, but for the first.
+    and one drawn from the rest. Where the law has fewer tokens, −1 takes the place of what cannot be drawn.
     """
     count = uniforms.shape[1]
     if sampling == "with_replacement":
         return draw(weights[:, None].expand(-1, count, -1), uniforms)
-    left = weights.double()
     if sampling == "greedy":
-        likeliest = left.topk(count - 1, -1).indices
-        last = draw(left.scatter(1, likeliest, 0), uniforms[:, -1])
-        return torch.cat([likeliest, last[:, None]], 1)
-    drawn = []
+        last = _drawn(greedy_law(weights, count), uniforms[:, -1])
+        return torch.cat([likeliest(weights, count - 1), last[:, None]], 1)
+    left, drawn = weights.double(), []
     for i in range(count):
-        drawn.append(draw(left, uniforms[:, i]))
-        left = left.scatter(1, drawn[-1][:, None], 0)
+        drawn.append(_drawn(left, uniforms[:, i]))
+        left = left.scatter(1, drawn[-1][:, None].clamp_min(0), 0)
     return torch.stack(drawn, 1)
+
+
+def _drawn(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """:func:`draw`, and −1 where all weights are zero."""
+    return torch.where(weights.sum(-1) > 0, draw(weights, uniforms), -1)
+
+
+def likeliest(weights: Tensor, count: int) -> Tensor:
+    """Tokens of the ``count`` largest weights, largest first, −1 in place of those without any. [R,V] → int64 [R,n]"""
+    values, tokens = weights.topk(count, -1)
+    return torch.where(values > 0, tokens, -1)
+
+
+def greedy_law(weights: Tensor, count: int) -> Tensor:
+    """The law of the last of ``count`` greedy drafts: without the ``count`` − 1 likeliest tokens, and all zero where
+    nothing is left. [R,V] → [R,V]"""
+    rest = weights.scatter(1, weights.topk(count - 1, -1).indices, 0)
+    return rest / rest.sum(-1, keepdim=True).clamp_min(1e-30)
 
 
 class UniformStream:

@@ -12,14 +12,15 @@ descending order of q/p.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
+from fsd_core.config.methods import DraftSampling
 from fsd_core.errors import UnknownName
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
 
-SAMPLINGS = ("with_replacement", "without_replacement", "greedy")
+SAMPLINGS: tuple[str, ...] = get_args(DraftSampling)
 
 
 def optimal_acceptance(target_probs: Any, draft_probs: Any, num_drafts: int, sampling: str) -> Any:

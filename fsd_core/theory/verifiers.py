@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fsd_core import config
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
 from fsd_core.theory.optimum import greedy_acceptance
@@ -91,12 +92,13 @@ class Verifier:
     acceptance: Callable[[Vector, Vector, int], float]
 
 
-VERIFIERS = {
-    "rrs": Verifier("RRS", "with_replacement", _recursive),
-    "rrs-without-replacement": Verifier("RRS without replacement", "without_replacement", without_replacement),
-    "k-seq": Verifier("K-SEQ", "with_replacement", _k_seq),
-    "nss": Verifier("NSS", "with_replacement", _naive_sampling),
-    "naive": Verifier("Naive", "with_replacement", _first_draft),
-    "spec-hub": Verifier("SpecHub", "greedy", greedy_acceptance),
-    "greedy-optimal": Verifier("Greedy, optimal", "greedy", greedy_acceptance),
+_ACCEPTANCE: dict[str, Callable[[Vector, Vector, int], float]] = {
+    "rrs": _recursive,
+    "rrs-without-replacement": without_replacement,
+    "k-seq": _k_seq,
+    "nss": _naive_sampling,
+    "naive": _first_draft,
+    "spec-hub": greedy_acceptance,
+    "greedy-optimal": greedy_acceptance,
 }
+VERIFIERS = {kind: Verifier(rule.title, rule.sampling, _ACCEPTANCE[kind]) for kind, rule in config.VERIFIERS.items()}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from fsd_core.config import TopologyConfig
+from fsd_core.config import MultiDraftTopology, TopologyConfig
 from fsd_core.topologies.base import DraftTopology, DraftTree
 from fsd_core.topologies.chain import Chain
+from fsd_core.topologies.multi_draft import MultiDraft
 
 __all__ = ["DraftTopology", "DraftTree", "make_topology"]
 
 
-def make_topology(config: TopologyConfig) -> DraftTopology:
-    """The topology that a configuration names."""
+def make_topology(config: TopologyConfig, sampling: str = "") -> DraftTopology:
+    """The topology that a configuration names. ``sampling``: how several drafts come about, as their verifier asks."""
+    if isinstance(config, MultiDraftTopology):
+        return MultiDraft(config.length, config.drafts, sampling)
     return Chain(config.length)

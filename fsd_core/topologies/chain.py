@@ -7,17 +7,19 @@ from torch import Tensor
 
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw
-from fsd_core.topologies.base import DraftTree, Extend
+from fsd_core.topologies.base import DraftTree, Source
 
 
 class Chain:
     """A tree with one child per node."""
 
+    width = 1
+
     def __init__(self, length: int) -> None:
         self.length = length
 
     def grow(
-        self, first: DraftRow | None, extend: Extend, depth: int, uniforms: Tensor, greedy: bool
+        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         rows, tokens, row = [], [], first
         while row is not None:
@@ -26,7 +28,7 @@ class Chain:
             tokens.append(token)
             if len(tokens) == depth:
                 break
-            row = extend(token)
+            row = source.extend(token)
         if not tokens:
             return None
         return DraftTree(

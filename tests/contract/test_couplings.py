@@ -28,7 +28,7 @@ def drafted(name: str, q: Tensor, count: int, seed: int) -> tuple[Drafts, Tensor
     if sampling == "greedy":
         q = q.scatter(0, q.topk(count - 1).indices, 0)
         q = q / q.sum()
-    return Drafts(tokens, P.expand(N, -1), q.expand(N, -1)), u[:, count:]
+    return Drafts(tokens, torch.ones_like(tokens).bool(), P.expand(N, -1), q.expand(N, -1)), u[:, count:]
 
 
 def test_every_verifier_of_the_theory_is_there() -> None:

@@ -89,6 +89,7 @@ def test_an_unbounded_divergence_takes_any_threshold() -> None:
         ("autoregressive", "threshold", "off"),
         ("autoregressive", "drafter", "draft-model"),
         ("draft-only", "draft_length", 5),
+        ("speculative", "drafts", 3),
         ("fsd-official", "divergence", "ag"),
         ("fsd-official", "divergence_top_k", 20),
         ("speculative", "divergence_top_k", 20),

@@ -13,6 +13,7 @@ from fsd_core.config import (
     BASELINES,
     LOSSLESS,
     RULES,
+    VERIFIERS,
     Autoregressive,
     ChainTopology,
     DecodingConfig,
@@ -105,11 +106,11 @@ def test_a_sweep_does_each_run_once_and_a_seed_at_a_time():
 
 
 def test_what_is_known_of_each_rule():
-    assert set(ACCEPTANCES) == set(BASELINES) | {"speculative", "fsd", "fsd-reducible", "fsd-official"}
+    assert set(ACCEPTANCES) == {*BASELINES, *VERIFIERS, "speculative", "fsd", "fsd-reducible", "fsd-official"}
     assert set(BASELINES) == {"autoregressive", "draft-only"}
-    assert set(LOSSLESS) == {"autoregressive", "speculative"}
+    assert set(LOSSLESS) == {"autoregressive", "speculative", *VERIFIERS}
     assert len({rule.title for rule in RULES.values()}) == len(RULES)
-    for kind in set(ACCEPTANCES) - set(BASELINES):  # the configuration says the same as the implementation
+    for kind in set(ACCEPTANCES) - {*BASELINES, *VERIFIERS}:  # the configuration says the same as the implementation
         assert make_rule(RULES[kind]()).lossless == (kind in LOSSLESS)
 
 

@@ -10,6 +10,7 @@ import pytest
 from dashboard.algorithms import (
     ALGORITHMS,
     PLAIN,
+    SEVERAL,
     TUNED,
     WORDS,
     about,
@@ -71,8 +72,9 @@ def test_every_rule_of_the_configuration_is_offered_and_has_words() -> None:
     """The pages' lists follow from the configuration, so a new rule is offered; only words for it must be written."""
     assert set(ALGORITHMS) == set(ACCEPTANCES)
     assert {kind for kind, a in ALGORITHMS.items() if a.cost == "lossless"} == set(LOSSLESS)
-    assert {*PLAIN, *TUNED} == set(ACCEPTANCES)
+    assert {*PLAIN, *TUNED, *SEVERAL} == set(ACCEPTANCES)
     assert [kind for _, kind in (*experiments.BASELINE_CHOICES, *experiments.RULE_CHOICES)] == [*PLAIN, *TUNED]
+    assert [kind for _, kind in experiments.SEVERAL_CHOICES] == [*SEVERAL]
     assert set(playground.DEFAULTS) <= set(ACCEPTANCES)
     assert set(WORDS) == set(ACCEPTANCES), "dashboard/algorithms.py: say in WORDS what the rule does"
 
@@ -91,7 +93,7 @@ def test_a_rule_without_words_is_told_in_its_own() -> None:
 
 @pytest.mark.parametrize("kind", TUNED)
 def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
-    method = decoding(kind, "js", None, "draft-model", 5, GREEDY, 20)
+    method = decoding(kind, "js", None, "draft-model", 5, 3, GREEDY, 20)
     assert (method.threshold is None) == can_be_off(kind)
     assert ("leniency is off" in about(kind, "js")) == can_be_off(kind)
     assert can_be_off(kind) == (kind != "fsd-official")
@@ -99,17 +101,18 @@ def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ACCEPTANCES)
 def test_the_controls_make_the_method_that_they_name(kind: str) -> None:
-    method = decoding(kind, "tv", 0.3, "prompt-lookup" if kind == "speculative" else "draft-model", 4, GREEDY, 20)
+    method = decoding(kind, "tv", 0.3, "prompt-lookup" if kind == "speculative" else "draft-model", 4, 6, GREEDY, 20)
     assert method.acceptance.kind == kind
     assert method.max_new_tokens == 20
+    assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in SEVERAL else None)
     assert method.threshold == (0.3 if kind.startswith("fsd") else None)
     assert method.divergence == {"fsd": "tv", "fsd-reducible": "tv", "fsd-official": "ag"}.get(kind)
 
 
 def test_an_empty_threshold_is_off_and_one_out_of_range_is_told() -> None:
-    assert decoding("fsd", "js", None, "draft-model", 5, GREEDY, 20).threshold is None
+    assert decoding("fsd", "js", None, "draft-model", 5, 3, GREEDY, 20).threshold is None
     with pytest.raises(InvalidSetting, match="beyond the range of the divergence 'js'"):
-        decoding("fsd", "js", 0.8, "draft-model", 5, GREEDY, 20)
+        decoding("fsd", "js", 0.8, "draft-model", 5, 3, GREEDY, 20)
 
 
 def test_each_divergence_has_a_name_and_a_range_and_the_published_one_its_caveat() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.algorithms import PLAIN, TUNED
+from dashboard.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, parse_thresholds, size_line
 from fsd_core.config import ACCEPTANCES
 from fsd_core.errors import FsdError, InvalidSetting
@@ -61,8 +61,9 @@ def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
 
 
 def test_every_rule_can_be_part_of_an_experiment():
-    sweep = build_sweep(replace(FORM, baselines=PLAIN, rules=TUNED, thresholds="0.1"))
+    sweep = build_sweep(replace(FORM, baselines=PLAIN, rules=TUNED, several=SEVERAL, drafts=4, thresholds="0.1"))
     assert {decoding.acceptance.kind for decoding in sweep.decodings} == set(ACCEPTANCES)
+    assert {decoding.topology.drafts for decoding in sweep.decodings if decoding.acceptance.kind in SEVERAL} == {2, 4}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""Tokens that are fed at once though not all of them follow one another: what each sees, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, slots=True)
+class Branches:
+    """S tokens behind a straight ``prefix`` of a text that stands alone in its batch, the last of which are fed now.
+
+    depths: int64 [S], places of the tokens behind the prefix, from 0. sees: bool [S,S], which of the S each of them
+    attends to, itself included.
+    """
+
+    prefix: int
+    depths: Tensor
+    sees: Tensor
+
+    def places(self, count: int) -> Tensor:
+        """Positions of the last ``count`` tokens, int64 [1,count]."""
+        return self.prefix + self.depths[None, -count:]
+
+    def mask(self, count: int, window: int | None = None) -> Tensor:
+        """What the last ``count`` tokens see of prefix and branches, of the last ``window`` positions if given; bool
+        [1,1,count,prefix + S]."""
+        seen = F.pad(self.sees[-count:], (self.prefix, 0), value=True)
+        if window is not None:
+            ahead = torch.arange(self.prefix, device=self.depths.device)
+            keys = torch.cat([ahead, self.prefix + self.depths])
+            seen = seen & (keys > self.places(count)[0][:, None] - window)
+        return seen[None, None]
+
+
+def ancestors(parents: Tensor, depth: int) -> Tensor:
+    """Each node with all nodes above it, in a tree of at most ``depth`` levels. parents: int64 [N], −1 for none →
+    bool [N,N]"""
+    count = len(parents)
+    sees = torch.eye(count, dtype=torch.bool, device=parents.device)
+    for _ in range(depth - 1):
+        above = F.pad(sees, (0, 0, 0, 1))  # the row behind the last is that of no parent: it sees nothing
+        sees = sees | above[parents]
+    return sees
+
+
+def behind(straight: int, parents: Tensor, levels: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+    """Depths and sight of ``straight`` tokens of the text itself and of a tree on the last of them.
+
+    parents, levels: int64 [N], see :func:`ancestors`; levels count from 1. → int64 [S], bool [S,S]; S = straight + N.
+    """
+    device = parents.device
+    trunk = torch.arange(straight, device=device)
+    depths = torch.cat([trunk, straight - 1 + levels])
+    sees = F.pad(ancestors(parents, depth), (straight, 0), value=True)
+    first = F.pad(trunk[None] <= trunk[:, None], (0, len(parents)))
+    return depths, torch.cat([first, sees])

@@ -1,0 +1,144 @@
+"""Several drafts per position within the loop: identities token for token, caches, and the law of whole texts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fsd_core.config import (
+    Autoregressive,
+    DecodingConfig,
+    Fuzzy,
+    MultiDraftTopology,
+    PromptLookupDrafter,
+    SamplingConfig,
+    Speculative,
+)
+from fsd_core.config.methods import (
+    VERIFIERS,
+    GreedyOptimal,
+    KSeq,
+    RecursiveRejection,
+    RecursiveRejectionWithout,
+    SpecHub,
+)
+from fsd_core.decoding.session import Session
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.ops.branches import Branches, ancestors
+from fsd_core.testing.acceptance import fit
+from fsd_core.testing.decoding import next_logits, recomputed_logits, run, written
+from fsd_core.testing.toy import related, toy_model
+from tests.contract.test_loop import PROMPTS, SAMPLED, _law
+
+ALL = [rule() for rule in VERIFIERS.values()]
+
+
+def shape(rule, length: int = 3, drafts: int = 3) -> MultiDraftTopology:
+    return MultiDraftTopology(length=length, drafts=2 if rule.kind == "spec-hub" else drafts)
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[LanguageModel, LanguageModel]:
+    target = toy_model(40, seed=11)
+    return LanguageModel(target), LanguageModel(related(target, noise=0.15, seed=12))
+
+
+@pytest.mark.parametrize("rule", ALL, ids=str)
+@pytest.mark.parametrize("length", [1, 4])
+def test_greedily_it_is_the_greedy_target(models, rule, length):
+    for prompt in PROMPTS:
+        alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50), prompt, ends=False)
+        config = DecodingConfig(acceptance=rule, topology=shape(rule, length), max_new_tokens=50)
+        assert written(*models, config, prompt, ends=False) == alone
+
+
+@pytest.mark.parametrize("rule", ALL, ids=str)
+def test_caches_hold_what_was_kept_and_nothing_else(models, rule):
+    config = DecodingConfig(acceptance=rule, topology=shape(rule), sampling=SAMPLED, max_new_tokens=40)
+    session = Session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
+    kept = 0
+    while session.stop_reason is None:
+        record = session.step()
+        kept += record.accepted
+        assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
+        assert session.cache.length == len(session.history) - 1
+        torch.testing.assert_close(
+            next_logits(session), recomputed_logits(models[0], session.history), atol=1e-4, rtol=1e-4
+        )
+    assert kept > 5
+
+
+@pytest.mark.parametrize("rule", [RecursiveRejection(), KSeq(), RecursiveRejectionWithout(), GreedyOptimal()], ids=str)
+@pytest.mark.parametrize("lean", [True, False])
+def test_a_draft_that_is_the_target_is_always_kept(rule, lean):
+    """Which it would not be if it read a cache in which a rejected branch was left."""
+    target = LanguageModel(toy_model(40, seed=11), lean=lean)
+    config = DecodingConfig(
+        acceptance=rule, topology=shape(rule), sampling=SamplingConfig(temperature=1.0), max_new_tokens=60
+    )
+    session = Session(target, target, config, PROMPTS[2], seed=1, eos=frozenset())
+    rounds = []
+    while session.stop_reason is None:
+        rounds.append(session.step())
+    full = [record.accepted == len(record.drafted) for record in rounds]
+    assert all(full) or rule.kind == "greedy-optimal"  # whose certain drafts may be what p likes less
+    assert sum(full) > len(full) / 3
+    assert "bonus" in {record.kinds[-1] for record in rounds}
+
+
+@pytest.mark.parametrize("rule", ALL, ids=str)
+def test_the_law_of_whole_texts_is_the_targets(rule):
+    """3,000 texts: χ² against the target's exact law, by enumeration; the draft's law is told from it."""
+    vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
+    module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    config = DecodingConfig(
+        acceptance=rule, topology=shape(rule, 2), sampling=SamplingConfig(temperature=1.0), max_new_tokens=length + 1
+    )
+    counts = torch.zeros(vocabulary**length, dtype=torch.int64)
+    for seed in range(3000):
+        text = written(target, draft, config, prompt, seed=seed, ends=False)[:length]
+        counts[text[0] * vocabulary + text[1]] += 1
+    emitted = torch.repeat_interleave(torch.arange(vocabulary**length), counts)
+    assert fit(emitted, _law(target, draft, prompt, vocabulary, length, None)) > 1e-4
+    assert fit(emitted, _law(draft, target, prompt, vocabulary, length, None)) < 1e-9
+
+
+def test_a_truncated_draft_that_has_fewer_tokens_than_drafts(models):
+    """Top-k 1 leaves one token to draw: it is drafted, and the text is the greedy one."""
+    alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=30), PROMPTS[0], ends=False)
+    for rule in ALL:
+        sampling = SamplingConfig(temperature=1.0, top_k=1)
+        config = DecodingConfig(acceptance=rule, topology=shape(rule), sampling=sampling, max_new_tokens=30)
+        assert written(*models, config, PROMPTS[0], ends=False) == alone
+
+
+def test_a_node_sees_the_text_and_what_is_above_it():
+    sees = ancestors(torch.tensor([-1, -1, 0, 0, 2]), 3)
+    assert sees.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [1, 0, 1, 0, 1]]
+    branches = Branches(2, torch.tensor([0, 0, 1, 1, 2]), sees)
+    assert branches.places(2).tolist() == [[3, 4]]
+    assert branches.mask(2)[0, 0].int().tolist() == [[1, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 1, 0, 1]]
+    assert branches.mask(2, window=2)[0, 0].int().tolist() == [[0, 0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 1, 0, 1]]
+
+
+def test_what_cannot_be_is_refused(models):
+    for rule, topology, told in (
+        (Speculative(), MultiDraftTopology(), "choose it, or one of rrs, "),
+        (KSeq(), {"kind": "chain"}, "judges drafts of the shape 'multi-draft'"),
+        (Fuzzy(), MultiDraftTopology(), "judges drafts of the shape 'chain'"),
+        (SpecHub(), MultiDraftTopology(drafts=3), "couples two drafts, not 3"),
+    ):
+        with pytest.raises(InvalidSetting, match=told):
+            DecodingConfig.checked(acceptance=rule, topology=topology)
+    with pytest.raises(InvalidSetting, match="which a copied token has not"):
+        DecodingConfig.checked(acceptance=KSeq(), drafter=PromptLookupDrafter())
+    assert DecodingConfig(acceptance=SpecHub()).topology == MultiDraftTopology(drafts=2)
+    assert DecodingConfig(acceptance=KSeq()).label == "K-SEQ · 3 drafts · γ 5"
+
+
+def test_a_text_fills_the_context_and_does_not_overrun_it(models):
+    config = DecodingConfig(acceptance=KSeq(), max_new_tokens=500)
+    session = run(Session(*models, config, [1, 2, 3] * 80, 0, eos=frozenset()))
+    assert (session.stop_reason, len(session.history)) == ("context", models[0].context)

@@ -43,7 +43,8 @@ def make_optimizers(model: nn.Module, schedule: Schedule) -> list[tuple[torch.op
     """Muon (Jordan et al. 2024) for matrices between hidden states, AdamW for embeddings and norms; each with its peak
     rate."""
     parameters, made = learning(model), []
-    hidden = {name for name, p in parameters.items() if p.ndim == 2 and "embed" not in name}
+    # In the model's order: a checkpoint knows a matrix by its place among them, also in another process.
+    hidden = [name for name, p in parameters.items() if p.ndim == 2 and "embed" not in name]
     if schedule.muon_lr is not None:
         muon = torch.optim.Muon((parameters.pop(name) for name in hidden), lr=schedule.muon_lr, weight_decay=0.01)
         made.append((muon, schedule.muon_lr))

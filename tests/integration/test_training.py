@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from fsd_core.benchmarks import arithmetic
+from fsd_core.testing.toy import toy_model
 from fsd_core.training import bundled_pair
 from fsd_core.training.card import write_card
-from fsd_core.training.loop import Schedule, train, weighted_loss
+from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
 TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2))
 
@@ -88,3 +89,14 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path):
     card = (tmp_path / "README.md").read_text()
     assert "30 x 4" in card
     assert "Held-out accuracy, greedy" in card
+
+
+def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):
+    """Which must not depend on how this process happens to hash names: another one resumes."""
+    model = toy_model(len(tokenizer), seed=0)
+    (muon, _), (adamw, _) = make_optimizers(model, Schedule(steps=1))
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    taken = [p for group in muon.param_groups for p in group["params"]]
+    assert len(taken) == len(matrices) > 7
+    assert all(a is b for a, b in zip(taken, matrices, strict=True))
+    assert len([p for group in adamw.param_groups for p in group["params"]]) == len([*model.parameters()]) - len(taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,9 @@ from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.pairs import TARGETS, get_pair
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
-from fsd_core.training import adapter
+from fsd_core.training import adapter, draft
 from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack
+from fsd_core.training.distillation import read_texts
 from fsd_core.training.loop import Schedule
 
 MIX = {"short": 0.25, "arithmetic": 0.25, "gsm8k": 0.5}
@@ -108,6 +109,16 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     torch.testing.assert_close(taught.draft.module(tokens).logits, plain.draft.module(tokens).logits)
     assert isinstance(taught.target.module, type(AutoModelForCausalLM.from_pretrained(tmp_path / "pair" / "target")))
     assert taught.target._lean is not None  # merged: nothing of the adapter is left to run
+
+    # A draft for this target learns from what the adapter makes it write, too.
+    monkeypatch.setattr(draft, "PAIRS", {name: replace(spec, target=TARGETS["toy"])})
+    monkeypatch.setattr(draft, "training_prompts", lambda data, seed: repeat("Once upon"))
+    few = replace(draft.PLAN, texts=2, problems=3, longest_answer=4)
+    texts = draft.write_all("toy", tmp_path / "pair" / "target", out, data, few, 0, rows.append)
+    assert len(texts) == 5
+    assert [len(read_texts(out / folder)) for folder in ("texts", f"texts-{name}")] == [2, 3]
+    logits = taught.target.module(texts[-1].tokens[None].long()).logits[0, texts[-1].prompt - 1]
+    assert int(texts[-1].top[0, 0]) == int(logits.argmax())
 
     (out / "adapter" / "adapter_model.safetensors").unlink()
     with pytest.raises(ModelUnavailable, match=r"The adapter in .* cannot be loaded"):

@@ -187,6 +187,13 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert log[-1]["step"] == 12
     assert set(log[-1]) >= {"loss", "overlap", "same_choice"}
 
+    # From there on: the same texts, the earlier layers.
+    plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=1, adamw_lr=0.0, muon_lr=0.0, every=1))
+    again = draft.main("toy", out, data, plan, report=rows.append, start=out / "draft")
+    assert again["start"] == {"texts": figures["texts"], "answer_tokens": figures["answer_tokens"],
+                              "seconds": figures["seconds"], "steps": 12}  # fmt: skip
+    assert again["overlap"] == pytest.approx(figures["overlap"], abs=0.01)
+
 
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")

@@ -3,6 +3,7 @@ by users, so here a model of its shape with random weights takes its place."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 
@@ -13,10 +14,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from fsd_core.benchmarks.roofline import bytes_read
 from fsd_core.models import trimmed
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.pairs import DRAFTED, PAIRS
+from fsd_core.models.loading import adapted
+from fsd_core.models.pairs import ADAPTED, DRAFTED, PAIRS
 from fsd_core.models.synthetic import SHAPES
+from fsd_core.training.adapter_card import PROBLEM_SETS
 
 DRAFT = PAIRS[DRAFTED].draft
+ADAPTER = PAIRS[ADAPTED].adapter
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +30,34 @@ def target() -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16).eval()
 
 
-def test_it_is_small_enough_to_ship() -> None:
+def test_they_are_small_enough_to_ship() -> None:
     assert sum(file.stat().st_size for file in DRAFT.iterdir()) < 30_000_000
+    assert ADAPTER is not None
+    assert sum(file.stat().st_size for file in ADAPTER.iterdir()) < 12_000_000
+    assert PAIRS[ADAPTED].draft == DRAFT
+
+
+@torch.inference_mode()
+def test_the_adapter_fits_the_target_and_changes_it(target: PreTrainedModel) -> None:
+    assert ADAPTER is not None
+    tokens = torch.arange(12)[None]
+    before = target(tokens).logits
+    taught = adapted(copy.deepcopy(target), ADAPTER)
+    assert type(taught) is type(target)
+    assert not torch.allclose(taught(tokens).logits, before, atol=0.1)
+    assert torch.equal(target(tokens).logits, before)
+
+
+def test_the_adapters_card_shows_what_was_measured() -> None:
+    assert ADAPTER is not None
+    card, rows = (ADAPTER / "README.md").read_text(), json.loads((ADAPTER / "measured.json").read_text())["rows"]
+    assert not re.search(r"[{}]", card)
+    solved = {(row["pair"], row["rule"], row["task"]): row["solved"] for row in rows}
+    assert all(f"{row['solved'] / row['problems']:.0%}" in card for row in rows)
+    for task in PROBLEM_SETS:
+        taught = solved[ADAPTED, "autoregressive", task]
+        assert taught > solved[DRAFTED, "autoregressive", task]
+        assert taught > solved[ADAPTED, "draft-only", task]
 
 
 @torch.inference_mode()

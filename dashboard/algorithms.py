@@ -16,6 +16,7 @@ from fsd_core.config import (
     divergence_upper_bound,
     shape_for,
 )
+from fsd_core.errors import InvalidSetting
 
 
 class Algorithm(NamedTuple):
@@ -48,23 +49,32 @@ WORDS = {
         "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers.",
     ),
     "rrs": (
-        "Several drafts, one after the other (RRS)",
-        "Each draft is tested against what the ones before it left of the target. The text is the target's.",
+        "RRS · several drafts in turn",
+        "Each draft is tested against what the drafts before it have left of the target's distribution.",
     ),
     "rrs-without-replacement": (
-        "Several different drafts (RRS)",
-        "The same, with drafts that are all different.",
+        "RRS without replacement · several different drafts",
+        "As RRS, with drafts that all begin with another token.",
     ),
-    "k-seq": ("Several drafts, K-SEQ", "Every draft is tested against the target scaled by one factor."),
+    "k-seq": (
+        "K-SEQ · several drafts, one test",
+        "Every draft passes the same test: the target's probability over the draft's, lowered by one factor.",
+    ),
     "nss": (
-        "Several drafts, naive sampling (NSS)",
+        "NSS · several drafts, the target's sample",
         "The target's own sample is written, and kept as drafted where a draft happens to be it.",
     ),
-    "naive": ("Several drafts, first one judged", "SD on the first draft; its correction may be another of them."),
-    "spec-hub": ("Two drafts, SpecHub", "The draft's likeliest token and one other, coupled through the likeliest."),
+    "naive": (
+        "Naive · several drafts, the first judged",
+        "SD on the first draft; where it is refused, the correction may be another of the drafts.",
+    ),
+    "spec-hub": (
+        "SpecHub · two drafts",
+        "The draft's likeliest token and one other; accepted as often as two such drafts can be.",
+    ),
     "greedy-optimal": (
-        "Several drafts, greedy and optimal",
-        "The draft's likeliest tokens and one sampled, accepted as often as drafts of this kind can be.",
+        "Greedy, optimal · likeliest drafts and one sampled",
+        "The draft's likeliest tokens and one that is sampled; accepted as often as drafts of this kind can be.",
     ),
     "draft-only": ("Draft alone", "The small model writes everything: fastest, and least exact."),
 }
@@ -101,6 +111,10 @@ _PUBLISHED = (
     "(js 0.22 is about ag 0.31, js 0.42 about ag 1.75)."
 )
 _OFF = "With an empty threshold leniency is off, which is exact SD."
+_SAMPLING = (
+    "Meant for sampling: at temperature 0 the text is that of SD, with more to check. Every draft costs, so more of "
+    "them pay where a forward of many tokens costs little more than one of a few."
+)
 _CALIBRATE = "The useful range shifts with pair and task: sweep it in an experiment."
 
 
@@ -133,6 +147,8 @@ def about(kind: str, divergence: str) -> str:
             facts.append(_PUBLISHED if divergence.endswith(("js", "ag")) else _CALIBRATE)
     if kind in TUNED and can_be_off(kind):
         facts.append(_OFF)
+    if kind in VERIFIERS:
+        facts.append(_SAMPLING)
     if kind == "fsd":
         facts.append("A token that top-k or top-p gives no chance can be kept; FSD reducible guards against that.")
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
@@ -144,8 +160,8 @@ def decoding(
     divergence: str,
     threshold: float | None,
     drafter: str,
-    length: int,
-    drafts: int,
+    length: int | None,
+    drafts: int | None,
     sampling: SamplingConfig,
     longest: int,
 ) -> DecodingConfig:
@@ -153,6 +169,9 @@ def decoding(
 
     Raises ``InvalidSetting`` with one sentence.
     """
+    if length is None or drafts is None:
+        what = "draft length" if length is None else "number of drafts"
+        raise InvalidSetting(f"The {what} is empty: expected a whole number.")
     rule = RULES[kind]
     chosen = {"divergence": divergence, "threshold": threshold}
     if threshold is None and kind in TUNED and not can_be_off(kind):

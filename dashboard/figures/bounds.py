@@ -32,8 +32,9 @@ def draw(
     for title, sampling, rates in verifiers.values():
         nth, seen[sampling] = seen[sampling], seen[sampling] + 1
         line = {"color": OPTIMA[sampling][1], "width": 1.2, "dash": _DASHES[nth % len(_DASHES)]}
-        _line(drawn, title, rates, line, _SYMBOLS[nth % len(_SYMBOLS)])
+        _line(drawn, title if len(rates) > 1 else f"{title} (2 drafts)", rates, line, _SYMBOLS[nth % len(_SYMBOLS)])
     drawn.update_xaxes(dtick=1)
+    drawn.update_yaxes(range=[0, 102])
     return drawn.update_layout(margin_b=120)
 
 

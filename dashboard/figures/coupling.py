@@ -22,7 +22,7 @@ def draw(names: Sequence[str], coupling: Mapping[tuple[int, ...], Sequence[float
         merged[tuple(sorted(drafts))] = [a + float(b) for a, b in zip(row, weights, strict=True)]
     columns = sorted(merged, key=lambda drafts: -sum(merged[drafts]))
     labels = [" ".join(names[x] for x in drafts) for drafts in columns]
-    drawn = figure("The best coupling", "Drafts, the likeliest first", "Token written", height=430)
+    drawn = figure("The best coupling", "What was drafted, most often first", "Token written", height=430)
     top = max((max(weights) for weights in merged.values()), default=1.0) or 1.0
     for accepted, colour in ((True, ACCEPTED), (False, MUTED)):
         cells = [

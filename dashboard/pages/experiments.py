@@ -11,7 +11,7 @@ from dashboard.components import QUIET, escape, heading, notice, on_load, sectio
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
 from fsd_core.benchmarks.tasks import TASKS
-from fsd_core.config import DIVERGENCES, MOST_ROWS, RULES
+from fsd_core.config import DIVERGENCES, RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -75,27 +75,28 @@ class ExperimentsPage:
                 task = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
             baselines = gr.CheckboxGroup(BASELINE_CHOICES, value=["autoregressive", "speculative"], label="Baselines")
             rules = gr.CheckboxGroup(RULE_CHOICES, value=["fsd-reducible"], label="Algorithms")
-            divergences = gr.Dropdown(divergence_choices, value=["js"], multiselect=True, label="Divergences")
-            thresholds = gr.Textbox("0.02, 0.05, 0.1, 0.2, 0.4", label="Thresholds", info=THRESHOLD_HINT)
-            with gr.Row():
-                limit = gr.Number(50, label="Prompts", precision=0, minimum=1, min_width=110)
-                seeds = gr.Textbox("0", label="Seeds", min_width=110)
-                max_new_tokens = gr.Number(128, label="Longest answer", precision=0, minimum=1, min_width=110)
-        with gr.Accordion("Drafting and sampling", open=False):
-            with gr.Row():
-                drafter = gr.Dropdown(DRAFTER_CHOICES, value="draft-model", label="Drafter", min_width=160)
-                draft_length = gr.Number(5, label="Draft length γ", precision=0, minimum=1, maximum=32, min_width=110)
             with gr.Row():
                 several = gr.Dropdown(
                     SEVERAL_CHOICES, value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
+                    info="Lossless; meant for sampling (see Drafting and sampling for the temperature)",
                 )  # fmt: skip
-                drafts = gr.Number(3, label="Drafts per position", precision=0, minimum=2, maximum=16, min_width=110)
+                drafts = gr.Number(3, label="Drafts per position", info="SpecHub: 2", precision=0, min_width=110)
+            divergences = gr.Dropdown(divergence_choices, value=["js"], multiselect=True, label="Divergences")
+            thresholds = gr.Textbox("0.02, 0.05, 0.1, 0.2, 0.4", label="Thresholds", info=THRESHOLD_HINT)
             with gr.Row():
-                temperature = gr.Number(0, label="Temperature", info="0 is greedy", minimum=0, step=0.1, min_width=110)
-                top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, minimum=0, min_width=110)
-                top_p = gr.Number(1, label="Top-p", info="1 is off", minimum=0, maximum=1, step=0.05, min_width=110)
+                limit = gr.Number(50, label="Prompts", precision=0, min_width=110)
+                seeds = gr.Textbox("0", label="Seeds", min_width=110)
+                max_new_tokens = gr.Number(128, label="Longest answer", precision=0, min_width=110)
+        with gr.Accordion("Drafting and sampling", open=False):
+            with gr.Row():
+                drafter = gr.Dropdown(DRAFTER_CHOICES, value="draft-model", label="Drafter", min_width=160)
+                draft_length = gr.Number(5, label="Draft length γ", precision=0, min_width=110)
+            with gr.Row():
+                temperature = gr.Number(0, label="Temperature", info="0 is greedy", step=0.1, min_width=110)
+                top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, min_width=110)
+                top_p = gr.Number(1, label="Top-p", info="1 is off", step=0.05, min_width=110)
             batch = gr.Number(
-                1, label="Texts side by side", precision=0, minimum=1, maximum=MOST_ROWS, min_width=110,
+                1, label="Texts side by side", precision=0, min_width=110,
                 info="1 measures each text alone; more finish sooner, and no text has a time of its own",
             )  # fmt: skip
         return {

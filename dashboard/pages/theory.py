@@ -41,7 +41,9 @@ def build(repository: Repository, settings: Settings) -> None:
         )
         draft = gr.Textbox(EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000,
                            min_width=260)  # fmt: skip
-        drafts = gr.Slider(1, bounds_figure.MOST_DRAFTS, 2, step=1, label="Drafts", min_width=160)
+        drafts = gr.Radio(
+            [str(n) for n in range(1, bounds_figure.MOST_DRAFTS + 1)], value="2", label="Drafts", min_width=200
+        )
         sampling = gr.Radio(list(SAMPLINGS), value="with_replacement", label="Drawn", min_width=340)
     numbers = show()
     with gr.Row(equal_height=False):
@@ -51,20 +53,26 @@ def build(repository: Repository, settings: Settings) -> None:
             joint = gr.Plot(show_label=False)
             told = show()
 
-    def draw(target_text: str, draft_text: str, number: float, way: str) -> Updates:
+    def draw(target_text: str, draft_text: str, number: str, way: str) -> Updates:
         try:
             p, q = read_pair(target_text or "", draft_text or "")
         except FsdError as error:
-            return {numbers: notice(str(error), "bad")}
+            return {
+                numbers: notice(str(error), "bad"),
+                by_number: gr.Plot(visible=False),
+                joint: gr.Plot(visible=False),
+                told: "",
+            }
         found, names = curves(p, q), token_names(len(p))
         pairs = coupling(p, q, int(number), way)
         return {
             numbers: _tiles(found.optima, int(number)),
-            by_number: bounds_figure.draw(found.optima, found.verifiers),
+            by_number: gr.Plot(bounds_figure.draw(found.optima, found.verifiers), visible=True),
             joint: gr.Plot(coupling_figure.draw(names, pairs) if pairs else None, visible=pairs is not None),
             told: notice(
-                "Each column is one outcome of the drafts, each cell how often a token is written with it: teal where "
-                "it is one of them."
+                "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, "
+                "each cell how often a token is written with it, the darker the more often: teal where it is one of "
+                "them, grey where it is not."
                 if pairs
                 else "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
             ),

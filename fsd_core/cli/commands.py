@@ -22,6 +22,7 @@ from fsd_core.cli.settings import build_decoding, checked, experiment_name
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import (
     Autoregressive,
+    ChainTopology,
     DecodingConfig,
     RunConfig,
     SettingConfig,
@@ -140,7 +141,9 @@ def run(
 
 @app.command()
 def sweep(
-    thresholds: Annotated[str, typer.Option(help="A list, 0.05,0.1,0.2, or a range, start:stop:count.")],
+    thresholds: Annotated[
+        str | None, typer.Option(help="A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one.")
+    ] = None,
     pair: options.Pair = "bundled",
     acceptance: options.Acceptance = "fsd-reducible",
     divergence: options.Divergence = None,
@@ -166,20 +169,22 @@ def sweep(
     fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
-    """Measure several thresholds on the same prompts: one experiment. One that was killed goes on, as ``run`` does."""
+    """Measure several thresholds of a rule, or a rule without any, on the same prompts: one experiment. One that was
+    killed goes on, as ``run`` does."""
     decodings = [
         build_decoding(
             acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
             guard=guard, divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
             max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
         )
-        for threshold in options.split_thresholds(thresholds)
+        for threshold in options.split_thresholds(thresholds, acceptance)
     ]  # fmt: skip
     title = name or experiment_name(decodings, task)
     if baselines:
-        shared = decodings[0].model_dump(exclude={"acceptance"})
+        shared = decodings[0].model_dump(exclude={"acceptance", "topology"})
+        chain = ChainTopology() if draft_length is None else ChainTopology(length=draft_length)
         decodings = [
-            DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), Speculative())
+            DecodingConfig(acceptance=rule, topology=chain, **shared) for rule in (Autoregressive(), Speculative())
         ] + decodings
     settings = get_settings()
     config = checked(

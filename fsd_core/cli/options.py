@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 import typer
 
-from fsd_core.config import ACCEPTANCES, DIVERGENCES, DRAFTERS, RunConfig
+from fsd_core.config import ACCEPTANCES, DIVERGENCES, DRAFTERS, RULES, RunConfig
 from fsd_core.errors import InvalidSetting
 
 PLAIN: dict[str, Any] = {
@@ -77,8 +77,13 @@ Id = Annotated[
 ]
 
 
-def split_thresholds(text: str) -> list[str]:
-    """The thresholds of ``0.05,0.1,off``, or of ``start:stop:count``, both ends included. Raises ``InvalidSetting``."""
+def split_thresholds(text: str | None, rule: str) -> list[str | None]:
+    """The thresholds of ``0.05,0.1,off``, or of ``start:stop:count``, both ends included; one of ``None`` for a rule
+    that has none, and was given none. Raises ``InvalidSetting``."""
+    if text is None:
+        if "threshold" in RULES[rule].model_fields:
+            raise InvalidSetting(f"The rule '{rule}' has a threshold: give --thresholds, such as 0.05,0.1,0.2.")
+        return [None]
     if ":" not in text:
         return [part.strip() for part in text.split(",")]
     expected = "expected start:stop:count with count from 2 to 100, such as 0.05:0.4:8, or a list such as 0.05,0.1,off"

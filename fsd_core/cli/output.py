@@ -189,7 +189,7 @@ def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
         return
     if runs:
         print_runs(runs)
-    print(f"Experiment {id}" + ("" if runs else " is queued for the worker"))
+    print(f"Experiment {id}" + ("" if runs else " is queued for the worker; the Experiments page shows how it goes."))
 
 
 def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:

@@ -43,7 +43,7 @@ def _check_rows(rows: int, decoding: DecodingConfig) -> None:
     if rows > 1 and decoding.acceptance.kind in VERIFIERS:
         raise InvalidSetting(
             f"The rule '{decoding.acceptance.kind}' judges several drafts of one text at a time, and {rows} texts side "
-            "by side were asked for: choose a batch of 1, or a rule for chains."
+            "by side were asked for: choose a batch of 1, or a rule for one draft."
         )
     if rows > 1 and decoding.drafter is not None and decoding.drafter.kind == "prompt-lookup":
         raise InvalidSetting(

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from fsd_core.config import BASELINES, DecodingConfig
+from fsd_core.config import BASELINES, DecodingConfig, shape_for
 from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
@@ -42,7 +42,7 @@ def _config(settings: GenerationConfig, prompt_length: int, acceptance: str, **c
     return DecodingConfig.checked(
         acceptance=rule,
         drafter=None if acceptance in BASELINES else {"kind": chosen["drafter"]},
-        topology={"length": chosen["draft_length"]},
+        topology=shape_for(acceptance, chosen["draft_length"], chosen["drafts"]),
         sampling={
             "temperature": (1.0 if settings.temperature is None else settings.temperature) if sampled else 0.0,
             "top_k": (settings.top_k or 0) if sampled else 0,
@@ -77,6 +77,7 @@ def generate(
     threshold: float | str | None = None,
     drafter: str = "draft-model",
     draft_length: int = 5,
+    drafts: int = 3,
     seed: int | None = None,
     **model_kwargs: Any,
 ) -> GenerateDecoderOnlyOutput | Tensor:
@@ -94,6 +95,7 @@ def generate(
     config = _config(
         settings, input_ids.shape[1], acceptance,
         divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
+        drafts=drafts,
     )  # fmt: skip
     vocabulary = model.config.vocab_size
     if draft_module is not None:

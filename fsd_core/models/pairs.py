@@ -78,7 +78,7 @@ _OF_OURS = (
         description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
-        tasks=("addsub", "singleeq", "multiarith"),
+        tasks=("addsub", "singleeq", "multiarith", "svamp"),
         adapter=ASSETS / DRAFTED / "adapter",
     ),
 )

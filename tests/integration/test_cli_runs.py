@@ -109,6 +109,18 @@ def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, to
     assert repository(home).queue_length() == 0  # nothing is left for a worker to do again
 
 
+def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home: Path, toy: str) -> None:
+    status, out, err = call(
+        "sweep", "--acceptance", "k-seq", "--drafts", "2", "--temperature", "1", "--pair", toy, *SHORT
+    )
+    assert (status, err) == (0, "")
+    assert "K-SEQ · 2 drafts" in out
+    found = repository(home).experiment(repository(home).experiments(1)[0].id)
+    shapes = [(run.decoding.acceptance.kind, getattr(run.decoding.topology, "kind", None)) for run in found.runs]
+    assert shapes == [("autoregressive", None), ("speculative", "chain"), ("k-seq", "multi-draft")]
+    assert all(run.status == "finished" for run in found.runs)
+
+
 def test_a_sweep_can_be_left_to_the_worker(call: Call, home: Path, toy: str) -> None:
     arguments = ("--thresholds", "0.1,off", "--no-baselines", "--seed", "0", "--seed", "1", "--enqueue")
     status, out, err = call("sweep", "--pair", toy, *SHORT, *arguments)

@@ -21,12 +21,12 @@ def test_numbers_of_any_scale_are_read_as_shares() -> None:
 @pytest.mark.parametrize(
     ("target", "draft", "told"),
     [
-        ("", "1", "has 0 numbers"),
-        ("1, a, 2", "1", "“a” in The target's distribution is no number"),
+        ("", "1", "There are 0 numbers in the target's distribution"),
+        ("1, a, 2", "1", "“a” in the target's distribution is no number"),
         ("1 -1", "1 1", "at least 0"),
         ("0 0", "1 1", "not all of them 0"),
-        ("1 inf", "1 1", "is no distribution"),
-        ("nan 1", "1 1", "is no distribution"),
+        ("1 inf", "1 1", "expected finite ones"),
+        ("nan 1", "1 1", "make no distribution"),
         ("1 1", "1 1 1", "has 2 tokens and the draft 3"),
         ("1 " * 201, "1", "expected 1 to 200"),
     ],
@@ -43,7 +43,7 @@ def test_the_curves_are_those_of_the_theory() -> None:
     assert list(found.verifiers["spec-hub"][2]) == [2]
     assert found.verifiers["spec-hub"][2][2] == pytest.approx(found.optima["greedy"][1])
     figure = bounds_figure.draw(found.optima, found.verifiers)
-    assert {trace.name for trace in figure.data} >= {"Optimum, with replacement", "K-SEQ", "SpecHub", "NSS"}
+    assert {trace.name for trace in figure.data} >= {"Optimum, with replacement", "K-SEQ", "SpecHub (2 drafts)", "NSS"}
     first = figure.data[0]
     assert list(first.y) == pytest.approx([100 * rate for rate in found.optima["with_replacement"]])
 

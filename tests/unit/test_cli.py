@@ -86,6 +86,9 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--acceptance", "nope"), "expected one of autoregressive, draft-only, speculative"),
         (("run", "--divergence", "nope"), "expected one of kl"),
         (("run", "--drafter", "nope"), "expected one of draft-model"),
+        (("sweep",), "The rule 'fsd-reducible' has a threshold: give --thresholds"),
+        (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples two drafts, not 3"),
+        (("run", "--acceptance", "rrs", "--batch", "4"), "choose a batch of 1"),
         (("run", "--dtype", "int8"), "expected one of auto"),
         (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
         (("run", "--threshold", "nan"), "expected a number from 0 to 0.6931"),
@@ -121,7 +124,7 @@ def test_bad_input_is_one_sentence_and_status_two(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nope",), ("run", "--nope"), ("run", "--limit", "x"), ("sweep",), ("generate",)]
+    "arguments", [("nope",), ("run", "--nope"), ("run", "--limit", "x"), ("resume",), ("generate",)]
 )
 def test_misuse_is_status_two_and_points_to_help(call: Call, arguments: tuple[str, ...]) -> None:
     status, out, err = call(*arguments)

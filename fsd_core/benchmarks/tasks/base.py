@@ -105,7 +105,8 @@ def _rows(path: Path, file: str) -> tuple[Any, ...]:
     except FileNotFoundError:
         raise InvalidSetting(
             f"The file {file} is not in {path.parents[file.count('/')]}: put the benchmark's own file there, or set "
-            "FSD_DATA_DIR to the folder that has it. `python -m fsd_core tasks` lists all that are wanted."
+            "FSD_DATA_DIR to the folder that has it. `python -m fsd_core tasks` lists all that are wanted, `fetch` "
+            "gets some of them, and docs/benchmarks.md says where the others are."
         ) from None
     except (OSError, ValueError, csv.Error) as error:
         raise InvalidSetting(

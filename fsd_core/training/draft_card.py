@@ -52,7 +52,7 @@ Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `py
   question of a test split.
 - **Method**: cross-entropy with the target's 32 likeliest tokens at every place, bf16 autocast, Muon, {steps:,} steps
   of {batch} texts; rates constant for half of them, then falling to zero.
-- **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.
+- **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
 - **Texts held out**: Σ min(p, q) = {overlap:.3f}; the same likeliest token at {same_choice:.1%} of the places.
 - **Licence**: Apache 2.0, as the target's, from which it comes.
 
@@ -114,6 +114,7 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     card = _DRAFT.format(
         **{**told["plan"]["schedule"], **told["plan"], **told},
         begins=_begins(told),
+        note=f" {told['note']}" if "note" in told else "",
         count=len(told["plan"]["layers"]),
         rest=1 - told["head_covers"],
         minutes=told["seconds"] / 60,

@@ -112,9 +112,8 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         cells = (f"{row['acceptance_length']:.2f} | {row['acceptance_rate']:.0%}" for row in (greedy, sampled))
         table.append(f"| `{greedy['task']}` | {' | '.join(cells)} |")
     card = _DRAFT.format(
-        **{**told["plan"]["schedule"], **told["plan"], **told},
+        **{**told["plan"]["schedule"], **told["plan"], **told, "note": f" {told.get('note', '')}".rstrip()},
         begins=_begins(told),
-        note=f" {told['note']}" if "note" in told else "",
         count=len(told["plan"]["layers"]),
         rest=1 - told["head_covers"],
         minutes=told["seconds"] / 60,

@@ -44,11 +44,17 @@ def _grounds(comparison: Comparison) -> str:
     shared = [f"{TITLES[key].lower()} {told(read[0][key])}" for key in alike]
     machines = {
         ", ".join(str(about[key]) for key in ("cpu", "device", "dtype") if about.get(key))
-        + f", {about.get('threads', '?')} CPU threads, commit {str(about.get('commit') or 'unknown')[:12]}"
+        + f", {about.get('threads', '?')} CPU threads, commit {_short(about.get('git_revision'))}"
         for run in comparison.runs
         if (about := run.provenance)
     }
     return _plain("; ".join([*shared, *sorted(machines)])) + "."
+
+
+def _short(revision: str | None) -> str:
+    """The first digits of a commit, and whether files differed from it."""
+    commit, changed, _ = (revision or "unknown").partition("+")
+    return commit[:12] + (" with changes" if changed else "")
 
 
 def _cell(cell: Cell, metric: Metric) -> str:

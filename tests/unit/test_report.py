@@ -41,6 +41,7 @@ def test_a_row_per_run_and_every_cell_in_its_column(repository: Repository) -> N
     assert f"{speed:,.0f}"[:2] in rows[3]
     assert "×" in rows[3]
     assert "model pair bundled; task arithmetic;" in text
+    assert "commit c0ffeec0ffee with changes." in text
 
 
 def test_the_command_writes_files_and_tells_what_it_cannot_find(home: Path, repository: Repository) -> None:

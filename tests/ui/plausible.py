@@ -15,7 +15,8 @@ from fsd_core.tracking.records import GenerationRecord, RunView
 
 PROMPTS = 24
 PROVENANCE = {
-    "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor", "git_revision": "c0ffee" * 7 + "+changes",
+    "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor",
+    "git_revision": "c0ffee" * 7 + "+changes",
 }  # fmt: skip
 THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
 

@@ -19,13 +19,13 @@ from fsd_core.errors import InvalidSetting
     ],
 )
 def test_thresholds_as_list_and_as_range(text: str, expected: list[str]) -> None:
-    assert split_thresholds(text) == expected
+    assert split_thresholds(text, "fsd") == expected
 
 
 @pytest.mark.parametrize("text", ["1:2", "1:2:3:4", "a:b:c", "0.2:0.1:3", "0:1:1", "0:inf:3", "0:1:101", "0:1:2.5"])
 def test_ranges_that_are_none(text: str) -> None:
     with pytest.raises(InvalidSetting, match="start:stop:count"):
-        split_thresholds(text)
+        split_thresholds(text, "fsd")
 
 
 def test_a_dash_reads_the_prompt_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,3 +43,9 @@ def test_a_prompt_is_taken_as_it_stands() -> None:
     assert read_prompt("[bold]--x\n") == "[bold]--x\n"
     with pytest.raises(InvalidSetting, match="UTF-8"):
         read_prompt("\udcff")  # what Python makes of a broken byte in an argument
+
+
+def test_a_rule_without_threshold_is_measured_once_and_one_with_wants_some() -> None:
+    assert split_thresholds(None, "k-seq") == [None]
+    with pytest.raises(InvalidSetting, match="The rule 'fsd' has a threshold: give --thresholds"):
+        split_thresholds(None, "fsd")

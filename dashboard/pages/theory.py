@@ -71,7 +71,7 @@ def build(repository: Repository, settings: Settings) -> None:
             joint: gr.Plot(coupling_figure.draw(names, pairs) if pairs else None, visible=pairs is not None),
             told: notice(
                 "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, "
-                "each cell how often a token is written with it, the darker the more often: teal where it is one of "
+                "each cell how often a token is written with it, the stronger the more often: teal where it is one of "
                 "them, grey where it is not."
                 if pairs
                 else "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."

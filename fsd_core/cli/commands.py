@@ -22,12 +22,12 @@ from fsd_core.cli.settings import build_decoding, checked, experiment_name
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import (
     Autoregressive,
-    ChainTopology,
     DecodingConfig,
     RunConfig,
     SettingConfig,
     Speculative,
     SweepConfig,
+    shape_for,
 )
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
@@ -182,7 +182,7 @@ def sweep(
     title = name or experiment_name(decodings, task)
     if baselines:
         shared = decodings[0].model_dump(exclude={"acceptance", "topology"})
-        chain = ChainTopology() if draft_length is None else ChainTopology(length=draft_length)
+        chain = shape_for("speculative", draft_length)
         decodings = [
             DecodingConfig(acceptance=rule, topology=chain, **shared) for rule in (Autoregressive(), Speculative())
         ] + decodings

@@ -14,13 +14,12 @@ from fsd_core.config import (
     RULES,
     TOP_K,
     VERIFIERS,
-    ChainTopology,
     DecodingConfig,
     DraftModelDrafter,
     Frozen,
-    MultiDraftTopology,
     SamplingConfig,
     sentence,
+    shape_for,
 )
 from fsd_core.errors import InvalidSetting
 
@@ -96,11 +95,8 @@ def build_decoding(
         _check_read("--drafts", "rule", acceptance, list(VERIFIERS))
     shape = {"length": draft_length, "drafts": drafts}
     if given := {field: value for field, value in shape.items() if value is not None}:
-        several = acceptance in VERIFIERS
-        usual = {"drafts": 2} if acceptance == "spec-hub" else {}
-        values["topology"] = checked(
-            MultiDraftTopology if several else ChainTopology, **(usual if several else {}) | given
-        )
+        usual = shape_for(acceptance)
+        values["topology"] = checked(type(usual), **usual.model_dump() | given)
     sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
     return checked(DecodingConfig, **values, sampling=sampling)
 

@@ -36,12 +36,14 @@ class SamplingConfig(Frozen):
         return self.temperature == 0
 
 
-def shape_for(kind: str, length: int, drafts: int) -> TopologyConfig:
-    """The shape that a rule judges: a chain, or several drafts for a verifier of such (two for ``spec-hub``). Raises
-    ``InvalidSetting`` for numbers out of range."""
+def shape_for(kind: str, length: int | None = None, drafts: int | None = None) -> TopologyConfig:
+    """The shape that a rule judges: a chain, or several drafts for a verifier of such (two for ``spec-hub``); with the
+    usual numbers where none are given. Raises ``InvalidSetting`` for numbers out of range."""
+    given = {"length": length} if length is not None else {}
     if kind not in VERIFIERS:
-        return ChainTopology.checked(length=length)
-    return MultiDraftTopology.checked(length=length, drafts=2 if kind == "spec-hub" else drafts)
+        return ChainTopology.checked(**given)
+    wanted = 2 if kind == "spec-hub" else drafts
+    return MultiDraftTopology.checked(**given, **({"drafts": wanted} if wanted is not None else {}))
 
 
 class DecodingConfig(Frozen):
@@ -63,8 +65,7 @@ class DecodingConfig(Frozen):
             if kind in BASELINES:
                 values = {**values, "drafter": None, "topology": None}
             elif kind in VERIFIERS and "topology" not in values:
-                usual = MultiDraftTopology()
-                values = {**values, "topology": shape_for(kind, usual.length, usual.drafts)}
+                values = {**values, "topology": shape_for(kind)}
         return values
 
     @model_validator(mode="after")

@@ -271,7 +271,6 @@ def members(union: Any) -> dict[str, type[Any]]:
 RULES = {kind: rule for kind, rule in members(AcceptanceConfig).items() if not rule.timing_only}
 """those that a user may choose"""
 DRAFTERS = members(DrafterConfig)
-TOPOLOGIES = members(TopologyConfig)
 VERIFIERS: dict[str, type[Verifier]] = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Verifier)}
 """those of several drafts per position"""
 ACCEPTANCES = tuple(RULES)

@@ -8,8 +8,10 @@ from typing import Any, NamedTuple, get_args
 
 from dashboard.components import escape
 from fsd_core.config import (
+    CHAIN,
     DRAFTERS,
     RULES,
+    TREE,
     VERIFIERS,
     DecodingConfig,
     SamplingConfig,
@@ -91,7 +93,11 @@ ALGORITHMS = {kind: algorithm(kind, RULES[kind]) for kind in dict.fromkeys((*WOR
 TUNED = tuple(kind for kind in ALGORITHMS if "threshold" in RULES[kind].model_fields)
 SEVERAL = tuple(kind for kind in ALGORITHMS if kind in VERIFIERS)
 PLAIN = tuple(kind for kind in ALGORITHMS if kind not in (*TUNED, *SEVERAL))
-DRAFTER_CHOICES = [(kind.replace("-", " ").capitalize(), kind) for kind in DRAFTERS]
+_DRAFTER_TITLES = {"eagle": "EAGLE head"}
+DRAFTER_CHOICES = [(_DRAFTER_TITLES.get(kind, kind.replace("-", " ").capitalize()), kind) for kind in DRAFTERS]
+SHAPE_CHOICES = [("Chain", CHAIN), ("Tree", TREE)]
+TREE_TOKENS = 24
+"""of a tree, where nobody says: on a CPU many more cost more than they bring"""
 
 
 def can_be_off(kind: str) -> bool:
@@ -162,6 +168,8 @@ def decoding(
     drafter: str,
     length: int | None,
     drafts: int | None,
+    shape: str,
+    tree_tokens: int | None,
     sampling: SamplingConfig,
     longest: int,
 ) -> DecodingConfig:
@@ -169,9 +177,9 @@ def decoding(
 
     Raises ``InvalidSetting`` with one sentence.
     """
-    if length is None or drafts is None:
-        what = "draft length" if length is None else "number of drafts"
-        raise InvalidSetting(f"The {what} is empty: expected a whole number.")
+    for what, number in (("draft length", length), ("number of drafts", drafts), ("size of the tree", tree_tokens)):
+        if number is None:
+            raise InvalidSetting(f"The {what} is empty: expected a whole number.")
     rule = RULES[kind]
     chosen = {"divergence": divergence, "threshold": threshold}
     if threshold is None and kind in TUNED and not can_be_off(kind):
@@ -179,8 +187,8 @@ def decoding(
     acceptance = rule.checked(**{name: value for name, value in chosen.items() if name in rule.model_fields})
     return DecodingConfig.checked(
         acceptance=acceptance,
-        drafter=DRAFTERS["draft-model" if kind in VERIFIERS else drafter](),
-        topology=shape_for(kind, length, drafts),
+        drafter=DRAFTERS[drafter](),
+        topology=shape_for(kind, length, drafts, tree=shape == TREE and kind not in VERIFIERS, tree_tokens=tree_tokens),
         sampling=sampling,
         max_new_tokens=longest,
     )

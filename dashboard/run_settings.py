@@ -22,6 +22,8 @@ TITLES = {
     "setting.decoding.topology.kind": "Draft shape",
     "setting.decoding.topology.length": "Draft length γ",
     "setting.decoding.topology.drafts": "Drafts per position",
+    "setting.decoding.topology.top_k": "Tree width",
+    "setting.decoding.topology.total_tokens": "Tree tokens",
     "setting.decoding.sampling.temperature": "Temperature",
     "setting.decoding.sampling.top_k": "Top-k",
     "setting.decoding.sampling.top_p": "Top-p",

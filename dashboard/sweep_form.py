@@ -7,10 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard.algorithms import PLAIN, SEVERAL, can_be_off
+from dashboard.algorithms import PLAIN, SEVERAL, TREE_TOKENS, can_be_off
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import DRAFTERS, RULES, DecodingConfig, SamplingConfig, SweepConfig, shape_for
+from fsd_core.config import (
+    CHAIN,
+    DRAFTERS,
+    RULES,
+    TREE,
+    VERIFIERS,
+    DecodingConfig,
+    SamplingConfig,
+    SweepConfig,
+    TopologyConfig,
+    shape_for,
+)
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.pairs import check_drafter
 
 MOST_THRESHOLDS = 50
 MOST_SEEDS = 20
@@ -28,7 +40,7 @@ class SweepForm:
     rules: Sequence[str]
     divergences: Sequence[str]
     thresholds: str
-    drafter: str
+    drafters: Sequence[str]
     draft_length: float | None
     temperature: float | None
     top_k: float | None
@@ -37,6 +49,9 @@ class SweepForm:
     seeds: str
     several: Sequence[str] = ()
     drafts: float | None = 3
+    shapes: Sequence[str] = (CHAIN,)
+    tree_width: float | None = 10
+    tree_tokens: float | None = TREE_TOKENS
     batch: float | None = 1
     name: str = ""
 
@@ -48,8 +63,10 @@ def build_sweep(form: SweepForm) -> SweepConfig:
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
     limit = _whole("The number of prompts", form.limit)
     get_task(form.task).examples(limit)
-    drafter = DRAFTERS[form.drafter].checked()
-    length, drafts = _whole("The draft length", form.draft_length), _whole("The number of drafts", form.drafts)
+    drafters = [DRAFTERS[kind].checked() for kind in form.drafters]
+    if not drafters or not form.shapes:
+        what = "shape" if drafters else "drafter"
+        raise InvalidSetting(f"No {what} is chosen: choose at least one.")
     sampling = SamplingConfig.checked(
         temperature=_number("The temperature", form.temperature),
         top_k=_whole("Top-k", form.top_k),
@@ -60,12 +77,16 @@ def build_sweep(form: SweepForm) -> SweepConfig:
         DecodingConfig.checked(
             acceptance=rule,
             drafter=drafter,
-            topology=shape_for(rule.kind, length, drafts),
+            topology=topology,
             sampling=sampling,
             max_new_tokens=longest,
         )
         for rule in rules
+        for drafter in drafters
+        for topology in _shapes(form, rule.kind)
     ]
+    for decoding in decodings:
+        check_drafter(form.pair, decoding)
     sweep = SweepConfig.checked(
         name=form.name.strip()[:120],
         pair=form.pair,
@@ -116,6 +137,15 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     if len(words) > MOST_SEEDS:
         raise InvalidSetting(f"These are {len(words)} seeds: expected at most {MOST_SEEDS}.")
     return tuple(dict.fromkeys(int(word) for word in words))
+
+
+def _shapes(form: SweepForm, kind: str) -> list[TopologyConfig]:
+    """Those that a rule can judge of those that were chosen."""
+    length, drafts = _whole("The draft length", form.draft_length), _whole("The number of drafts", form.drafts)
+    if kind in VERIFIERS:
+        return [shape_for(kind, length, drafts)]
+    width, tokens = _whole("The width of the tree", form.tree_width), _whole("The size of the tree", form.tree_tokens)
+    return [shape_for(kind, length, tree=shape == TREE, tree_width=width, tree_tokens=tokens) for shape in form.shapes]
 
 
 def _rules(form: SweepForm) -> list[Any]:

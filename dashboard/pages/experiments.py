@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.algorithms import DRAFTER_CHOICES, PLAIN, SEVERAL, TUNED, divergence_title
+from dashboard.algorithms import (
+    DRAFTER_CHOICES,
+    PLAIN,
+    SEVERAL,
+    SHAPE_CHOICES,
+    TREE_TOKENS,
+    TUNED,
+    divergence_title,
+)
 from dashboard.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
 from fsd_core.benchmarks.tasks import TASKS
-from fsd_core.config import DIVERGENCES, RULES
+from fsd_core.config import CHAIN, DIVERGENCES, RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -89,8 +97,17 @@ class ExperimentsPage:
                 max_new_tokens = gr.Number(128, label="Longest answer", precision=0, min_width=110)
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
-                drafter = gr.Dropdown(DRAFTER_CHOICES, value="draft-model", label="Drafter", min_width=160)
+                drafters = gr.Dropdown(
+                    DRAFTER_CHOICES, value=["draft-model"], multiselect=True, label="Drafters", min_width=160
+                )
                 draft_length = gr.Number(5, label="Draft length γ", precision=0, min_width=110)
+            with gr.Row():
+                shapes = gr.CheckboxGroup(
+                    SHAPE_CHOICES, value=[CHAIN], label="Draft shapes", min_width=160,
+                    info="A tree is as deep as the draft length",
+                )  # fmt: skip
+                tree_width = gr.Number(10, label="Tree width", precision=0, min_width=96)
+                tree_tokens = gr.Number(TREE_TOKENS, label="Tree tokens", precision=0, min_width=96)
             with gr.Row():
                 temperature = gr.Number(0, label="Temperature", info="0 is greedy", step=0.1, min_width=110)
                 top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, min_width=110)
@@ -101,7 +118,8 @@ class ExperimentsPage:
             )  # fmt: skip
         return {
             "pair": pair, "task": task, "limit": limit, "baselines": baselines, "rules": rules,
-            "divergences": divergences, "thresholds": thresholds, "drafter": drafter, "draft_length": draft_length,
+            "divergences": divergences, "thresholds": thresholds, "drafters": drafters, "draft_length": draft_length,
+            "shapes": shapes, "tree_width": tree_width, "tree_tokens": tree_tokens,
             "temperature": temperature, "top_k": top_k, "top_p": top_p, "max_new_tokens": max_new_tokens,
             "seeds": seeds, "several": several, "drafts": drafts, "batch": batch, "name": name,
         }  # fmt: skip

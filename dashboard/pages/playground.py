@@ -16,6 +16,7 @@ from dashboard.prompt_form import PromptForm
 from dashboard.setting_card import SettingCard
 from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
+from fsd_core.models.pairs import check_drafter
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -123,10 +124,9 @@ class Playground:
         sampling = SamplingConfig.checked(temperature=temperature, top_k=top_k, top_p=top_p)
         size = len(self.cards[0].inputs)
         chosen = [cards[i * size : (i + 1) * size] for i in range(number)]
-        decodings = [
-            decoding(kind, divergence, threshold, drafter, length, drafts, sampling, longest)
-            for kind, divergence, threshold, drafter, length, drafts in chosen
-        ]
+        decodings = [decoding(*controls, sampling=sampling, longest=longest) for controls in chosen]
+        for asked in decodings:
+            check_drafter(pair, asked)
         verdict = worker_notice(self.repository.worker(), "queued")
         job = self.repository.enqueue("playground", payload(pair, prompt, seed, decodings), PRIORITY)
         following = self._following(Job(job, [Lane(decoding) for decoding in decodings]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import product
 from typing import Annotated
 
 import typer
@@ -18,17 +19,9 @@ from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
 from fsd_core.cli.find import find_work, left_behind
-from fsd_core.cli.settings import build_decoding, checked, experiment_name
+from fsd_core.cli.settings import build_decoding, checked, experiment_name, with_baselines
 from fsd_core.cli.upkeep import database, train
-from fsd_core.config import (
-    Autoregressive,
-    DecodingConfig,
-    RunConfig,
-    SettingConfig,
-    Speculative,
-    SweepConfig,
-    shape_for,
-)
+from fsd_core.config import LOOKUP, TREE, RunConfig, SettingConfig, SweepConfig
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 
@@ -58,6 +51,9 @@ def generate(
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
     drafts: options.Drafts = None,
+    shape: options.Shape = None,
+    tree_width: options.TreeWidth = None,
+    tree_tokens: options.TreeTokens = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -72,7 +68,8 @@ def generate(
     decoding = build_decoding(
         acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
         divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
-        max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        shape=shape, tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature,
+        top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings, text = get_settings(), options.read_prompt(prompt)
     config = checked(
@@ -104,6 +101,9 @@ def run(
     drafter: options.Drafter = None,
     draft_length: options.DraftLength = None,
     drafts: options.Drafts = None,
+    shape: options.Shape = None,
+    tree_width: options.TreeWidth = None,
+    tree_tokens: options.TreeTokens = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -122,7 +122,8 @@ def run(
     decoding = build_decoding(
         acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
         divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
-        max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+        shape=shape, tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature,
+        top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
     )  # fmt: skip
     settings = get_settings()
     config = checked(
@@ -149,9 +150,12 @@ def sweep(
     divergence: options.Divergence = None,
     guard: options.Guard = None,
     divergence_top_k: options.DivergenceTopK = None,
-    drafter: options.Drafter = None,
+    drafter: options.Drafters = None,
     draft_length: options.DraftLength = None,
     drafts: options.Drafts = None,
+    shape: options.Shapes = None,
+    tree_width: options.TreeWidth = None,
+    tree_tokens: options.TreeTokens = None,
     max_ngram: options.MaxNgram = None,
     temperature: options.Temperature = 0.0,
     top_p: options.TopP = 1.0,
@@ -171,21 +175,22 @@ def sweep(
 ) -> None:
     """Measure several thresholds of a rule, or a rule without any, on the same prompts: one experiment. One that was
     killed goes on, as ``run`` does."""
+    drafters, shapes = drafter or [None], shape or [None]
     decodings = [
         build_decoding(
             acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
-            guard=guard, divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
-            max_ngram=max_ngram, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+            guard=guard, divergence_top_k=divergence_top_k, drafter=by, draft_length=draft_length, drafts=drafts,
+            shape=form, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
+            # Of several drafters and shapes, those that read an option are given it.
+            tree_width=tree_width if form == TREE or TREE not in shapes else None,
+            tree_tokens=tree_tokens if form == TREE or TREE not in shapes else None,
+            max_ngram=max_ngram if by == LOOKUP or LOOKUP not in drafters else None,
         )
-        for threshold in options.split_thresholds(thresholds, acceptance)
+        for by, form, threshold in product(drafters, shapes, options.split_thresholds(thresholds, acceptance))
     ]  # fmt: skip
     title = name or experiment_name(decodings, task)
     if baselines:
-        shared = decodings[0].model_dump(exclude={"acceptance", "topology"})
-        chain = shape_for("speculative", draft_length)
-        decodings = [
-            DecodingConfig(acceptance=rule, topology=chain, **shared) for rule in (Autoregressive(), Speculative())
-        ] + decodings
+        decodings = with_baselines(decodings)
     settings = get_settings()
     config = checked(
         SweepConfig, name=title, pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]),

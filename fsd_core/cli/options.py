@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 import typer
 
-from fsd_core.config import ACCEPTANCES, DIVERGENCES, DRAFTERS, RULES, RunConfig
+from fsd_core.config import ACCEPTANCES, CHAIN, DIVERGENCES, DRAFTERS, RULES, TREE, RunConfig
 from fsd_core.errors import InvalidSetting
 
 PLAIN: dict[str, Any] = {
@@ -28,6 +28,17 @@ def _choice(flag: str, names: Sequence[str], meaning: str) -> Any:
     return typer.Option(flag, callback=check, metavar="NAME", help=f"{meaning}: {', '.join(names)}.")
 
 
+def _choices(flag: str, names: Sequence[str], meaning: str) -> Any:
+    def check(values: list[str] | None) -> list[str] | None:
+        for value in values or []:
+            if value not in names:
+                raise InvalidSetting(f"{flag} {value!r} is not known: expected one of {', '.join(names)}.")
+        return values
+
+    told = f"{meaning}: {', '.join(names)}; may be given several times."
+    return typer.Option(flag, callback=check, metavar="NAME", help=told)
+
+
 Pair = Annotated[str, typer.Option("--pair", help="Model pair; `pairs` lists them.")]
 Acceptance = Annotated[str, _choice("--acceptance", ACCEPTANCES, "What is kept of a draft")]
 Divergence = Annotated[str | None, _choice("--divergence", DIVERGENCES, "How far the two models are apart (js)")]
@@ -40,10 +51,18 @@ Guard = Annotated[
 ]
 DivergenceTopK = Annotated[int | None, typer.Option("--divergence-top-k", help="The k of the top-k divergences (50).")]
 Drafter = Annotated[str | None, _choice("--drafter", tuple(DRAFTERS), "What writes the draft (draft-model)")]
+Drafters = Annotated[list[str] | None, _choices("--drafter", tuple(DRAFTERS), "What writes the draft (draft-model)")]
 DraftLength = Annotated[int | None, typer.Option("--draft-length", help="Tokens drafted in a round (5).")]
 Drafts = Annotated[
     int | None, typer.Option("--drafts", help="Drafts per position, for the rules that verify several (3).")
 ]
+Shape = Annotated[str | None, _choice("--shape", (CHAIN, TREE), "The shape of what is drafted (chain)")]
+Shapes = Annotated[list[str] | None, _choices("--shape", (CHAIN, TREE), "The shape of what is drafted (chain)")]
+TreeWidth = Annotated[
+    int | None,
+    typer.Option("--tree-width", help="Best nodes that each step of a tree goes on from (10)."),
+]
+TreeTokens = Annotated[int | None, typer.Option("--tree-tokens", help="Tokens of a tree, its root included (60).")]
 MaxNgram = Annotated[
     int | None, typer.Option("--max-ngram", help="Longest run of tokens that prompt-lookup looks for (3).")
 ]

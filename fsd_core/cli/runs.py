@@ -46,7 +46,10 @@ def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
 
     from fsd_core.decoding.decoder import Decoder
     from fsd_core.models.loading import load_pair
+    from fsd_core.models.pairs import check_drafter
 
+    for config in configs:
+        check_drafter(config.setting.pair, config.setting.decoding)
     if threads:
         torch.set_num_threads(threads)
     with download_bar() as on_progress:

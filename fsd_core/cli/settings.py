@@ -9,15 +9,22 @@ from pydantic import ValidationError
 
 from fsd_core.config import (
     BASELINES,
+    CHAIN,
     DIVERGENCES,
     DRAFTERS,
     RULES,
     TOP_K,
+    TREE,
     VERIFIERS,
+    Autoregressive,
+    ChainTopology,
     DecodingConfig,
     DraftModelDrafter,
+    DynamicTreeTopology,
     Frozen,
+    MultiDraftTopology,
     SamplingConfig,
+    Speculative,
     sentence,
     shape_for,
 )
@@ -25,7 +32,7 @@ from fsd_core.errors import InvalidSetting
 
 Value = TypeVar("Value", bound=Frozen)
 
-_FLAGS = {"length": "--draft-length", "seeds": "--seed"}
+_FLAGS = {"length": "--draft-length", "total_tokens": "--tree-tokens", "seeds": "--seed"}
 _DRAFTING = [kind for kind in RULES if kind not in BASELINES]
 _THRESHOLD = "--threshold"
 
@@ -37,15 +44,17 @@ def flag(field: str) -> str:
 
 def checked(model: type[Value], **values: Any) -> Value:
     """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
+
+    def typed(path: Sequence[int | str]) -> str:
+        """The option behind ``acceptance.fsd.divergence_top_k`` or ``seeds.0``."""
+        field = [part for part in path if isinstance(part, str)][-1]
+        # A tree has a top-k of its own, beside that of the sampling.
+        return "--tree-width" if (model, field) == (DynamicTreeTopology, "top_k") else flag(field)
+
     try:
         return model(**values)
     except ValidationError as error:
-        raise InvalidSetting(sentence(error, _typed)) from None
-
-
-def _typed(path: Sequence[int | str]) -> str:
-    """The option behind ``acceptance.fsd.divergence_top_k`` or ``seeds.0``."""
-    return flag([part for part in path if isinstance(part, str)][-1])
+        raise InvalidSetting(sentence(error, typed)) from None
 
 
 def build_decoding(
@@ -58,6 +67,9 @@ def build_decoding(
     drafter: str | None = None,
     draft_length: int | None = None,
     drafts: int | None = None,
+    shape: str | None = None,
+    tree_width: int | None = None,
+    tree_tokens: int | None = None,
     max_ngram: int | None = None,
     temperature: float,
     top_p: float,
@@ -93,12 +105,39 @@ def build_decoding(
         values["drafter"] = {"kind": drafter} | ({} if max_ngram is None else {"max_ngram": max_ngram})
     if drafts is not None:
         _check_read("--drafts", "rule", acceptance, list(VERIFIERS))
-    shape = {"length": draft_length, "drafts": drafts}
-    if given := {field: value for field, value in shape.items() if value is not None}:
-        usual = shape_for(acceptance)
+    if shape is not None:
+        _check_read("--shape", "rule", acceptance, [kind for kind in _DRAFTING if kind not in VERIFIERS])
+    for field, value in {"tree_width": tree_width, "tree_tokens": tree_tokens}.items():
+        if value is not None:
+            _check_read(flag(field), "shape", shape or CHAIN, [TREE])
+    if acceptance in _DRAFTING:
+        usual = shape_for(acceptance, tree=shape == TREE)
+        given = {"length": draft_length, "drafts": drafts, "top_k": tree_width, "total_tokens": tree_tokens}
+        given = {field: value for field, value in given.items() if value is not None}
         values["topology"] = checked(type(usual), **usual.model_dump() | given)
     sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
     return checked(DecodingConfig, **values, sampling=sampling)
+
+
+def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
+    """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
+    drafts judges among them, and a chain where there is none."""
+    first = decodings[0]
+    shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
+    shapes = dict.fromkeys(
+        (
+            decoding.drafter,
+            decoding.topology
+            if not isinstance(decoding.topology, MultiDraftTopology)
+            else ChainTopology(length=decoding.topology.length),
+        )
+        for decoding in decodings
+    )
+    exact = [
+        DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology, **shared)
+        for drafter, topology in shapes
+    ]
+    return list(dict.fromkeys([DecodingConfig(acceptance=Autoregressive(), **shared), *exact, *decodings]))
 
 
 def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:

@@ -49,6 +49,29 @@ def train_draft(
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
 
+@train.command("eagle-head")
+def train_eagle_head(
+    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
+    generation: Annotated[
+        int | None, typer.Option(min=1, max=3, help="1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]")
+    ] = None,
+    test_steps: Annotated[
+        int | None, typer.Option(min=1, max=8, help="Steps of EAGLE-3's training-time test; 1 is none.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped head]")] = None,
+    texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped head]")] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train an EAGLE head on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
+    from fsd_core.training.eagle_head import main as train_one
+    from fsd_core.training.eagle_head import plan_for
+
+    plan = plan_for(target, generation=generation, steps=test_steps, texts=texts, batches=steps)
+    with _told(f"EAGLE head for {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+
+
 @train.command("adapter")
 def train_adapter(
     target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from fsd_core.config.methods import (
     BASELINES,
+    INFINITE_WITHOUT_Q,
     RULES,
     TOP_K,
     VERIFIERS,
@@ -15,6 +16,8 @@ from fsd_core.config.methods import (
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
+    DynamicTreeTopology,
+    EagleDrafter,
     FuzzyReducible,
     MultiDraftTopology,
     PromptLookupDrafter,
@@ -36,14 +39,37 @@ class SamplingConfig(Frozen):
         return self.temperature == 0
 
 
-def shape_for(kind: str, length: int | None = None, drafts: int | None = None) -> TopologyConfig:
-    """The shape that a rule judges: a chain, or several drafts for a verifier of such (two for ``spec-hub``); with the
-    usual numbers where none are given. Raises ``InvalidSetting`` for numbers out of range."""
-    given = {"length": length} if length is not None else {}
-    if kind not in VERIFIERS:
-        return ChainTopology.checked(**given)
-    wanted = 2 if kind == "spec-hub" else drafts
-    return MultiDraftTopology.checked(**given, **({"drafts": wanted} if wanted is not None else {}))
+def shape_for(
+    kind: str,
+    length: int | None = None,
+    drafts: int | None = None,
+    *,
+    tree: bool = False,
+    tree_width: int | None = None,
+    tree_tokens: int | None = None,
+) -> TopologyConfig:
+    """The shape that a rule judges: a chain, or a dynamic ``tree``; for a verifier of several drafts so many (two for
+    ``spec-hub``).
+
+    ``length``: of the longest way, whatever the shape. ``tree_width``, ``tree_tokens``: a tree's ``top_k`` and
+    ``total_tokens``. The usual numbers stand where none are given. Raises ``InvalidSetting`` for numbers out of range,
+    and for a tree to be judged by a verifier of several drafts.
+    """
+    if kind in VERIFIERS:
+        if tree:
+            raise InvalidSetting(
+                f"The rule '{kind}' judges several drafts of each position, not a tree: choose it without a tree, or "
+                "one of " + ", ".join(k for k in RULES if k not in (*VERIFIERS, *BASELINES)) + "."
+            )
+        wanted = 2 if kind == "spec-hub" else drafts
+        return MultiDraftTopology.checked(**_given(length=length, drafts=wanted))
+    if not tree:
+        return ChainTopology.checked(**_given(length=length))
+    return DynamicTreeTopology.checked(**_given(length=length, top_k=tree_width, total_tokens=tree_tokens))
+
+
+def _given(**values: int | None) -> dict[str, int]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 class DecodingConfig(Frozen):
@@ -75,7 +101,7 @@ class DecodingConfig(Frozen):
             return self
         if self.drafter is None or self.topology is None:
             raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
-        if self.drafter.kind == "prompt-lookup" and (self.divergence or "").removeprefix(TOP_K) in ("reverse-kl", "ag"):
+        if self.drafter.kind == "prompt-lookup" and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
             raise InvalidSetting(
                 f"The divergence '{self.divergence}' is infinite against a copied token, which has no distribution of "
                 "its own, so nothing would ever be accepted: choose kl, js or tv, or the drafter 'draft-model'."
@@ -86,17 +112,17 @@ class DecodingConfig(Frozen):
     def _check_shape(self, kind: str, topology: TopologyConfig) -> None:
         several = isinstance(topology, MultiDraftTopology)
         if several != (kind in VERIFIERS):
-            shape = "multi-draft" if kind in VERIFIERS else "chain"
+            shape = "multi-draft" if kind in VERIFIERS else "chain' or 'dynamic-tree"
             raise InvalidSetting(
                 f"The rule '{kind}' judges drafts of the shape '{shape}': choose it, or one of "
                 f"{', '.join(VERIFIERS if several else (k for k in RULES if k not in (*VERIFIERS, *BASELINES)))}."
             )
         if isinstance(topology, MultiDraftTopology) and kind == "spec-hub" and topology.drafts != 2:
             raise InvalidSetting(f"'spec-hub' couples two drafts, not {topology.drafts}: choose 2, or greedy-optimal.")
-        if several and not isinstance(self.drafter, DraftModelDrafter):
+        if not isinstance(topology, ChainTopology) and isinstance(self.drafter, PromptLookupDrafter):
             raise InvalidSetting(
-                "Several drafts per position are drawn from a distribution, which a copied token has not: choose the "
-                "drafter 'draft-model'."
+                "Several drafts per position come from a distribution, which a copied token has not: choose the "
+                "drafter 'draft-model' or 'eagle', or a chain."
             )
 
     @property
@@ -128,8 +154,14 @@ class DecodingConfig(Frozen):
         if isinstance(self.drafter, PromptLookupDrafter):
             default = self.drafter.max_ngram == PromptLookupDrafter().max_ngram
             parts.append("prompt lookup" if default else f"prompt lookup {self.drafter.max_ngram}-gram")
+        if isinstance(self.drafter, EagleDrafter):
+            parts.append("EAGLE")
         if isinstance(self.topology, MultiDraftTopology):
             parts.append(f"{self.topology.drafts} drafts")
+        if isinstance(self.topology, DynamicTreeTopology):
+            parts.append(f"tree {self.topology.total_tokens}")
+            if self.topology.top_k != DynamicTreeTopology().top_k:
+                parts.append(f"top {self.topology.top_k}")
         if self.topology and draft_length:
             parts.append(f"γ {self.topology.length}")
         if not self.sampling.greedy:

@@ -22,6 +22,8 @@ DivergenceName = Literal[
 ]  # fmt: skip
 DIVERGENCES: tuple[str, ...] = get_args(DivergenceName)
 TOP_K = "top-k-"
+INFINITE_WITHOUT_Q = ("reverse-kl", "ag")
+"""those that divide by q, and are infinite where a drafter gives a token that the target might write no probability"""
 _UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
 
 
@@ -46,7 +48,13 @@ class PromptLookupDrafter(Frozen):
     max_ngram: int = Field(default=3, ge=1, le=8)
 
 
-DrafterConfig = Annotated[DraftModelDrafter | PromptLookupDrafter, Field(discriminator="kind")]
+class EagleDrafter(Frozen):
+    """The pair's EAGLE head, which goes on from the target's own states."""
+
+    kind: Literal["eagle"] = "eagle"
+
+
+DrafterConfig = Annotated[DraftModelDrafter | PromptLookupDrafter | EagleDrafter, Field(discriminator="kind")]
 
 
 # --- in which shape ----------------------------------------------------------------------------------------------
@@ -59,8 +67,8 @@ class ChainTopology(Frozen):
     length: int = Field(default=5, ge=1, le=32)
 
     @property
-    def size(self) -> int:
-        """Tokens drafted a round at most."""
+    def room(self) -> int:
+        """Tokens that are fed behind a text in a round at most."""
         return self.length
 
 
@@ -72,12 +80,28 @@ class MultiDraftTopology(Frozen):
     drafts: int = Field(default=3, ge=2, le=16)
 
     @property
-    def size(self) -> int:
-        """Tokens drafted a round at most."""
+    def room(self) -> int:
+        """Tokens that are fed behind a text in a round at most."""
         return self.length * self.drafts
 
 
-TopologyConfig = Annotated[ChainTopology | MultiDraftTopology, Field(discriminator="kind")]
+class DynamicTreeTopology(Frozen):
+    """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
+    the ``top_k`` best find behind the first ``top_k``."""
+
+    kind: Literal["dynamic-tree"] = "dynamic-tree"
+    length: int = Field(default=6, ge=1, le=16, description="Nodes on the longest way.")
+    top_k: int = Field(default=10, ge=1, le=32)
+    total_tokens: int = Field(default=60, ge=2, le=256, description="With the root.")
+
+    @property
+    def room(self) -> int:
+        """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
+        return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
+
+
+CHAIN, TREE, LOOKUP = "chain", "dynamic-tree", "prompt-lookup"
+TopologyConfig = Annotated[ChainTopology | MultiDraftTopology | DynamicTreeTopology, Field(discriminator="kind")]
 
 
 # --- what is kept ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding import DecodingConfig
-from fsd_core.config.methods import VERIFIERS
+from fsd_core.config.methods import TREE, VERIFIERS
 from fsd_core.config.values import Frozen, content_hash
 from fsd_core.errors import InvalidSetting
 
@@ -45,10 +45,15 @@ def _check_rows(rows: int, decoding: DecodingConfig) -> None:
             f"The rule '{decoding.acceptance.kind}' judges several drafts of one text at a time, and {rows} texts side "
             "by side were asked for: choose a batch of 1, or a rule for one draft."
         )
-    if rows > 1 and decoding.drafter is not None and decoding.drafter.kind == "prompt-lookup":
+    if rows > 1 and decoding.topology is not None and decoding.topology.kind == TREE:
         raise InvalidSetting(
-            f"The drafter 'prompt-lookup' writes one text at a time, and {rows} side by side were asked for: choose a "
-            "batch of 1, or the drafter draft-model."
+            f"A tree is drafted for one text at a time, and {rows} side by side were asked for: choose a batch of 1, "
+            "or a chain."
+        )
+    if rows > 1 and decoding.drafter is not None and decoding.drafter.kind != "draft-model":
+        raise InvalidSetting(
+            f"The drafter '{decoding.drafter.kind}' writes one text at a time, and {rows} side by side were asked for: "
+            "choose a batch of 1, or the drafter draft-model."
         )
 
 

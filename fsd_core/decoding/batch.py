@@ -16,28 +16,30 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fsd_core.acceptance import AcceptanceRule, make_rule
-from fsd_core.acceptance.couplings import Choose, choose
+from fsd_core.acceptance.couplings import choose
 from fsd_core.config import DecodingConfig, SamplingConfig, Verifier
-from fsd_core.decoding.branching import walk
+from fsd_core.decoding.branching import Coupled, Gated, Judge, walk
 from fsd_core.decoding.outcome import Outcome
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.drafters import Drafter, make_drafter
 from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.branches import Branches, behind
+from fsd_core.models.taps import Taps
+from fsd_core.ops.branches import Branches, Way, behind
 from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.transfer import read, send
 from fsd_core.ops.warping import allowed, warp
-from fsd_core.topologies import DraftTopology, DraftTree, make_topology
+from fsd_core.topologies import DraftTopology, DraftTree, Shape, make_topology
 
 
 @dataclass(frozen=True, slots=True)
 class _Proposal:
     """What a round drafted. ``fed``: how many drafted tokens a text can keep at most, the same for all rows; the target
-    is fed as many of each of the tree's chains.
+    is fed the whole of a tree that branches.
 
     A text with little room drafts fewer than the batch: ``own`` says how many of its tokens are fed and ``judged`` how
     many of its positions are judged; what lies behind them is padding.
@@ -52,9 +54,9 @@ class _Proposal:
 class Batch:
     """Texts being written side by side, a round at a time.
 
-    ``draft``: ``None`` where nothing needs it. ``eos``: ids that end a text. ``rows``: how many texts at most.
-    ``capacity``: positions of the longest, see :meth:`capacity_for`. Raises ``InvalidSetting`` for a missing draft, or
-    for several rows of a drafter that knows one.
+    ``draft``, ``head``: ``None`` where nothing needs it. ``eos``: ids that end a text. ``rows``: how many texts at
+    most. ``capacity``: positions of the longest, see :meth:`capacity_for`. Raises ``InvalidSetting`` for a missing
+    draft or head, for a divergence that is infinite with it, or for several rows where only one can be written.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Batch:
         eos: frozenset[int],
         capacity: int,
         rows: int = 1,
+        head: EagleHead | None = None,
     ) -> None:
         kind = config.acceptance.kind
         if kind == "draft-only" and draft is None:
@@ -76,28 +79,31 @@ class Batch:
         self.cache = self.model.new_cache(capacity, rows)
         self.texts: list[Text | None] = [None] * rows
         self._rule: AcceptanceRule | None = None
-        self._choose: Choose | None = None
-        self._path: Tensor | None = None  # the way through the last tree, if it branched
+        self._judge_of_trees: Judge | None = None
+        self._way: Way | None = None  # through the last tree, if it branched
         self._drafter: Drafter | None = None
         self._topology: DraftTopology | None = None
         if config.drafter is not None and config.topology is not None:
             self._greedy_draft = config.sampling.greedy
+            if rows > 1 and config.topology.kind != "chain":
+                raise InvalidSetting(f"The shape '{config.topology.kind}' is for one text at a time: choose --batch 1.")
+            self._topology = make_topology(config.topology, getattr(config.acceptance, "sampling", ""))
             if isinstance(config.acceptance, Verifier):
-                if rows > 1:
-                    raise InvalidSetting(f"The rule '{kind}' writes one text at a time: choose --batch 1.")
                 # A greedy target leaves nothing to couple: it writes its token, drafted or not.
-                self._choose = choose("nss" if config.sampling.greedy else kind)
+                self._judge_of_trees = Coupled(
+                    choose("nss" if config.sampling.greedy else kind), self._topology.uniforms
+                )
             else:
                 self._rule = make_rule(config.acceptance)
                 self._greedy_draft |= self._rule.greedy_draft
+                self._judge_of_trees = Gated(self._rule, self._sampling)
             sampling = SamplingConfig(temperature=0) if self._greedy_draft else config.sampling
-            self._drafter = make_drafter(config.drafter, target, draft, sampling, capacity, rows)
-            self._topology = make_topology(config.topology, getattr(config.acceptance, "sampling", ""))
+            self._drafter = make_drafter(config, target, draft, head, sampling, capacity, rows)
 
     @staticmethod
     def capacity_for(target: LanguageModel, draft: LanguageModel | None, config: DecodingConfig, prompt: int) -> int:
         """Positions that a text takes behind a prompt of so many tokens, drafted ones included."""
-        drafted = 0 if config.topology is None else config.topology.size + 1
+        drafted = 0 if config.topology is None else config.topology.room + 1
         return min(prompt + config.max_new_tokens, max(prompt + 1, _context(target, draft, config))) + drafted + 1
 
     @staticmethod
@@ -160,7 +166,8 @@ class Batch:
         nothing = [0] * len(texts)
         if self._drafter is None or self._topology is None:
             return _Proposal(None, 0, nothing, nothing)
-        bonus, width = int(self._rule is not None and self._rule.judges_bonus), self._topology.width
+        judges_bonus = self._rule is not None and self._rule.judges_bonus
+        bonus, taken = int(judges_bonus and self._topology.drafts_bonus), self._topology.uniforms
         # The last token of the limit is the target's: with room for one, nothing is drafted.
         depths = [min(self._topology.length, text.room - 1) for text in texts]
         depth = max(depths)
@@ -171,22 +178,21 @@ class Batch:
             self._drafter.begin(self._tokens, [text.history for text in texts]),
             self._drafter,
             depth + bonus,
-            _side_by_side([text.uniforms.take(own * width) for text, own in zip(texts, levels, strict=True)]),
+            _side_by_side([text.uniforms.take(own * taken) for text, own in zip(texts, levels, strict=True)]),
             self._greedy_draft,
         )
         if tree is None:
             return _Proposal(None, 0, nothing, nothing)
-        deepest = tree.size // width
-        own = [min(own, deepest) for own in depths]
-        return _Proposal(tree, min(deepest, depth), own, [min(own, deepest) for own in levels])
+        own = [min(own, tree.depth) for own in depths]
+        return _Proposal(tree, min(tree.depth, depth), own, [min(own, tree.depth) for own in levels])
 
     def _judge(self, texts: Sequence[Text], proposal: _Proposal) -> Outcome:
         tree, fed = proposal.tree, proposal.fed
         feed = unseen(self._tokens, self.cache, [len(text.history) for text in texts])
-        if tree is not None and self._choose is not None:
-            return self._judge_chains(texts[0], feed, tree, self._choose)
+        if tree is not None and tree.shape is not None and self._judge_of_trees is not None:
+            return self._judge_tree(texts[0], feed, tree, tree.shape, self._judge_of_trees)
         feed = feed if tree is None else torch.cat([feed, tree.tokens[:, :fed]], 1)
-        logits = self.model.forward(feed, self.cache, keep=fed + 1)  # [B,R,V]
+        logits = self.model.forward(feed, self.cache, keep=fed + 1, taps=self._taps)  # [B,R,V]
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
         uniforms = [text.uniforms.take(2 * own + 1) for text, own in zip(texts, proposal.judged, strict=True)]
         last = torch.stack([own[-1] for own in uniforms])
@@ -229,24 +235,30 @@ class Batch:
         )
         return Outcome(tree.tokens[:, :fed], count, emitted, _of(raw, emitted), details)
 
-    def _judge_chains(self, text: Text, feed: Tensor, tree: DraftTree, choose: Choose) -> Outcome:
+    @property
+    def _taps(self) -> Taps | None:
+        return None if self._drafter is None else self._drafter.taps
+
+    def _judge_tree(self, text: Text, feed: Tensor, tree: DraftTree, shape: Shape, judge: Judge) -> Outcome:
         """Of a text that stands alone. feed: int64 [1,S], the tokens of it that the target has not been fed."""
-        depth, width, prefix = tree.size // tree.width, tree.width, self.cache.length
-        parents = send(torch.tensor(tree.parents), feed.device)
-        levels = 1 + torch.arange(tree.size, device=feed.device) // width
-        depths, sees = behind(feed.shape[1], parents.clamp_min(-1), levels, depth)
-        branches = Branches(prefix, depths, sees)
-        logits = self.model.forward(torch.cat([feed, tree.tokens], 1), self.cache, tree.size + 1, branches)
-        uniforms = text.uniforms.take(depth + 1, width + 1)
-        found = walk(tree, logits, choose, self._sampling, uniforms)
-        self._path = found.path
+        depths, sees = behind(feed.shape[1], shape.parents.clamp_min(-1), shape.levels, tree.depth)
+        branches = Branches(self.cache.length, depths, sees)
+        fed = torch.cat([feed, tree.tokens], 1)
+        logits = self.model.forward(fed, self.cache, tree.size + 1, branches, self._taps)
+        uniforms = text.uniforms.take(tree.depth + 1, judge.uniforms)
+        found = walk(tree, shape, logits, judge, self._sampling, uniforms)
+        self._way = found.way
         return found.outcome
 
     def _emit(self, texts: Sequence[Text], outcome: Outcome, proposal: _Proposal) -> list[StepRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [outcome.count[:, None], outcome.emitted, outcome.emitted_probability, outcome.details.flatten(1)]
+        parts += [] if outcome.reach is None else [outcome.reach[:, None]]
         rows = read(torch.cat([part.double() for part in (outcome.drafted, *parts)], 1))
         lengths, width, fed = [len(text.history) for text in texts], proposal.fed + 1, proposal.fed
+        drafted, judged = proposal.own, proposal.judged
+        if outcome.reach is not None:
+            drafted = judged = [int(values.pop()) for values in rows]
         if min(lengths) == max(lengths):
             self._tokens[:, lengths[0] : lengths[0] + width] = outcome.emitted
         else:
@@ -254,17 +266,17 @@ class Batch:
             places = starts[:, None] + torch.arange(width, device=starts.device)
             self._tokens.scatter_(1, places, outcome.emitted)
         valid = [
-            length + min(int(values[fed]), own) for length, values, own in zip(lengths, rows, proposal.own, strict=True)
+            length + min(int(values[fed]), own) for length, values, own in zip(lengths, rows, drafted, strict=True)
         ]
-        path, self._path = self._path, None
-        if path is not None:  # what was kept lies scattered among the chains
-            self.cache.compact(lengths[0], path)
+        way, self._way = self._way, None
+        if way is not None:  # what was kept lies scattered over the tree
+            self.cache.compact(lengths[0], way.nodes)
         self.cache.rollback(valid)
         if self._drafter is not None:
-            self._drafter.commit(valid, path)
+            self._drafter.commit(valid, way)
         return [
-            text.take(values[fed:], [int(token) for token in values[:own]], judged, width, self._eos)
-            for text, values, own, judged in zip(texts, rows, proposal.own, proposal.judged, strict=True)
+            text.take(values[fed:], [int(token) for token in values[:own]], positions, width, self._eos)
+            for text, values, own, positions in zip(texts, rows, drafted, judged, strict=True)
         ]
 
 

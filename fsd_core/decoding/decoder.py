@@ -6,11 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fsd_core.config import DecodingConfig
+from fsd_core.config import DecodingConfig, EagleDrafter
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
+from fsd_core.drafters import usable_head
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
 
@@ -28,9 +29,14 @@ class Generation:
 
 
 class Decoder:
-    """A pair and a configuration; holds no state between texts."""
+    """A pair and a configuration; holds no state between texts.
+
+    Raises ``InvalidSetting`` for an EAGLE head that the pair has not, or that cannot be judged so.
+    """
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
+        if isinstance(config.drafter, EagleDrafter):
+            usable_head(config, pair.head)
         self.pair, self.config = pair, config
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
@@ -45,7 +51,8 @@ class Decoder:
 
     def session(self, prompt_ids: list[int], seed: int) -> Session:
         """A text about to be written. Raises ``PromptTooLong`` for a prompt that fills the context."""
-        return Session(self.pair.target, self.pair.draft, self.config, prompt_ids, seed, self.eos)
+        pair = self.pair
+        return Session(pair.target, pair.draft, self.config, prompt_ids, seed, self.eos, pair.head)
 
     def stream(self, prompt_ids: list[int], seed: int) -> Iterator[StepRecord]:
         """The rounds of one text as they happen."""
@@ -64,7 +71,7 @@ class Decoder:
         target, draft, longest = self.pair.target, self.pair.draft, max(map(len, prompts))
         capacity = Batch.capacity_for(target, draft, self.config, longest)
         rows = min(rows, len(prompts))
-        batch = Batch(target, draft, self.config, self.eos, capacity, rows)
+        batch = Batch(target, draft, self.config, self.eos, capacity, rows, self.pair.head)
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
         while writing:

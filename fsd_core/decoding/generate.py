@@ -21,6 +21,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from fsd_core.config import BASELINES, DecodingConfig, shape_for
 from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 
 _OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
@@ -42,7 +43,14 @@ def _config(settings: GenerationConfig, prompt_length: int, acceptance: str, **c
     return DecodingConfig.checked(
         acceptance=rule,
         drafter=None if acceptance in BASELINES else {"kind": chosen["drafter"]},
-        topology=shape_for(acceptance, chosen["draft_length"], chosen["drafts"]),
+        topology=shape_for(
+            acceptance,
+            chosen["draft_length"],
+            chosen["drafts"],
+            tree=chosen["tree"],
+            tree_width=chosen["tree_width"],
+            tree_tokens=chosen["tree_tokens"],
+        ),
         sampling={
             "temperature": (1.0 if settings.temperature is None else settings.temperature) if sampled else 0.0,
             "top_k": (settings.top_k or 0) if sampled else 0,
@@ -78,15 +86,20 @@ def generate(
     drafter: str = "draft-model",
     draft_length: int = 5,
     drafts: int = 3,
+    tree: bool = False,
+    tree_width: int | None = None,
+    tree_tokens: int | None = None,
+    head: EagleHead | None = None,
     seed: int | None = None,
     **model_kwargs: Any,
 ) -> GenerateDecoderOnlyOutput | Tensor:
     """Decodes ``input_ids`` [B,T] by one of our rules; called by transformers' ``generate``, returns what it returns.
 
     Temperature, top-k, top-p, sampling or not, length and end tokens come from the generation config. ``threshold``
-    may be ``"off"``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed`` governs it. Rows of
-    a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the right, or a
-    ``GenerateDecoderOnlyOutput`` where the config asks for one. Raises ``InvalidSetting`` for what it cannot honour.
+    may be ``"off"``. ``head``: for the drafter ``eagle``, from ``models.eagle_files.load_head``. ``seed``: by default
+    drawn from torch's generator, so ``torch.manual_seed`` governs it. Rows of a batch are decoded one after the other.
+    Returns int64 [B, T + longest new text], padded on the right, or a ``GenerateDecoderOnlyOutput`` where the config
+    asks for one. Raises ``InvalidSetting`` for what it cannot honour.
     """
     settings = generation_config or model.generation_config
     draft_module = draft_model or assistant_model or _from_caller("assistant_model")
@@ -95,7 +108,7 @@ def generate(
     config = _config(
         settings, input_ids.shape[1], acceptance,
         divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
-        drafts=drafts,
+        drafts=drafts, tree=tree, tree_width=tree_width, tree_tokens=tree_tokens,
     )  # fmt: skip
     vocabulary = model.config.vocab_size
     if draft_module is not None:
@@ -112,7 +125,7 @@ def generate(
     texts = []
     for row in range(input_ids.shape[0]):
         prompt = input_ids[row] if mask is None else input_ids[row][mask[row].bool()]
-        session = Session(target, draft, config, prompt.tolist(), first_seed + row, eos)
+        session = Session(target, draft, config, prompt.tolist(), first_seed + row, eos, head)
         written = _write(session, prompt, streamer if input_ids.shape[0] == 1 else None, criteria)
         texts.append(written)
     pad = settings.pad_token_id if settings.pad_token_id is not None else next(iter(eos), 0)

@@ -21,3 +21,5 @@ class Outcome:
     """[B,R] under the raw target"""
     details: Tensor
     """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
+    reach: Tensor | None = None
+    """how many tokens were drafted on the way that was taken, int64 [B]; ``None`` where all ways are of one length"""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.trace import StepRecord
+from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 
@@ -14,9 +15,9 @@ from fsd_core.models.language_model import LanguageModel
 class Session:
     """A text, a round at a time.
 
-    ``prompt``: token ids. ``draft``: ``None`` where nothing needs it. ``eos``: ids that end the text. ``seed``: the
-    uniforms' seed. Raises ``InvalidSetting`` for an empty prompt or a missing draft, ``PromptTooLong`` for one that
-    fills the context.
+    ``prompt``: token ids. ``draft``, ``head``: ``None`` where nothing needs it. ``eos``: ids that end the text.
+    ``seed``: the uniforms' seed. Raises ``InvalidSetting`` for an empty prompt or a missing draft or head,
+    ``PromptTooLong`` for a prompt that fills the context.
     """
 
     def __init__(
@@ -27,8 +28,10 @@ class Session:
         prompt: Sequence[int],
         seed: int,
         eos: frozenset[int],
+        head: EagleHead | None = None,
     ) -> None:
-        self._batch = Batch(target, draft, config, eos, Batch.capacity_for(target, draft, config, len(prompt)))
+        capacity = Batch.capacity_for(target, draft, config, len(prompt))
+        self._batch = Batch(target, draft, config, eos, capacity, head=head)
         self._text = self._batch.put(0, prompt, seed)
 
     @property

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fsd_core.models.taps import Taps
+from fsd_core.ops.branches import Way
 from fsd_core.ops.rows import DraftRow
 
 
@@ -15,6 +17,11 @@ class Drafter(Protocol):
 
     ``begin`` and ``extend`` answer ``None`` where the drafter has nothing to propose.
     """
+
+    @property
+    def taps(self) -> Taps | None:
+        """What it wants to know of the target's forwards: filled at each, and read at the next ``commit``."""
+        ...
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
         """The distributions behind the texts so far. ``texts``: their tokens on the host, B of them; ``tokens``: int64
@@ -25,16 +32,14 @@ class Drafter(Protocol):
         """The distribution behind ``token`` (int64 [B]), which was chosen from the row answered last."""
         ...
 
-    def extend_level(self, tokens: Tensor) -> DraftRow:
-        """The distributions behind the next token of each of n chains of one text (int64 [1,n]), which was chosen from
-        the rows answered last; n rows."""
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+        """The distributions behind n more nodes of a tree on one text, n rows. ``tokens``: int64 [1,n]; ``parents``:
+        int64 [n], the nodes that they follow in the order of feeding, −1 for the text."""
         ...
 
-    def commit(self, lengths: Sequence[int], path: Tensor | None = None) -> None:
-        """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected.
-
-        ``path``: int64 [D], where chains were fed: which node of each level stands, counted through all levels.
-        """
+    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+        """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected. ``way``: where
+        a tree was fed, which of its nodes stand."""
         ...
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

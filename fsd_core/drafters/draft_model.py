@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.branches import Branches
+from fsd_core.ops.branches import Growth, Way
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import warp
 
@@ -18,12 +17,12 @@ from fsd_core.ops.warping import warp
 class DraftModelDrafter:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
+    taps = None
+
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling
         self._cache = model.new_cache(capacity, rows)
-
-        self._levels = 0  # of chains that are being drafted side by side
-        self._straight = 0  # tokens of the text before them
+        self._growth = Growth(0)  # of what is drafted now
 
     def _row(self, tokens: Tensor) -> DraftRow:
         logits = self._model.forward(tokens, self._cache, keep=1)[:, 0]
@@ -32,28 +31,25 @@ class DraftModelDrafter:
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow:
         # All that is not in the cache yet: the prompt at first, later the last token, and the one before it if the
         # whole draft was accepted.
-        self._levels, self._straight = 0, len(texts[0])
+        self._growth = Growth(len(texts[0]))
         return self._row(unseen(tokens, self._cache, [len(text) for text in texts]))
 
     def extend(self, token: Tensor) -> DraftRow:
         return self._row(token[:, None])
 
-    def extend_level(self, tokens: Tensor) -> DraftRow:
-        count = tokens.shape[1]
-        self._levels += 1
-        fed = self._levels * count
-        node = torch.arange(fed, device=tokens.device)
-        depths = node // count
-        sees = (node[:, None] % count == node % count) & (depths[:, None] >= depths)
-        logits = self._model.forward(tokens, self._cache, keep=count, branches=Branches(self._straight, depths, sees))[
-            0
-        ]
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+        branches = self._growth.add(parents)
+        logits = self._model.forward(tokens, self._cache, keep=tokens.shape[1], branches=branches)[0]
         return DraftRow(warp(logits, self._sampling), logits.softmax(-1))
 
-    def commit(self, lengths: Sequence[int], path: Tensor | None = None) -> None:
-        if path is not None and self._levels:
-            self._cache.compact(self._straight, path[: self._levels])
-            self._cache.rollback(self._straight + self._levels)
+    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+        if way is not None:
+            start, levels = self._growth.prefix, self._growth.levels
+            if way.fed is not None:  # the last node of a way may never have been fed
+                levels = min(levels, max(lengths[0] - start - 1, 0))
+            if levels:
+                self._cache.compact(start, (way.nodes if way.fed is None else way.fed)[:levels])
+            self._cache.rollback(start + levels)
         self._cache.rollback(lengths)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

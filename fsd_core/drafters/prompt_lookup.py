@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from fsd_core.ops.branches import Way
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import one_hot
 
@@ -27,6 +28,8 @@ class PromptLookupDrafter:
 
     Saxena 2023, "Prompt Lookup Decoding". One text at a time (B = 1).
     """
+
+    taps = None
 
     def __init__(self, max_ngram: int, vocabulary: int, device: torch.device) -> None:
         self._max_ngram, self._vocabulary, self._device = max_ngram, vocabulary, device
@@ -50,10 +53,10 @@ class PromptLookupDrafter:
     def extend(self, token: Tensor) -> DraftRow | None:
         return self._row()
 
-    def extend_level(self, tokens: Tensor) -> DraftRow:
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
         raise NotImplementedError("there is one continuation to copy; configurations refuse several")
 
-    def commit(self, lengths: Sequence[int], path: Tensor | None = None) -> None:
+    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
         """Nothing is kept between rounds."""
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

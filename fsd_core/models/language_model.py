@@ -13,6 +13,7 @@ from fsd_core.errors import IncompatibleModels
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.lean_llama import LeanLlama
 from fsd_core.models.static import StaticCache, StaticForward
+from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -64,39 +65,50 @@ class LanguageModel:
         return KVCache(self.layers, capacity, rows)
 
     def forward(
-        self, tokens: Tensor, cache: KVCache, keep: int | None = None, branches: Branches | None = None
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        keep: int | None = None,
+        branches: Branches | None = None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Feeds ``tokens`` behind what the cache holds and makes them part of it.
 
         tokens: int64 [B,S]. ``branches``: how the last of what the cache then holds branches off, if it does (B = 1).
+        ``taps`` are given the states that they want.
         Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
         start, count = cache.length, tokens.shape[1]
-        # Branches have no fixed shape, so that they go past what is static.
-        places = cache.reserve(count, self.device) if branches is None else KVCache.reserve(cache, count, self.device)
+        # Branches have no fixed shape, and taps are read by who needs no graph: both go past what is static.
+        plain = branches is not None or taps is not None
+        places = KVCache.reserve(cache, count, self.device) if plain else cache.reserve(count, self.device)
         missing = self.vocabulary - self._known
         if missing > 0:
             tokens = tokens.clamp_max(self._known - 1)
         if branches is not None:
             places = branches.places(count)
-        static = None if branches is not None or places is None else self._static
+        static = None if plain or places is None else self._static
         if static is not None and isinstance(cache, StaticCache):
             logits = static(tokens, cache)[:, -keep if keep else 0 :].clone()  # the next call overwrites it
         elif self._lean is not None:
             mask = branches.mask(count) if branches is not None else None
             if mask is None and not (count == 1 and places is None):  # but for one token, which sees all
                 mask = causal_mask(self._places(places, start, count), start + count)
-            logits = self._lean.forward(tokens, mask, cache, keep or count, places)
+            logits = self._lean.forward(tokens, mask, cache, keep or count, places, taps)
         else:
             places = self._places(places, start, count)
-            logits = self.module(
+            found = self.module(
                 input_ids=tokens,
                 attention_mask=self._masks(places, start + count, branches),
                 position_ids=places,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=keep or 0,
-            ).logits
+                output_hidden_states=taps is not None,
+            )
+            logits = found.logits
+            if taps is not None:
+                taps.keep([found.hidden_states[index] for index in taps.layers])
         cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)

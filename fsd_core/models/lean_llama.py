@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.taps import Taps
 from fsd_core.ops.linear import Linear, linear
 
 _STATIC_ROPE = ("default", "linear", "llama3")
@@ -93,7 +94,13 @@ class LeanLlama:
         )
 
     def forward(
-        self, tokens: Tensor, mask: Tensor | None, cache: KVCache, keep: int, places: Tensor | None = None
+        self,
+        tokens: Tensor,
+        mask: Tensor | None,
+        cache: KVCache,
+        keep: int,
+        places: Tensor | None = None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` positions, [B,keep,V].
 
@@ -108,7 +115,10 @@ class LeanLlama:
         if mask is not None:
             mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * count, -1)
         x = F.embedding(tokens, self._embedding)
+        wanted, states = () if taps is None else taps.layers, {}
         for index, layer in enumerate(self._layers):
+            if index in wanted:
+                states[index] = x
             h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
             heads = layer.qkv(h).view(batch, count, -1, self._size)
             qk, value = heads.split([self._queries + self._keys, self._keys], 2)
@@ -123,5 +133,8 @@ class LeanLlama:
             h = F.rms_norm(x, (self._width,), layer.mlp_norm, self._epsilon)
             gate, up = layer.gate_up(h).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
-        last = F.rms_norm(x[:, count - keep :], (self._width,), self._norm, self._epsilon)
-        return self._over_all(self._head(last))
+        end = len(self._layers)
+        last = F.rms_norm(x if end in wanted else x[:, count - keep :], (self._width,), self._norm, self._epsilon)
+        if taps is not None:
+            taps.keep([(states | {end: last})[index] for index in wanted])
+        return self._over_all(self._head(last[:, -keep:]))

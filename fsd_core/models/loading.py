@@ -15,6 +15,8 @@ from transformers.utils import logging as transformers_logging
 
 from fsd_core.errors import DoesNotFit, IncompatibleModels, InvalidSetting, ModelUnavailable
 from fsd_core.models import trimmed
+from fsd_core.models.eagle import EagleHead
+from fsd_core.models.eagle_files import load_head
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.memory import check_memory
@@ -34,6 +36,7 @@ class LoadedPair:
     draft: LanguageModel
     device: str
     dtype: str
+    head: EagleHead | None = None
     weights: dict[str, str] | None = None
     """each model's :func:`fingerprint`, and where it was fetched from; ``None`` for modules made in memory"""
 
@@ -131,14 +134,14 @@ def load_pair(
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
     spec, where = get_pair(name), resolve_device(device)
-    models = {"target": spec.target, "draft": spec.draft}
+    models = {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
     folders = {role: obtain(model, on_progress) for role, model in models.items()}
     tokenizer = load_tokenizer(folders["target"])
     lent = trimmed.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
     if not lent:
         check_tokenizers(tokenizer, load_tokenizer(folders["draft"]), name)
     dtype = fitting_dtype(dtype, where)
-    shares = check_memory(name, folders["target"], folders["draft"], where, dtype)
+    shares = check_memory(name, folders["target"], [folders[role] for role in models if role != "target"], where, dtype)
     try:
         target = _load_model(folders["target"], where, dtype, shares)
         if spec.adapter is not None:
@@ -149,7 +152,7 @@ def load_pair(
         raise DoesNotFit(
             f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair."
         ) from error
-    pair = make_pair(spec, tokenizer, target, draft)
+    pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
     told = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
     return replace(pair, weights=told)
@@ -167,7 +170,11 @@ def fingerprint(folder: Path) -> str:
 
 
 def make_pair(
-    spec: PairSpec, tokenizer: PreTrainedTokenizerBase, target: PreTrainedModel, draft: PreTrainedModel
+    spec: PairSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    target: PreTrainedModel,
+    draft: PreTrainedModel,
+    head: EagleHead | None = None,
 ) -> LoadedPair:
     """A pair of modules that are in memory already.
 
@@ -182,4 +189,5 @@ def make_pair(
         )
     vocabulary = min(ours, theirs) if theirs >= len(tokenizer) else ours
     models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
-    return LoadedPair(spec, tokenizer, *models, str(models[0].device), str(models[0].dtype).removeprefix("torch."))
+    device, dtype = str(models[0].device), str(models[0].dtype).removeprefix("torch.")
+    return LoadedPair(spec, tokenizer, *models, device, dtype, head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -62,15 +63,17 @@ def copies(model_type: str, device: torch.device) -> int:
     return 2 if model_type == "llama" and device.type == "cpu" else 1
 
 
-def check_memory(name: str, target: Path, draft: Path, device: torch.device, dtype: str) -> dict[int, int] | None:
-    """Raises ``DoesNotFit``, with the numbers, if the two models of a pair cannot fit.
+def check_memory(
+    name: str, target: Path, drafts: Sequence[Path], device: torch.device, dtype: str
+) -> dict[int, int] | None:
+    """Raises ``DoesNotFit``, with the numbers, if the target of a pair and all that drafts for it cannot fit.
 
     ``None`` if one device holds them. A target that is too large for the first of several CUDA devices, none of which
-    was asked for by its number, is to be spread: then the bytes of it that each device may take, after the draft, which
-    lies on the first.
+    was asked for by its number, is to be spread: then the bytes of it that each device may take, after the drafts,
+    which lie on the first.
     """
-    held = [copies(_model_type(folder), device) * weight_bytes(folder, dtype) for folder in (target, draft)]
-    sizes = [_MARGIN * bytes_ + _ROOM / 2 for bytes_ in held]
+    held = [copies(_model_type(folder), device) * weight_bytes(folder, dtype) for folder in (target, *drafts)]
+    sizes = [_MARGIN * bytes_ + _ROOM / 2 for bytes_ in (held[0], sum(held[1:]))]
     free, needed = [free_bytes(device)], sum(sizes)
     if needed > free[0] and device.type == "cuda" and device.index is None:
         free = [free_bytes(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fsd_core.errors import ModelUnavailable, UnknownName
+from fsd_core.config import DecodingConfig, EagleDrafter
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
@@ -83,6 +84,18 @@ _OF_OURS = (
     ),
 )
 
+NO_HEAD = (
+    "The drafter 'eagle' needs a head that was trained for the target, and this pair has none: choose a pair with one, "
+    "or the drafter 'draft-model'."
+)
+
+
+def check_drafter(pair: str, decoding: DecodingConfig) -> None:
+    """Raises ``InvalidSetting`` for a drafter that a pair has not, and what ``get_pair`` raises."""
+    if isinstance(decoding.drafter, EagleDrafter) and get_pair(pair).head is None:
+        raise InvalidSetting(NO_HEAD)
+
+
 PAIRS: dict[str, PairSpec] = {
     spec.name: spec for spec in (_BUNDLED, *_OF_OURS, *(_of_the_hub(*row) for row in _OF_THE_HUB))
 }
@@ -93,8 +106,9 @@ def _by_id(repo: str, revision: str) -> HubModel:
 
 
 def get_pair(name: str) -> PairSpec:
-    """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, and
-    ``hub:TARGET+DRAFT`` two models of the hub by their ids, each with ``@REVISION`` where it is not main.
+    """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, with an
+    EAGLE head in ``FOLDER/head`` if there is one, and ``hub:TARGET+DRAFT`` two models of the hub by their ids, or
+    ``hub:TARGET+DRAFT+HEAD``, each with ``@REVISION`` where it is not main.
 
     Raises ``UnknownName`` for a name nobody knows and ``ModelUnavailable`` for a folder without the two models.
     """
@@ -108,14 +122,20 @@ def get_pair(name: str) -> PairSpec:
                     f"The folder {folder} holds no model pair: {role}/config.json is missing. "
                     "Expected two Hugging Face model folders called target and draft."
                 )
-        return PairSpec(name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft")
+        head = folder / "head" if (folder / "head" / "config.json").is_file() else None
+        told = f"Local pair in {folder}"
+        return PairSpec(name, folder.name, told, folder / "target", folder / "draft", head=head)
     if name.startswith("hub:"):
         found = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
-        if len(found) != 2 or None in found:
-            raise UnknownName(f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT.")
-        target, draft = (_by_id(match["repo"], match["revision"] or "main") for match in found if match)
+        if len(found) not in (2, 3) or None in found:
+            raise UnknownName(
+                f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT, and +OWNER/HEAD for an "
+                "EAGLE head."
+            )
+        target, draft, *heads = (_by_id(match["repo"], match["revision"] or "main") for match in found if match)
         title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
-        return PairSpec(name, title, f"{target.repo} with {draft.repo} as its draft.", target, draft)
+        told = f"{target.repo} with {draft.repo} as its draft" + "".join(f" and the head {head.repo}" for head in heads)
+        return PairSpec(name, title, f"{told}.", target, draft, head=heads[0] if heads else None)
     raise UnknownName(
         f"There is no model pair called '{name}'. Known pairs: {', '.join(PAIRS)}; or path:FOLDER; or hub:TARGET+DRAFT."
     )

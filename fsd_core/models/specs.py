@@ -47,3 +47,5 @@ class PairSpec:
     tasks: tuple[str, ...] = ()
     adapter: Path | None = None
     """LoRA of the target, merged into it when it is loaded"""
+    head: Path | HubModel | None = None
+    """EAGLE head of the target"""

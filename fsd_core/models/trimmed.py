@@ -28,7 +28,7 @@ _SHARES = "embedding_of"
 class TrimmedHead(nn.Module):
     """Logits over all V tokens, of which the K ``tokens`` are told apart.
 
-    weight [K,H]; tokens int64 [K], all different; rest: the probability that all others have together, 0 < rest < 1.
+    weight [K,H]; tokens int64 [K], all different; rest: the probability that all others have together, 0 ≤ rest < 1.
     """
 
     tokens: Tensor
@@ -37,9 +37,10 @@ class TrimmedHead(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.register_buffer("tokens", tokens)
-        self.vocabulary = vocabulary
+        self.vocabulary, self.rest = vocabulary, rest
         others = vocabulary - len(tokens)
-        self._other = math.log(rest / (1 - rest) / others) if others else 0.0
+        self.covers_all = rest > 0 or not others
+        self._other = math.log(rest / (1 - rest) / others) if rest > 0 and others else -math.inf
 
     def told_apart(self, hidden: Tensor) -> Tensor:
         """[..., H] → logits of ``tokens``, [..., K]"""

@@ -36,6 +36,37 @@ class Branches:
         return seen[None, None]
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way down a tree: the node of each level, int64 [D], and, of those that were fed to the drafter, which they were
+    in the order of feeding; where ``fed`` is ``None`` all were fed in the order of the nodes."""
+
+    nodes: Tensor
+    fed: Tensor | None = None
+
+
+class Growth:
+    """A tree that is fed level by level behind a straight ``prefix``."""
+
+    def __init__(self, prefix: int) -> None:
+        self.prefix, self.levels = prefix, 0
+        self._branches: Branches | None = None
+
+    def add(self, parents: Tensor) -> Branches:
+        """With n more nodes. parents: int64 [n], in the order of feeding, −1 for the prefix's last token."""
+        own = torch.eye(len(parents), dtype=torch.bool, device=parents.device)
+        self.levels += 1
+        if self._branches is None:
+            self._branches = Branches(self.prefix, torch.zeros_like(parents), own)
+            return self._branches
+        depths, sees = self._branches.depths, self._branches.sees
+        # The row behind the last is that of no parent: it is one above the first level, and sees nothing.
+        depths = torch.cat([depths, F.pad(depths, (0, 1), value=-1)[parents] + 1])
+        rows = torch.cat([F.pad(sees, (0, 0, 0, 1))[parents], own], 1)
+        self._branches = Branches(self.prefix, depths, torch.cat([F.pad(sees, (0, len(parents))), rows]))
+        return self._branches
+
+
 def ancestors(parents: Tensor, depth: int) -> Tensor:
     """Each node with all nodes above it, in a tree of at most ``depth`` levels. parents: int64 [N], −1 for none →
     bool [N,N]"""

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fsd_core.config import DecodingConfig, DrafterConfig, DraftModelDrafter, PromptLookupDrafter
 from fsd_core.decoding.session import Session
+from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 
 DRAFTERS: tuple[DrafterConfig, ...] = (DraftModelDrafter(), PromptLookupDrafter(), PromptLookupDrafter(max_ngram=1))
@@ -26,10 +27,11 @@ def written(
     prompt: list[int],
     seed: int = 0,
     ends: bool = True,
+    head: EagleHead | None = None,
 ) -> list[int]:
     """The tokens that a configuration writes behind a prompt; ``ends``: whether end tokens end it."""
     eos = target.eos_tokens if ends else frozenset()
-    return run(Session(target, draft, config, prompt, seed, eos)).history[len(prompt) :]
+    return run(Session(target, draft, config, prompt, seed, eos, head)).history[len(prompt) :]
 
 
 @torch.inference_mode()

@@ -11,6 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, SamplingConfig
+from fsd_core.models.eagle import EagleHead, Generation
+from fsd_core.models.eagle_files import new_head
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
@@ -75,3 +77,12 @@ def save_toy_pair(folder: Path, noise: float = 0.3, seed: int = 0) -> str:
         model.module.save_pretrained(folder / role)
         pair.tokenizer.save_pretrained(folder / role)
     return f"path:{folder}"
+
+
+def toy_head(
+    target: PreTrainedModel, generation: Generation = 1, seed: int = 0, covered: int | None = None
+) -> EagleHead:
+    """A random EAGLE head for a random target; ``covered``: how many tokens it can draft, all by default."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return new_head(target, generation, None if covered is None else torch.arange(covered)).for_drafting()

@@ -17,30 +17,46 @@ class Source(Protocol):
         """Feeds the chosen token, int64 [B], and answers with the distribution behind it, or ``None`` at the end."""
         ...
 
-    def extend_level(self, tokens: Tensor) -> DraftRow:
-        """Feeds the next token of each of n chains of one text, int64 [1,n]; the rows behind them, n of them."""
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+        """Feeds n more nodes of a tree on one text, int64 [1,n], and answers with the rows behind them, n of them.
+        ``parents``: int64 [n], the nodes that they follow in the order of feeding, −1 for the text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class DraftTree:
-    """Drafted tokens as a tree whose root is the last accepted token; N nodes without the root, parents first.
+class Shape:
+    """How a tree of N nodes branches. Parents come before their children, and children in the order of their rank.
 
-    tokens: int64 [B,N], level by level, ``width`` nodes each. parents: index of each node's parent, negative for the
-    root. warped, raw: [B,N,V], the distribution that each node was drawn from; of several drafts that come about
-    together, that of the last. valid: bool [B,N], which nodes there are, or ``None`` for all.
+    parents: int64 [N], −1 for the text itself, −2 for a node that there is not. levels: int64 [N], from 1. drawn_from:
+    int64 [N], which of the tree's rows each node was drawn from. fed: int64 [N], which it was of those that the drafter
+    was fed, −1 for none; ``None`` where that is the order of the nodes, as far as they were fed.
+    """
+
+    parents: Tensor
+    levels: Tensor
+    drawn_from: Tensor
+    fed: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Drafted tokens as a tree whose root is the last accepted token; N nodes without the root.
+
+    tokens: int64 [B,N]. depth: levels. warped, raw: [B,R,V], the distributions that nodes were drawn from; of several
+    drafts that come about together, that of the last. shape: ``None`` for a chain, whose R is N; else B = 1. width:
+    nodes that are drafted together for each position, if that is the same number everywhere.
     """
 
     tokens: Tensor
-    parents: tuple[int, ...]
+    depth: int
     warped: Tensor
     raw: Tensor
-    valid: Tensor | None = None
+    shape: Shape | None = None
     width: int = 1
 
     @property
     def size(self) -> int:
-        return len(self.parents)
+        return self.tokens.shape[1]
 
 
 class DraftTopology(Protocol):
@@ -48,15 +64,17 @@ class DraftTopology(Protocol):
 
     length: int
     """nodes on the longest path"""
-    width: int
-    """nodes of a level"""
+    uniforms: int
+    """that a level takes"""
+    drafts_bonus: bool
+    """whether it can draft, for a rule that judges it, the token behind the longest path too"""
 
     def grow(
         self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         """A tree of at most ``depth`` levels, or ``None`` if there is nothing to propose.
 
-        ``first``: the distribution behind the root. ``uniforms``: float64 [B,depth·width]. ``greedy``: take the
-        likeliest token instead of sampling.
+        ``first``: the distribution behind the root. ``uniforms``: float64 [B,depth · ``self.uniforms``]. ``greedy``:
+        take the likeliest token instead of sampling.
         """
         ...

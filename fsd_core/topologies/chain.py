@@ -13,7 +13,7 @@ from fsd_core.topologies.base import DraftTree, Source
 class Chain:
     """A tree with one child per node."""
 
-    width = 1
+    uniforms, drafts_bonus = 1, True
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -33,7 +33,7 @@ class Chain:
             return None
         return DraftTree(
             tokens=torch.stack(tokens, 1),
-            parents=tuple(range(-1, len(tokens) - 1)),
+            depth=len(tokens),
             warped=torch.stack([row.warped for row in rows], 1),
             raw=torch.stack([row.raw for row in rows], 1),
         )

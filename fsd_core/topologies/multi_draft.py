@@ -7,46 +7,57 @@ from torch import Tensor
 
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw, draw_several, greedy_law, likeliest
-from fsd_core.topologies.base import DraftTree, Source
+from fsd_core.topologies.base import DraftTree, Shape, Source
 
 
 class MultiDraft:
     """``width`` chains for a text that stands alone in its batch. Their first tokens come about together, as
     ``sampling`` says; then each goes on by itself.
 
-    Hu et al. 2025 (arXiv 2502.18779). Chains that begin alike are told apart nowhere: together they are as many drafts
-    of the position behind what they share.
+    Hu et al. 2025 (arXiv 2502.18779). Chains that begin alike are one way of the tree as far as they do: what follows
+    is as many drafts of the position behind, each counted as often as it was drawn.
     """
 
-    def __init__(self, length: int, drafts: int, sampling: str) -> None:
-        self.length, self.width, self._sampling = length, drafts, sampling
+    drafts_bonus = False
 
-    def grow(self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool) -> DraftTree:
-        assert first is not None
-        levels = uniforms.view(1, depth, self.width)
+    def __init__(self, length: int, drafts: int, sampling: str) -> None:
+        self.length, self.uniforms, self._sampling = length, drafts, sampling
+
+    def grow(
+        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
+    ) -> DraftTree | None:
+        if first is None:
+            return None
+        width = self.uniforms
+        levels = uniforms.view(1, depth, width)
         tokens = self._first(first, levels[:, 0], greedy)  # [1,n]
-        law = greedy_law(first.warped, self.width) if self._sampling == "greedy" else first.warped
-        drawn, valid = [tokens.clamp_min(0)], [tokens >= 0]
-        warped, raw = [law.expand(self.width, -1)], [first.raw.expand(self.width, -1)]
+        law = greedy_law(first.warped, width) if self._sampling == "greedy" else first.warped
+        chains = torch.arange(width, device=tokens.device)
+        there, above = tokens[0] >= 0, torch.full_like(chains, -1)
+        drawn, parents = [tokens.clamp_min(0)], [torch.where(there, -1, -2)]
+        warped, raw = [law.expand(width, -1)], [first.raw.expand(width, -1)]
         for level in range(1, depth):
-            row = source.extend_level(drawn[-1])
+            row = source.extend_level(drawn[-1], above)
+            nodes = (level - 1) * width + _first_alike(parents[-1], drawn[-1][0])
+            above = (level - 1) * width + chains
             drawn.append((row.warped.argmax(-1) if greedy else draw(row.warped, levels[0, level]))[None])
-            valid.append(valid[0])
+            parents.append(torch.where(there, nodes, -2))
             warped.append(row.warped)
             raw.append(row.raw)
-        return DraftTree(
-            tokens=torch.cat(drawn, 1),
-            parents=tuple(range(-self.width, (depth - 1) * self.width)),
-            warped=torch.cat(warped)[None],
-            raw=torch.cat(raw)[None],
-            valid=torch.cat(valid, 1),
-            width=self.width,
-        )
+        every = torch.arange(depth * width, device=tokens.device)
+        shape = Shape(torch.cat(parents), 1 + every // width, every)
+        return DraftTree(torch.cat(drawn, 1), depth, torch.cat(warped)[None], torch.cat(raw)[None], shape, width)
 
     def _first(self, first: DraftRow, uniforms: Tensor, greedy: bool) -> Tensor:
         """int64 [1,n], −1 where nothing is left to draw."""
         if not greedy:
             return draw_several(first.warped, uniforms, self._sampling)
         if self._sampling == "with_replacement":
-            return first.raw.argmax(-1, keepdim=True).expand(-1, self.width)
-        return likeliest(first.raw, self.width)
+            return first.raw.argmax(-1, keepdim=True).expand(-1, self.uniforms)
+        return likeliest(first.raw, self.uniforms)
+
+
+def _first_alike(parents: Tensor, tokens: Tensor) -> Tensor:
+    """Of a level's nodes, which is the first that begins and ends as each. int64 [n], [n] → int64 [n]"""
+    alike = (parents[:, None] == parents) & (tokens[:, None] == tokens)
+    return alike.long().argmax(1)

@@ -9,12 +9,14 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
+from fsd_core.models.taps import Taps
 from fsd_core.ops.sampling import draw
 
 KEPT = 32
@@ -33,15 +35,23 @@ class Text:
     """int32 [T − prompt, KEPT]: the likeliest tokens at each place of the answer"""
     log_p: Tensor
     """float16 [T − prompt, KEPT]: their log-probabilities under the raw target"""
+    states: Tensor | None = None
+    """bfloat16 [T − 1, ·]: states of the target at all tokens but the last, where they were asked for"""
 
 
 @torch.inference_mode()
 def answer(
-    target: LanguageModel, prompts: Sequence[Sequence[int]], greedy: Tensor, limit: int, generator: torch.Generator
+    target: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    greedy: Tensor,
+    limit: int,
+    generator: torch.Generator,
+    layers: tuple[int, ...] = (),
 ) -> list[Text]:
     """Answers to prompts of similar length, each until its end token or ``limit`` tokens.
 
     prompts: token ids. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
+    layers: whose states are kept, as ``Taps`` count them.
     All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts])
@@ -55,8 +65,13 @@ def answer(
     end = torch.tensor(sorted(target.eos_tokens))
     ended = torch.zeros(count, dtype=torch.bool)
     fed = given[:, :shortest]
+    taps, seen = Taps(layers) if layers else None, [[] for _ in range(count)]
     for place in range(shortest, longest + limit):
-        log_p = target.forward(fed, cache, keep=1)[:, -1].log_softmax(-1)  # [B,V]
+        log_p = target.forward(fed, cache, keep=1, taps=taps)[:, -1].log_softmax(-1)  # [B,V]
+        if taps is not None:
+            for row, states in zip(rows.tolist(), taps.states.bfloat16(), strict=True):
+                if not ended[row]:
+                    seen[row].append(states)
         values, indices = log_p.topk(KEPT)
         drawn = draw(
             log_p.exp(), torch.rand(len(rows), generator=generator)
@@ -79,8 +94,8 @@ def answer(
             cache.keep_rows(alive.nonzero()[:, 0])
     parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
     return [
-        Text(torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p)
-        for prompt, (drawn, top, p) in zip(prompts, parts, strict=True)
+        Text(torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p, torch.cat(states) if states else None)
+        for prompt, states, (drawn, top, p) in zip(prompts, seen, parts, strict=True)
     ]
 
 
@@ -94,11 +109,12 @@ def write_texts(
     longest_prompt: int = 600,
     batch: int = 96,
     seed: int = 0,
+    layers: tuple[int, ...] = (),
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
     """Writes ``count`` texts as files under ``folder``; those that are there already are not written again.
 
-    Prompts of similar length are answered together.
+    Prompts of similar length are answered together. ``layers``: see :func:`answer`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = (encode_prompt(tokenizer, question) for question in questions)
@@ -110,7 +126,7 @@ def write_texts(
         if file.exists():
             continue
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
-        texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator)
+        texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers)
         partial = file.with_suffix(".part")
         save_file(_packed(texts), partial)
         partial.replace(file)
@@ -120,7 +136,9 @@ def write_texts(
 
 
 def _packed(texts: list[Text]) -> dict[str, Tensor]:
+    states = [text.states for text in texts if text.states is not None]
     return {
+        **({"states": torch.cat(states)} if states else {}),
         "tokens": torch.cat([text.tokens for text in texts]),
         "lengths": torch.tensor([len(text.tokens) for text in texts]),
         "prompts": torch.tensor([text.prompt for text in texts]),
@@ -131,16 +149,19 @@ def _packed(texts: list[Text]) -> dict[str, Tensor]:
 
 def read_texts(folder: Path) -> list[Text]:
     """Every text that has been written, in order."""
-    texts = []
-    for file in sorted(folder.glob("*.safetensors")):
-        found = load_file(file)
-        answers = (found["lengths"] - found["prompts"]).tolist()
-        parts = zip(
-            found["tokens"].split(found["lengths"].tolist()), found["prompts"].tolist(),
-            found["top"].split(answers), found["log_p"].split(answers), strict=True,
-        )  # fmt: skip
-        texts += [Text(*part) for part in parts]
-    return texts
+    return [text for file in sorted(folder.glob("*.safetensors")) for text in read_file(file)]
+
+
+def read_file(file: Path) -> list[Text]:
+    """The texts of one of the files that :func:`write_texts` writes."""
+    with safe_open(file, "pt") as stored:  # the states stay where they are
+        found = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
+    answers = (found["lengths"] - found["prompts"]).tolist()
+    parts = zip(
+        found["tokens"].split(found["lengths"].tolist()), found["prompts"].tolist(),
+        found["top"].split(answers), found["log_p"].split(answers), strict=True,
+    )  # fmt: skip
+    return [Text(*part) for part in parts]
 
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]

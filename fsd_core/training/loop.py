@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 B = TypeVar("B")
+M = TypeVar("M", bound=nn.Module)
 REPORT_EVERY = 25  # steps
 
 
@@ -63,10 +64,10 @@ def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tenso
 
 
 def train(
-    model: PreTrainedModel,
+    model: M,
     schedule: Schedule,
     batches: Iterator[B],
-    loss_of: Callable[[PreTrainedModel, B], Tensor],
+    loss_of: Callable[[M, B], Tensor],
     checkpoint: Path,
     evaluate: Callable[[], dict[str, float]],
     report: Callable[[dict], None],

@@ -209,7 +209,7 @@ def test_a_pair_that_cannot_fit_is_refused_with_numbers(tmp_path: Path, monkeypa
     with pytest.raises(ModelUnavailable, match=r"needs about 0\.5 GB on cpu, with 0\.4 GB free: choose a smaller"):
         load_pair(f"path:{tmp_path}", device="cpu")
     with pytest.raises(ModelUnavailable, match="needs about"):
-        check_memory("toy", tmp_path / "target", tmp_path / "draft", torch.device("cpu"), "float16")
+        check_memory("toy", tmp_path / "target", [tmp_path / "draft"], torch.device("cpu"), "float16")
 
 
 def test_a_llama_on_the_cpu_is_counted_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_a_llama_on_the_cpu_is_counted_twice(tmp_path: Path, monkeypatch: pytest
         (tmp_path / role / "config.json").write_text('{"model_type": "llama"}')
     monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: 1_000_000_000)
     monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 3_000_000_000)
-    folders = tmp_path / "target", tmp_path / "draft"
+    folders = tmp_path / "target", [tmp_path / "draft"]
     assert check_memory("twice", *folders, torch.device("cuda:0"), "auto") is None
     with pytest.raises(ModelUnavailable, match=r"needs about 4\.9 GB on cpu"):
         check_memory("twice", *folders, torch.device("cpu"), "auto")
@@ -234,7 +234,7 @@ def test_a_target_larger_than_one_device_is_spread_over_several(tmp_path, monkey
         sizes[tmp_path / role] = size
     monkeypatch.setattr("fsd_core.models.memory.weight_bytes", lambda folder, dtype: sizes[folder])
     monkeypatch.setattr("fsd_core.models.memory.free_bytes", lambda device: 8_000_000_000)
-    folders = tmp_path / "target", tmp_path / "draft"
+    folders = tmp_path / "target", [tmp_path / "draft"]
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     shares = check_memory("large", *folders, torch.device("cuda"), "auto")
     assert set(shares) == {0, 1}

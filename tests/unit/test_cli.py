@@ -35,7 +35,8 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
         "--pair", "--acceptance", "--divergence", "--threshold", "--guard", "--divergence-top-k", "--drafter",
-        "--draft-length", "--drafts", "--max-ngram", "--temperature", "--top-p", "--top-k", "--task", "--limit",
+        "--draft-length", "--drafts", "--shape", "--tree-width", "--tree-tokens",
+            "--max-ngram", "--temperature", "--top-p", "--top-k", "--task", "--limit",
         "--max-new-tokens", "--seed", "--dtype", "--device", "--batch", "--fresh", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")

@@ -13,7 +13,7 @@ from fsd_core.errors import FsdError, InvalidSetting
 
 FORM = SweepForm(
     pair="bundled", task="arithmetic", limit=50, baselines=["autoregressive", "speculative"], rules=["fsd-reducible"],
-    divergences=["js"], thresholds="0.05, 0.1, 0.2", drafter="draft-model", draft_length=5, temperature=0, top_k=0,
+    divergences=["js"], thresholds="0.05, 0.1, 0.2", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0,
     top_p=1, max_new_tokens=128, seeds="0",
 )  # fmt: skip
 

@@ -1,0 +1,100 @@
+"""Drafts with an EAGLE head, which goes on from the states that the target left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fsd_core.config import SamplingConfig
+from fsd_core.models.eagle import EagleHead, tapped_layers
+from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.models.taps import Taps
+from fsd_core.ops.branches import Branches, Growth, Way
+from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.warping import warp
+
+
+class EagleDrafter:
+    """The head over a cache of its own, one text at a time. Li et al. 2024, 2025; see :mod:`fsd_core.models.eagle`.
+
+    It proposes nothing for a text that the target has not read yet. What it makes up of its own states is forgotten at
+    the end of a round, when the target's take their place. ``layers``: how many the target has.
+    """
+
+    def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
+        self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
+        self.taps = Taps(tapped_layers(head.generation, layers))
+        self._cache = KVCache(1, capacity)
+        self._seen: list[Tensor] = []  # the target's states of slots that the head has not been fed
+        self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
+        self._growth = Growth(0)
+        self._length: int | None = None  # tokens of the text, in a round that began with a draft
+        self._known = 0  # of these, those whose states the target has told
+
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+        self._length = len(texts[0])
+        if not self._seen:
+            return None
+        states, self._seen = self._head.begin(torch.cat(self._seen, 1)), []
+        start = self._cache.length
+        count = states.shape[1]
+        self._states = self._feed(states, tokens[:, start + 1 : start + 1 + count])[:, -1:]
+        self._growth = Growth(self._cache.length)
+        return self._row(self._states[:, -1])
+
+    def extend(self, token: Tensor) -> DraftRow:
+        return self._row(self._append(self._feed(self._states[:, -1:], token[:, None])))
+
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+        branches = self._growth.add(parents)
+        return self._row(self._append(self._feed(self._states[:, parents + 1], tokens, branches)))
+
+    def _append(self, states: Tensor) -> Tensor:
+        """Remembers the states of what was fed, [1,n,H], and answers with them: [n,H]"""
+        self._states = torch.cat([self._states, states], 1)
+        return states[0]
+
+    def _feed(self, states: Tensor, tokens: Tensor, branches: Branches | None = None) -> Tensor:
+        """[1,n,H], int64 [1,n] → [1,n,H]"""
+        count, start, device = tokens.shape[1], self._cache.length, tokens.device
+        self._cache.reserve(count, device)
+        if branches is None:
+            places = torch.arange(start, start + count, device=device)[None]
+            mask = None if count == 1 else causal_mask(places, start + count)
+        else:
+            places, mask = branches.places(count), branches.mask(count)
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys, values = self._cache.update(key, value, 0)
+            return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
+
+        found = self._head(states, tokens, places, attend)
+        self._cache.advance(count)
+        return found
+
+    def _row(self, states: Tensor) -> DraftRow:
+        """[n,H] → n rows"""
+        logits = self._head.logits(states)[:, : self._vocabulary]
+        return DraftRow(warp(logits, self._sampling), logits.softmax(-1))
+
+    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+        (length,) = lengths
+        states = self.taps.states  # of the text's tokens that the target had not read, then of what was drafted
+        read = self._known + states.shape[1] if self._length is None else self._length
+        text, kept = read - self._known, length - read
+        self._seen.append(states[:, :text])
+        if kept:
+            places = slice(text, text + kept) if way is None else text + way.nodes[:kept]
+            self._seen.append(states[:, places])
+        self._known, self._length = length, None
+        self._cache.rollback(self._growth.prefix)
+
+    def begin_row(self, row: int, tokens: Tensor) -> None:
+        self._cache.adopt(row, 0)
+        self._seen, self._known, self._growth = [], 0, Growth(0)
+
+    def keep_rows(self, rows: Tensor) -> None:
+        """There is one row."""

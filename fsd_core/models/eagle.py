@@ -1,0 +1,150 @@
+"""An EAGLE head: one decoder layer that goes on from the target's own states.
+
+Li et al. 2024 (EAGLE, arXiv 2401.15077; EAGLE-2, 2406.16858, drafts with the same heads), 2025 (EAGLE-3, 2503.01840).
+A slot holds a token and the state before it: at slot i the target's state of token i and token i+1, from which the head
+tells the state of token i+1 and so, through the model's head, the law of token i+2. Where the target has not been yet,
+the head's own state takes the place of the target's.
+
+Generation 1: x = W·[e; f], f the target's state behind its final norm, e the token's embedding; one layer without a
+norm before its attention; logits by the target's own head. Generation 3: f is W·[three states]; attention reads
+[norm(e); norm(f)] and is added to f; logits by norm and a head of its own over a part of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
+
+from fsd_core.models.trimmed import TrimmedHead
+from fsd_core.ops.linear import linear
+
+Generation = Literal[1, 3]
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(queries [B,heads,S,d], keys and values [B,key heads,S,d], of the slots that are fed) → mixed values [B,heads,S,d]"""
+
+
+def tapped_layers(generation: Generation, layers: int) -> tuple[int, ...]:
+    """Which states of a target of so many layers a head reads, as ``Taps`` count them: an early, a middle and a late
+    one, or the last."""
+    return (layers,) if generation == 1 else (2, layers // 2, layers - 3)
+
+
+def attention_sizes(config: LlamaConfig) -> tuple[int, int, int]:
+    """Of one head; of all heads of the queries; of all heads of the keys."""
+    size: int = config.head_dim or config.hidden_size // config.num_attention_heads
+    return size, config.num_attention_heads * size, (config.num_key_value_heads or config.num_attention_heads) * size
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: LlamaConfig, reads: int, bias: bool) -> None:
+        super().__init__()
+        self.size, queries, keys = attention_sizes(config)
+        self.q_proj = nn.Linear(reads, queries, bias=bias)
+        self.k_proj = nn.Linear(reads, keys, bias=bias)
+        self.v_proj = nn.Linear(reads, keys, bias=bias)
+        self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """x: [B,S,reads]; cos, sin: [B or 1,S,d] → [B,S,H]"""
+        query, key, value = (
+            part(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        mixed = attend(_turned(query, cos, sin), _turned(key, cos, sin), value)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions (Su et al. 2021). [B,heads,S,d]"""
+    left, right = x.chunk(2, -1)
+    return x * cos[:, None] + torch.cat([-right, left], -1) * sin[:, None]
+
+
+class _Layer(nn.Module):
+    def __init__(self, config: LlamaConfig, generation: Generation, bias: bool) -> None:
+        super().__init__()
+        width, epsilon = config.hidden_size, config.rms_norm_eps
+        self.self_attn = _Attention(config, width if generation == 1 else 2 * width, bias)
+        self.mlp = LlamaMLP(config)
+        self.post_attention_layernorm = LlamaRMSNorm(width, epsilon)
+        if generation == 3:
+            self.input_layernorm = LlamaRMSNorm(width, epsilon)
+            self.hidden_norm = LlamaRMSNorm(width, epsilon)
+
+
+class EagleHead(nn.Module):
+    """Drafts for the target whose ``embedding`` (float [V,H]) it is given.
+
+    config: of the layer, a Llama's. head: from states to logits over all V tokens. bias, fc_bias: whether the
+    projections of the attention, and the first map, have one.
+    """
+
+    def __init__(
+        self,
+        config: LlamaConfig,
+        generation: Generation,
+        embedding: Tensor,
+        head: TrimmedHead,
+        *,
+        state_width: int,
+        bias: bool = False,
+        fc_bias: bool = False,
+    ) -> None:
+        super().__init__()
+        self.generation: Generation = generation
+        self.config, width = config, config.hidden_size
+        self.embedding, self.context = embedding, config.max_position_embeddings
+        self.fc = nn.Linear(2 * width if generation == 1 else 3 * state_width, width, bias=fc_bias)
+        self.layers = nn.ModuleList([_Layer(config, generation, bias)])
+        if generation == 3:
+            self.norm = LlamaRMSNorm(width, config.rms_norm_eps)
+        self.lm_head = head
+        self.rotary = LlamaRotaryEmbedding(config)
+
+    @property
+    def covers_all(self) -> bool:
+        """Whether every token can be drafted: a divergence that divides by q is infinite elsewhere."""
+        return self.lm_head.covers_all
+
+    def begin(self, states: Tensor) -> Tensor:
+        """The target's states, [B,S,·], as :meth:`forward` takes them: [B,S,H]."""
+        return self.fc(states) if self.generation == 3 else states
+
+    def forward(self, states: Tensor, tokens: Tensor, places: Tensor, attend: Attend) -> Tensor:
+        """The states that follow, [B,S,H].
+
+        states: [B,S,H] before the tokens, the head's own or by :meth:`begin`; tokens: int64 [B,S]; places: the slots'
+        positions, int64 [B or 1,S].
+        """
+        layer: Any = self.layers[0]
+        embedded = F.embedding(tokens, self.embedding)
+        cos, sin = self.rotary(embedded, places.clamp_max(self.context - 1))
+        if self.generation == 1:
+            x = read = self.fc(torch.cat([embedded, states], -1))
+        else:
+            x = states
+            read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(states)], -1)
+        x = x + layer.self_attn(read, cos, sin, attend)
+        return x + layer.mlp(layer.post_attention_layernorm(x))
+
+    def told_apart(self, states: Tensor) -> Tensor:
+        """Logits of the tokens that the head tells apart, [...,H] → [...,K]"""
+        return self.lm_head.told_apart(self.norm(states) if self.generation == 3 else states)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[...,H] → float32 [...,V]"""
+        return self.lm_head.over_all(self.told_apart(states).float())
+
+    def for_drafting(self) -> EagleHead:
+        """The same head, which will not learn any more: its weights are put in the order in which they are read."""
+        self.eval().requires_grad_(False)
+        for module in self.modules():
+            if isinstance(module, nn.Linear) and module.bias is None:
+                vars(module)["forward"] = linear(module.weight.data)
+        vars(self.lm_head)["told_apart"] = linear(self.lm_head.weight.data)
+        return self

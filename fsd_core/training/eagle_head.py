@@ -1,0 +1,177 @@
+"""Trains an EAGLE head: ``python -m fsd_core train eagle-head --target smollm2-135m --out FOLDER``.
+
+The head goes on from the target's own states (see ``models.eagle``). Generation 1 learns these states and the target's
+laws (Li et al. 2024, §4.2); generation 3 the laws alone, also behind states of its own (Li et al. 2025, §3.1).
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT_SIZE
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.models.eagle import EagleHead, Generation, tapped_layers
+from fsd_core.models.eagle_files import new_head, save_head
+from fsd_core.models.hub import obtain
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.pairs import DRAFTED, get_pair
+from fsd_core.models.shelf import origin
+from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
+from fsd_core.training.head_loss import Lessons, agreement, loss
+from fsd_core.training.loop import Schedule, train
+from fsd_core.training.prompts import training_prompts
+from fsd_core.training.states import batches, lessons, stack
+
+Report = Callable[[dict], None]
+HELD_OUT = 64  # texts that are only looked at
+MIX = {"gsm8k": 0.2, "worked": 0.08, "dolly": 0.42, "csqa": 0.06, "mbpp": 0.06, "passages": 0.18}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a head is, what it learns from, and how long."""
+
+    schedule: Schedule
+    generation: Generation
+    texts: int
+    longest_answer: int
+    steps: int
+    """states of its own that it is taught to go on from, less one: 1 is no training-time test"""
+    head_tokens: int | None = None
+    """that it tells apart; ``None``: all"""
+    side_by_side: int = 128
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Of the loss."""
+        first = self.generation == 1
+        return {"states_weight": float(first), "law_weight": 0.1 if first else 1.0, "noise": 0.2 if first else 0.0}
+
+
+PLANS = {
+    DRAFTED: Plan(
+        Schedule(steps=600, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100),
+        generation=3, texts=5_184, longest_answer=160, steps=3, head_tokens=16_384,
+    ),
+    "bundled": Plan(
+        Schedule(steps=1200, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
+        generation=1, texts=6_400, longest_answer=160, steps=1,
+    ),
+}  # fmt: skip
+
+
+def plan_for(
+    target: str,
+    *,
+    generation: int | None = None,
+    steps: int | None = None,
+    texts: int | None = None,
+    batches: int | None = None,
+) -> Plan:
+    """The plan of the head that ships for a target, changed where something is given. Raises ``UnknownName`` for a
+    target that has none, ``InvalidSetting`` for a generation that there is not."""
+    if target not in PLANS:
+        raise UnknownName(f"No EAGLE head can be trained for '{target}': expected one of {', '.join(PLANS)}.")
+    if generation not in (None, 1, 3):
+        raise InvalidSetting("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
+    plan = PLANS[target]
+    return replace(
+        plan,
+        generation=generation or plan.generation,
+        steps=steps or plan.steps,
+        texts=texts or plan.texts,
+        schedule=replace(plan.schedule, steps=batches or plan.schedule.steps),
+    )
+
+
+def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
+    if target == "bundled":
+        # Not those that the target learnt from, so that it writes as it does to a stranger.
+        without = frozenset(problem.question for problem in arithmetic.held_out(HELD_OUT_SIZE))
+        return (problem.prompt for problem, _ in arithmetic.stream(seed + 7_000, without))
+    return training_prompts(data, seed, MIX)
+
+
+def build_head(plan: Plan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
+    """A head that begins with the target's last layer, as far as that fits."""
+    tokens, rest = None, 0.0
+    if plan.head_tokens is not None:
+        vocabulary = target.config.vocab_size
+        tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
+        rest = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
+    head = new_head(target, plan.generation, tokens, rest)
+    layer: Any = head.layers[0]
+    last = target.model.layers[-1]
+    layer.mlp.load_state_dict(last.mlp.state_dict())
+    layer.self_attn.o_proj.load_state_dict(last.self_attn.o_proj.state_dict())
+    layer.post_attention_layernorm.load_state_dict(last.post_attention_layernorm.state_dict())
+    if plan.generation == 3:
+        head.norm.load_state_dict(target.model.norm.state_dict())
+        width = target.config.hidden_size
+        with torch.no_grad():  # the latest of the three states is nearest to what the head has to tell
+            head.fc.weight[:, -width:] += torch.eye(width)
+    return head
+
+
+def main(
+    target: str, out: Path, data: Path, plan: Plan | None = None, seed: int = 0, report: Report = print
+) -> dict[str, Any]:
+    """Writes texts with states, trains on them and saves the head with its log under ``out``; returns its figures.
+
+    Called again after an interruption it goes on. Raises ``UnknownName`` for a target it has no plan for,
+    ``ModelUnavailable`` if the target or the questions cannot be had, and ``InvalidSetting`` for too few texts.
+    """
+    plan, source = plan or plan_for(target), get_pair(target).target
+    folder = obtain(source)
+    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    layers = tapped_layers(plan.generation, module.config.num_hidden_layers)
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    write_texts(
+        LanguageModel(module), tokenizer, _questions(target, data, seed), out / "texts", plan.texts,
+        plan.longest_answer, batch=plan.side_by_side, layers=layers, report=report,
+    )  # fmt: skip
+    found = lessons(out / "texts")
+    if len(found) <= HELD_OUT:
+        raise InvalidSetting(
+            f"Only {len(found)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
+        )
+    held_out, found = found[:HELD_OUT], found[HELD_OUT:]
+    whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
+    head = build_head(plan, whole, [lesson.text for lesson in found], [lesson.text for lesson in held_out])
+    head.lm_head.requires_grad_(False)
+    learner = Lessons(head, plan.steps, **plan.weights)
+    watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT, 16)]
+    log = train(
+        learner,
+        plan.schedule,
+        batches(found, plan.schedule.batch, seed),
+        loss,
+        out / "head.checkpoint",
+        lambda: agreement(learner, watched),
+        report,
+    )
+    figures = {
+        "target": target,
+        "origin": origin(source),
+        "plan": asdict(plan),
+        "seed": seed,
+        "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
+        "head_covers": round(1 - head.lm_head.rest, 5),
+        "texts": len(found),
+        "answer_tokens": sum(len(lesson.text.top) for lesson in found),
+        **agreement(learner, watched),
+        "seconds": log[-1]["seconds"],
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
+    }
+    save_head(head, out / "head", {"head_of": target, "rest_share": head.lm_head.rest})
+    (out / "head" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
+    return figures

@@ -1,0 +1,122 @@
+"""What an EAGLE head is taught: the laws that the target told, also behind states of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fsd_core.models.eagle import EagleHead
+from fsd_core.training.states import Batch
+
+DECAY = 0.8
+"""weight of each further step against the one before"""
+
+
+@dataclass
+class _Unrolled:
+    """Attention over slots of several steps at once.
+
+    At step j a slot's state is the head's own of step j − 1, j slots of which lie between it and the last that the
+    target told. So it sees the slots of step 0 up to j before it, and of the steps between, one slot each.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[B,heads,T,d], [B,key heads,T,d] twice → [B,heads,T,d]"""
+        groups = query.shape[1] // key.shape[1]
+        self.keys.append(key.repeat_interleave(groups, 1))
+        self.values.append(value.repeat_interleave(groups, 1))
+        step = len(self.keys) - 1
+        if step == 0:
+            return F.scaled_dot_product_attention(query, self.keys[0], self.values[0], is_causal=True)
+        slots = torch.arange(query.shape[2], device=query.device)
+        hidden = slots[None] > slots[:, None] - step
+        scores = (query @ self.keys[0].transpose(2, 3)).masked_fill(hidden, -torch.inf)
+        shifts = [step - other for other in range(1, step + 1)]
+        own = [(query * k.roll(shift, 2)).sum(-1, keepdim=True) for k, shift in zip(self.keys[1:], shifts, strict=True)]
+        weights = (torch.cat([scores, *own], -1).float() / query.shape[-1] ** 0.5).softmax(-1).to(query.dtype)
+        told, added = weights.split([len(slots), step], -1)
+        mixed = told @ self.values[0]
+        for i, (v, shift) in enumerate(zip(self.values[1:], shifts, strict=True)):
+            mixed = mixed + added[..., i : i + 1] * v.roll(shift, 2)
+        return mixed
+
+
+class Lessons(nn.Module):
+    """A head with what it needs to learn. ``steps``: how many states of its own it is taught to go on from, less one
+    (EAGLE-3's training-time test). ``states_weight``: of the states' own error, and ``law_weight`` of the laws';
+    ``noise``: of the target's states, as wide as EAGLE-1's at 512 tokens."""
+
+    def __init__(self, head: EagleHead, steps: int, states_weight: float, law_weight: float, noise: float) -> None:
+        super().__init__()
+        self.head, self.steps, self.noise = head, steps, noise
+        self.states_weight, self.law_weight = states_weight, law_weight
+        lm_head = head.lm_head
+        place_of = torch.full((lm_head.vocabulary,), -1, device=lm_head.weight.device)
+        place_of[lm_head.tokens] = torch.arange(len(lm_head.tokens), device=place_of.device)
+        self.register_buffer("place_of", place_of, persistent=False)
+
+    def unroll(self, batch: Batch, steps: int) -> list[Tensor]:
+        """The head's states at every slot, step by step: [B,T,H] each."""
+        head, attend, found = self.head, _Unrolled([], []), []
+        places = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
+        states = batch.states
+        if self.training and self.noise:
+            states = states + (torch.rand_like(states) - 0.5) * self.noise
+        states = head.begin(states)
+        for _ in range(steps):
+            found.append(head(states, batch.tokens, places, attend))
+            states = found[-1].roll(1, 1)
+        return found
+
+    def law(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Where laws are known: logits over the tokens that the head tells apart, [N,K]; the law's tokens as places
+        among these, int64 [N,KEPT]; and their probabilities, 0 for those that are not among them."""
+        logits = self.head.told_apart(states[batch.judged])
+        at = self.get_buffer("place_of")[batch.top]
+        return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
+
+
+def loss(lessons: Lessons, batch: Batch) -> Tensor:
+    """Mean over slots and steps of −Σ p ln q in nats, and of the states' smooth L1 error, as they are weighted.
+
+    Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the laws alone, over several steps.
+    """
+    total, weights = torch.zeros(()), 0.0
+    with torch.autocast(batch.states.device.type, dtype=torch.bfloat16):
+        for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
+            logits, at, p = lessons.law(states, batch)
+            p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
+            told = (p * logits.gather(1, at)).sum(-1)
+            part = lessons.law_weight * (logits.logsumexp(-1) - told).mean()
+            if lessons.states_weight:
+                error = F.smooth_l1_loss(states[batch.judged].float(), batch.following[batch.judged].float())
+                part = part + lessons.states_weight * error
+            total, weights = total + DECAY**step * part, weights + DECAY**step
+    return total / weights
+
+
+@torch.inference_mode()
+def agreement(lessons: Lessons, held_out: list[Batch]) -> dict[str, float]:
+    """How a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
+
+    ``overlap``: mean of Σ min(p, q), as if the kept part of p were all of it; ``same_choice``: share of slots where
+    both like the same token best, at the first step, and at the last.
+    """
+    overlap, same, count = 0.0, [0.0] * lessons.steps, 0
+    with torch.autocast(held_out[0].states.device.type, dtype=torch.bfloat16):
+        for batch in held_out:
+            for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
+                logits, at, p = lessons.law(states, batch)
+                same[step] += float(((logits.argmax(-1) == at[:, 0]) & (p[:, 0] > 0)).sum())
+                if step == 0:
+                    q = logits.softmax(-1).gather(1, at)
+                    overlap += float((torch.minimum(p, q) * (p > 0)).sum())
+                    count += len(p)
+    figures = {"overlap": round(overlap / count, 4), "same_choice": round(same[0] / count, 4)}
+    return figures | ({"same_choice_last": round(same[-1] / count, 4)} if lessons.steps > 1 else {})

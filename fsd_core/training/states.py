@@ -1,0 +1,85 @@
+"""What an EAGLE head learns from: texts of the target, and the target's states at each of their tokens."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from fsd_core.training.distillation import Text, read_file
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A text and where the states of its tokens lie."""
+
+    text: Text
+    file: Path
+    start: int
+
+    def states(self) -> Tensor:
+        """Of all tokens but the last, [T − 1, ·]"""
+        with safe_open(self.file, "pt") as stored:
+            return stored.get_slice("states")[self.start : self.start + len(self.text.tokens) - 1]
+
+
+def lessons(folder: Path) -> list[Lesson]:
+    """The texts of a folder, which were written with their states."""
+    found = []
+    for file in sorted(folder.glob("*.safetensors")):
+        start = 0
+        for text in read_file(file):
+            found.append(Lesson(text, file, start))
+            start += len(text.tokens) - 1
+    return found
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts padded on the right. A slot holds a token and the state before it; T slots a text.
+
+    tokens: int64 [B,T], each slot's; states: [B,T,·] of the target; following: [B,T,·], those that the slots should
+    tell; judged: bool [B,T], the slots whose law is known; top, p: int64 [N,KEPT] and [N,KEPT], the law at these.
+    """
+
+    tokens: Tensor
+    states: Tensor
+    following: Tensor
+    judged: Tensor
+    top: Tensor
+    p: Tensor
+
+
+def stack(group: Sequence[Lesson]) -> Batch:
+    """Slot i of a text holds the state of its token i and token i + 1, and is asked for the law of token i + 2."""
+    slots, states = max(len(lesson.text.tokens) for lesson in group) - 2, [lesson.states() for lesson in group]
+    tokens = torch.zeros(len(group), slots, dtype=torch.long)
+    judged = torch.zeros(len(group), slots, dtype=torch.bool)
+    before, following = (states[0].new_zeros(len(group), slots, states[0].shape[1]) for _ in range(2))
+    top, p = [], []
+    for row, (lesson, known) in enumerate(zip(group, states, strict=True)):
+        text, count = lesson.text, len(lesson.text.tokens)
+        tokens[row, : count - 2] = text.tokens[1:-1]
+        before[row, : count - 2], following[row, : count - 2] = known[:-1], known[1:]
+        first = max(text.prompt - 2, 0)
+        judged[row, first : count - 2] = True
+        skipped = first + 2 - text.prompt
+        top.append(text.top[skipped:])
+        p.append(text.log_p[skipped:])
+    weights = torch.cat(p).float().exp()
+    return Batch(tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True))
+
+
+def batches(found: Sequence[Lesson], size: int, seed: int) -> Iterator[Batch]:
+    """Endless batches, texts of like length together, each text once per pass."""
+    shuffle = random.Random(seed)
+    while True:
+        order = sorted(found, key=lambda lesson: len(lesson.text.tokens) + shuffle.random() * 16)
+        groups = [order[i : i + size] for i in range(0, len(order), size)]
+        shuffle.shuffle(groups)
+        yield from map(stack, groups)

@@ -1,0 +1,193 @@
+"""Trees within the loop: identities token for token, caches, the law of whole texts, what leniency does to a node."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from fsd_core.config import (
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DraftModelDrafter,
+    DynamicTreeTopology,
+    EagleDrafter,
+    Fuzzy,
+    FuzzyOfficial,
+    FuzzyReducible,
+    MultiDraftTopology,
+    PromptLookupDrafter,
+    SamplingConfig,
+    Speculative,
+)
+from fsd_core.config.methods import KSeq, RecursiveRejectionWithout
+from fsd_core.decoding.session import Session
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.testing.acceptance import fit
+from fsd_core.testing.decoding import next_logits, recomputed_logits, run, written
+from fsd_core.testing.toy import related, toy_head, toy_model
+from tests.contract.test_loop import PROMPTS, SAMPLED, _law
+
+TREES = (
+    DynamicTreeTopology(top_k=3, length=4, total_tokens=12),
+    DynamicTreeTopology(top_k=10, length=6, total_tokens=60),
+    DynamicTreeTopology(top_k=2, length=1, total_tokens=9),
+    DynamicTreeTopology(top_k=1, length=5, total_tokens=60),
+)
+DRAFTERS = {"draft-model": (DraftModelDrafter(), None), "eagle": (EagleDrafter(), 1), "eagle-3": (EagleDrafter(), 3)}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    target = toy_model(40, seed=11, layers=4)
+    return target, related(target, noise=0.15, seed=12)
+
+
+@pytest.fixture(scope="module")
+def models(modules) -> tuple[LanguageModel, LanguageModel]:
+    return LanguageModel(modules[0]), LanguageModel(modules[1])
+
+
+@pytest.fixture(params=DRAFTERS, scope="module")
+def drafting(request, modules):
+    """A drafter and the head that it needs."""
+    config, generation = DRAFTERS[request.param]
+    return config, None if generation is None else toy_head(modules[0], generation, seed=5)
+
+
+@pytest.mark.parametrize("tree", TREES, ids=str)
+def test_greedily_it_is_the_greedy_target(models, drafting, tree):
+    drafter, head = drafting
+    for prompt in PROMPTS:
+        alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50), prompt, ends=False)
+        config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=tree, max_new_tokens=50)
+        assert written(*models, config, prompt, ends=False, head=head) == alone
+
+
+@pytest.mark.parametrize("shape", [ChainTopology(length=4), MultiDraftTopology(length=3)], ids=str)
+def test_a_head_drafts_in_any_shape(models, modules, shape):
+    rule = KSeq() if isinstance(shape, MultiDraftTopology) else Speculative()
+    for generation in (1, 3):
+        head = toy_head(modules[0], generation)
+        for prompt in PROMPTS:
+            alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=40), prompt, ends=False)
+            config = DecodingConfig(acceptance=rule, drafter=EagleDrafter(), topology=shape, max_new_tokens=40)
+            assert written(*models, config, prompt, ends=False, head=head) == alone
+
+
+@pytest.mark.parametrize("lean", [True, False])
+def test_caches_hold_what_was_kept_and_nothing_else(modules, drafting, lean):
+    drafter, head = drafting
+    target, draft = (LanguageModel(module, lean=lean) for module in modules)
+    config = DecodingConfig(
+        acceptance=Speculative(), drafter=drafter, topology=TREES[0], sampling=SAMPLED, max_new_tokens=40
+    )
+    session, kept = Session(target, draft, config, PROMPTS[0], 3, frozenset(), head), 0
+    while session.stop_reason is None:
+        record = session.step()
+        kept += record.accepted
+        assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
+        assert session.cache.length == len(session.history) - 1
+        torch.testing.assert_close(
+            next_logits(session), recomputed_logits(target, session.history), atol=1e-4, rtol=1e-4
+        )
+    assert kept > 2
+
+
+def test_a_draft_that_is_the_target_is_always_kept():
+    """Greedily. Which it would not be if it read a cache in which a rejected branch was left."""
+    target = LanguageModel(toy_model(40, seed=11))
+    config = DecodingConfig(acceptance=Speculative(), topology=TREES[0], max_new_tokens=60)
+    session = Session(target, target, config, PROMPTS[2], 1, frozenset())
+    while session.stop_reason is None:
+        record = session.step()
+        assert record.accepted == len(record.drafted)
+        assert record.kinds[-1] in ("bonus", "plain")
+
+
+@pytest.mark.parametrize("topology", [DynamicTreeTopology(top_k=2, length=2, total_tokens=5), ChainTopology(length=2)])
+def test_the_law_of_whole_texts_is_the_targets(drafting, topology):
+    """3,000 texts: χ² against the target's exact law, by enumeration; the draft's law is told from it."""
+    vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
+    module = toy_model(vocabulary, seed=21, layers=4, hidden=16)
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    drafter, head = drafting
+    head = None if head is None else toy_head(module, head.generation, seed=3)
+    config = DecodingConfig(
+        acceptance=Speculative(),
+        drafter=drafter,
+        topology=topology,
+        sampling=SamplingConfig(temperature=1.0),
+        max_new_tokens=length + 2,
+    )
+    counts = torch.zeros(vocabulary**length, dtype=torch.int64)
+    for seed in range(3000):
+        session = Session(target, draft, config, prompt, seed, frozenset(), head)
+        while len(session.history) < len(prompt) + length:
+            session.step()
+        text = session.history[len(prompt) :]
+        counts[text[0] * vocabulary + text[1]] += 1
+    emitted = torch.repeat_interleave(torch.arange(vocabulary**length), counts)
+    assert fit(emitted, _law(target, draft, prompt, vocabulary, length, None)) > 1e-4
+    assert fit(emitted, _law(draft, target, prompt, vocabulary, length, None)) < 1e-9
+
+
+def test_leniency_keeps_the_drafts_favourite_down_to_a_leaf(models):
+    """Every node is near enough at the largest threshold, so that what is kept is the draft's own greedy text."""
+    for rule in (Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2))):
+        config = DecodingConfig(acceptance=rule, topology=TREES[0], max_new_tokens=40)
+        session, lenient = Session(*models, config, PROMPTS[1], 0, frozenset()), 0
+        while session.stop_reason is None:
+            before = list(session.history)
+            record = session.step()
+            config_of_draft = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=8)
+            favourite = written(models[1], models[1], config_of_draft, before, ends=False)
+            assert record.accepted == len(record.drafted)
+            assert list(record.emitted[: record.accepted]) == favourite[: record.accepted]
+            lenient += sum(kind == "lenient" for kind in record.kinds)
+        assert lenient > 2
+
+
+def test_an_intermediate_threshold_lies_between(models):
+    """Tokens a round grow with the threshold; off, and at 0, the text is the greedy target's."""
+    alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=60), PROMPTS[0], ends=False)
+    rounds = []
+    for threshold in (None, 0.0, 0.05, math.log(2)):
+        config = DecodingConfig(acceptance=Fuzzy(threshold=threshold), topology=TREES[0], max_new_tokens=60)
+        session, count = Session(*models, config, PROMPTS[0], 0, frozenset()), 0
+        while session.stop_reason is None:
+            session.step()
+            count += 1
+        rounds.append(count)
+        if not threshold:
+            assert session.history[len(PROMPTS[0]) :] == alone
+    assert rounds[0] == rounds[1] >= rounds[2] >= rounds[3] < rounds[0]
+
+
+def test_what_cannot_be_is_refused(models, modules):
+    with pytest.raises(InvalidSetting, match="which a copied token has not"):
+        DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
+    with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
+        DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
+    config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
+    with pytest.raises(InvalidSetting, match="needs a head that was trained for the target"):
+        Session(*models, config, PROMPTS[0], 0, frozenset())
+    reduced = toy_head(modules[0], covered=30)
+    for rule in (FuzzyOfficial(), Fuzzy(divergence="reverse-kl", threshold=1.0)):
+        with pytest.raises(InvalidSetting, match="is infinite with this EAGLE head"):
+            Session(
+                *models, DecodingConfig(acceptance=rule, drafter=EagleDrafter()), PROMPTS[0], 0, frozenset(), reduced
+            )
+    finite = DecodingConfig(acceptance=Fuzzy(), drafter=EagleDrafter(), topology=TREES[0], max_new_tokens=20)
+    run(Session(*models, finite, PROMPTS[0], 0, frozenset(), reduced))
+    assert DecodingConfig(acceptance=Speculative(), topology=TREES[0]).label == "SD · tree 12 · top 3 · γ 4"
+
+
+def test_a_text_fills_the_context_and_does_not_overrun_it(models, drafting):
+    drafter, head = drafting
+    config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=TREES[1], max_new_tokens=500)
+    session = run(Session(*models, config, [1, 2, 3] * 80, 0, frozenset(), head))
+    assert (session.stop_reason, len(session.history)) == ("context", models[0].context)

@@ -36,6 +36,7 @@ _BUNDLED = PairSpec(
     target=ASSETS / "bundled" / "target",
     draft=ASSETS / "bundled" / "draft",
     tasks=("arithmetic",),
+    head=ASSETS / "bundled" / "head",
 )
 
 _LLAMA, _QWEN, _GEMMA, _SMOL = "meta-llama/Llama-", "Qwen/Qwen2.5-", "google/gemma-2-", "HuggingFaceTB/SmolLM2-"

@@ -63,8 +63,8 @@ PLANS = {
         generation=3, texts=5_184, longest_answer=160, steps=3, head_tokens=16_384,
     ),
     "bundled": Plan(
-        Schedule(steps=1200, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
-        generation=1, texts=6_400, longest_answer=160, steps=1,
+        Schedule(steps=800, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
+        generation=1, texts=3_840, longest_answer=160, steps=1,
     ),
 }  # fmt: skip
 

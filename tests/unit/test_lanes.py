@@ -22,7 +22,7 @@ from dashboard.algorithms import (
 )
 from dashboard.lanes import Job, Lane, comparison, payload
 from dashboard.pages import experiments, playground
-from fsd_core.config import ACCEPTANCES, DIVERGENCES, LOSSLESS, DecodingConfig, SamplingConfig, Speculative
+from fsd_core.config import ACCEPTANCES, DIVERGENCES, LOSSLESS, RULES, DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import InvalidSetting
 
 GREEDY = SamplingConfig()
@@ -93,7 +93,7 @@ def test_a_rule_without_words_is_told_in_its_own() -> None:
 
 @pytest.mark.parametrize("kind", TUNED)
 def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
-    method = decoding(kind, "js", None, "draft-model", 5, 3, GREEDY, 20)
+    method = decoding(kind, "js", None, "draft-model", 5, 3, "chain", 24, GREEDY, 20)
     assert (method.threshold is None) == can_be_off(kind)
     assert ("leniency is off" in about(kind, "js")) == can_be_off(kind)
     assert can_be_off(kind) == (kind != "fsd-official")
@@ -101,7 +101,8 @@ def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ACCEPTANCES)
 def test_the_controls_make_the_method_that_they_name(kind: str) -> None:
-    method = decoding(kind, "tv", 0.3, "prompt-lookup" if kind == "speculative" else "draft-model", 4, 6, GREEDY, 20)
+    drafter = "prompt-lookup" if kind == "speculative" else "draft-model"
+    method = decoding(kind, "tv", 0.3, drafter, 4, 6, "chain", 24, GREEDY, 20)
     assert method.acceptance.kind == kind
     assert method.max_new_tokens == 20
     assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in SEVERAL else None)
@@ -109,10 +110,22 @@ def test_the_controls_make_the_method_that_they_name(kind: str) -> None:
     assert method.divergence == {"fsd": "tv", "fsd-reducible": "tv", "fsd-official": "ag"}.get(kind)
 
 
+@pytest.mark.parametrize("kind", ACCEPTANCES)
+def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
+    method = decoding(kind, "js", 0.3, "eagle", 4, 6, "dynamic-tree", 17, GREEDY, 20)
+    if RULES[kind].baseline:
+        assert (method.drafter, method.topology) == (None, None)
+    else:
+        expected = "multi-draft" if kind in SEVERAL else "dynamic-tree"
+        assert method.topology is not None
+        assert (method.topology.kind, method.topology.length) == (expected, 4)
+        assert getattr(method.topology, "total_tokens", 17) == 17
+
+
 def test_an_empty_threshold_is_off_and_one_out_of_range_is_told() -> None:
-    assert decoding("fsd", "js", None, "draft-model", 5, 3, GREEDY, 20).threshold is None
+    assert decoding("fsd", "js", None, "draft-model", 5, 3, "chain", 24, GREEDY, 20).threshold is None
     with pytest.raises(InvalidSetting, match="beyond the range of the divergence 'js'"):
-        decoding("fsd", "js", 0.8, "draft-model", 5, 3, GREEDY, 20)
+        decoding("fsd", "js", 0.8, "draft-model", 5, 3, "chain", 24, GREEDY, 20)
 
 
 def test_each_divergence_has_a_name_and_a_range_and_the_published_one_its_caveat() -> None:

@@ -78,10 +78,32 @@ def test_every_rule_can_be_part_of_an_experiment():
         ({"draft_length": 2.5}, "whole number"),
         ({"draft_length": 99}, "length"),
         ({"top_p": 0}, "top_p"),
-        ({"drafter": "prompt-lookup", "divergences": ["reverse-kl"]}, "copied token"),
+        ({"drafters": ["prompt-lookup"], "divergences": ["reverse-kl"]}, "copied token"),
+        ({"drafters": []}, "No drafter is chosen"),
+        ({"shapes": []}, "No shape is chosen"),
+        ({"shapes": ["dynamic-tree"], "tree_tokens": 1}, "total_tokens is 1: expected at least 2"),
+        ({"shapes": ["dynamic-tree"], "tree_tokens": None}, "The size of the tree is empty"),
+        ({"drafters": ["eagle"], "pair": "smollm2-1.7b"}, "this pair has none"),
         ({"seeds": ",".join(map(str, range(20))), "thresholds": "0:0.5:20"}, "at most 200"),
     ],
 )
 def test_what_cannot_be_run_is_refused_with_a_sentence(change, sentence):
     with pytest.raises(FsdError, match=sentence):
         build_sweep(replace(FORM, **change))
+
+
+def test_every_drafter_meets_every_shape_that_a_rule_can_judge() -> None:
+    sweep = build_sweep(
+        replace(
+            FORM,
+            rules=["fsd"],
+            several=["k-seq"],
+            baselines=["speculative"],
+            thresholds="0.1",
+            drafters=["draft-model", "eagle"],
+            shapes=["chain", "dynamic-tree"],
+        )
+    )
+    shapes = [(d.acceptance.kind, d.drafter.kind, d.topology.kind) for d in sweep.decodings]
+    assert len(shapes) == len(set(shapes)) == 2 * 2 + 2 + 2 * 2
+    assert {kind for rule, _, kind in shapes if rule == "k-seq"} == {"multi-draft"}

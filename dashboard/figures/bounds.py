@@ -20,19 +20,21 @@ _SYMBOLS = ("circle-open", "square-open", "diamond-open", "triangle-up-open")
 
 
 def draw(
-    optima: Mapping[str, Sequence[float]], verifiers: Mapping[str, tuple[str, str, Mapping[int, float]]]
+    optima: Mapping[str, Sequence[float]],
+    verifiers: Mapping[str, tuple[str, str, Mapping[int, float]]],
+    title: str = "Acceptance by the number of drafts",
 ) -> go.Figure:
     """``optima``: by the way to draft, of 1, 2, … drafts. ``verifiers``: title, way to draft, and rates by the number
     of drafts."""
-    drawn = figure("Acceptance by the number of drafts", "Drafts per position", "Acceptance (%)", height=430)
+    drawn = figure(title, "Drafts per position", "Acceptance (%)", height=430)
     for sampling, rates in optima.items():
-        title, colour = OPTIMA[sampling]
-        _line(drawn, title, dict(enumerate(rates, 1)), {"color": colour, "width": 2.5}, None)
+        name, colour = OPTIMA[sampling]
+        _line(drawn, name, dict(enumerate(rates, 1)), {"color": colour, "width": 2.5}, None)
     seen = dict.fromkeys(OPTIMA, 0)
-    for title, sampling, rates in verifiers.values():
+    for name, sampling, rates in verifiers.values():
         nth, seen[sampling] = seen[sampling], seen[sampling] + 1
         line = {"color": OPTIMA[sampling][1], "width": 1.2, "dash": _DASHES[nth % len(_DASHES)]}
-        _line(drawn, title if len(rates) > 1 else f"{title} (2 drafts)", rates, line, _SYMBOLS[nth % len(_SYMBOLS)])
+        _line(drawn, name if len(rates) > 1 else f"{name} (2 drafts)", rates, line, _SYMBOLS[nth % len(_SYMBOLS)])
     drawn.update_xaxes(dtick=1)
     drawn.update_yaxes(range=[0, 102])
     return drawn.update_layout(margin_b=120)

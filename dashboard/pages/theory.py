@@ -11,6 +11,7 @@ from dashboard.components import QUIET, Tile, heading, notice, on_load, show, ti
 from dashboard.figures import bounds as bounds_figure
 from dashboard.figures import coupling as coupling_figure
 from dashboard.formatting import count
+from dashboard.pages.theory_runs import RunTheory
 from fsd_core.errors import FsdError
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def build(repository: Repository, settings: Settings) -> None:
     for field in fields:
         field.change(draw, fields, outputs, trigger_mode="always_last", **QUIET)
     on_load(draw, fields, outputs)
+    RunTheory(repository)
 
 
 def _tiles(optima: dict[str, list[float]], drafts: int) -> str:

@@ -242,6 +242,29 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
     output.tell_rescored(changed, json)
 
 
+@app.command()
+def bounds(
+    id: options.Id,
+    temperature: Annotated[float | None, typer.Option(help="Of the distributions. [default: the run's, or 1]")] = None,
+    positions: Annotated[int, typer.Option(min=2, max=10_000, help="Positions of its texts.")] = 48,
+    seed: options.Seed = 0,
+    json: options.Json = False,
+) -> None:
+    """How often several drafts could have been accepted at positions of ended runs, by every verifier and at best."""
+    settings = get_settings()
+    repository = runs.open_repository(settings)
+    work = find_work(repository, id, ended=True)
+
+    from fsd_core.benchmarks import bounds as measured
+
+    for run in work.runs:
+        measured.check(repository, run.id)
+    loaded = runs.load_for([run.config for run in work.runs], settings.threads)
+    found = {run.id: measured.measure(repository, run.id, loaded, temperature, positions, seed) for run in work.runs}
+    runs.mirror(repository, list(found), settings)
+    output.tell_bounds(found, json)
+
+
 for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
     app.command()(command)
 

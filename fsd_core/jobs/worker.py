@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import torch
 
+from fsd_core.benchmarks import bounds
 from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, WorkerRunning, told
 from fsd_core.jobs import lock, playground
@@ -59,6 +60,7 @@ class Worker:
         self._stop = threading.Event()
         self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
+        self._kinds = {"experiment": self._experiment, "playground": self._playground, "bounds": self._bounds}
 
     def run(self) -> None:
         """Returns when asked to stop.
@@ -95,7 +97,7 @@ class Worker:
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
         with Heartbeat(self._repository, device, LEASE) as self._heartbeat:
             while not self._stop.is_set():
-                if job := self._patiently(lambda: self._repository.claim(("experiment", "playground"), LEASE)):
+                if job := self._patiently(lambda: self._repository.claim(tuple(self._kinds), LEASE)):
                     self._work(job)
                 else:
                     self._tidy()
@@ -129,7 +131,7 @@ class Worker:
                         f"The worker was lost {job.lost_workers} times while doing this, so it is not tried again: "
                         "the pair may need more memory than this machine has. Choose a smaller one."
                     )
-                {"experiment": self._experiment, "playground": self._playground}[job.kind](job)
+                self._kinds[job.kind](job)
             except Stopping:
                 status = "queued"
             except ClaimLost:
@@ -184,6 +186,19 @@ class Worker:
             write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
             check=lambda: self._check(job),
         )
+
+    def _bounds(self, job: JobView) -> None:
+        run = self._patiently(lambda: self._repository.run(job.payload["run_id"]))
+
+        def before_the_next(done: int, total: int) -> None:
+            self._serve_waiting()
+            self._check(job)
+            self._heartbeat.activity = f"Bounds of {run.label}: position {done} of {total}"
+
+        self._check(job)
+        pair = self._pairs(run.pair, run.config.device, run.config.dtype)
+        bounds.measure(self._repository, run.id, pair, job.payload["temperature"], on_position=before_the_next)
+        self._mirroring.after_runs()
 
     def _tidy(self) -> None:
         """What can wait until there is nothing else to do."""

@@ -63,8 +63,9 @@ def _table(p: Vector, q: Vector) -> tuple[_Table, float]:
     return _Table(p, q, p / q, p_from, q_from, likeliest, float(np.delete(q, likeliest).sum())), never
 
 
-def without_replacement(p: Vector, q: Vector, count: int) -> float:
-    """The acceptance of ``count`` drafts, all of q's support if it has fewer tokens."""
+def without_replacement(p: Vector, q: Vector, count: int, sampled: int = SAMPLED) -> float:
+    """The acceptance of ``count`` drafts, all of q's support if it has fewer tokens. ``sampled``: how many paths are
+    drawn where there are too many to go through."""
     table, never = _table(p, q)
     count = min(count, len(table.q))
     paths = _Paths(np.ones(1), np.zeros(1), np.ones(1), np.zeros((1, 0), dtype=np.int64))
@@ -80,8 +81,10 @@ def without_replacement(p: Vector, q: Vector, count: int) -> float:
         accepted += float((paths.weight * np.clip(kept, 0, 1)).sum())
         if drawn + 1 == count:
             break
-        step = _every if len(paths.weight) * len(table.q) <= MOST_PATHS else _some
-        paths = step(table, paths, rest, after, rng)
+        if len(paths.weight) * len(table.q) <= MOST_PATHS:
+            paths = _every(table, paths, rest, after)
+        else:
+            paths = _some(table, paths, rest, after, rng, sampled)
         if not len(paths.weight):
             break
     return accepted
@@ -95,7 +98,7 @@ def _rejection(table: _Table, paths: _Paths, rest: Vector, after: Vector, tokens
     return np.where(table.ratio[tokens] < after[:, None], np.maximum(drafted - kept, 0), 0)
 
 
-def _every(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.random.Generator) -> _Paths:
+def _every(table: _Table, paths: _Paths, rest: Vector, after: Vector) -> _Paths:
     """All paths that are longer by one."""
     tokens = np.broadcast_to(np.arange(len(table.q)), (len(paths.weight), len(table.q)))
     chance = _rejection(table, paths, rest, after, tokens)
@@ -104,11 +107,11 @@ def _every(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.ra
     return _longer(table, paths, row, token, paths.weight[row] * chance[row, token], after)
 
 
-def _some(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.random.Generator) -> _Paths:
+def _some(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.random.Generator, sampled: int) -> _Paths:
     """A sample of them: as many continuations of each path as its weight is worth, drawn by the rejections' law."""
     total = paths.weight.sum()
-    row = rng.choice(len(paths.weight), size=SAMPLED, p=paths.weight / total)
-    token = np.empty(SAMPLED, dtype=np.int64)
+    row = rng.choice(len(paths.weight), size=sampled, p=paths.weight / total)
+    token = np.empty(sampled, dtype=np.int64)
     missed = np.zeros(len(paths.weight))
     for path in np.unique(row):
         one = _Paths(*(part[path : path + 1] for part in (paths.weight, paths.b, paths.left, paths.drawn)))
@@ -117,7 +120,7 @@ def _some(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.ran
         missed[path] = chance.sum()
         if missed[path] > 0:
             token[row == path] = rng.choice(len(chance), size=int((row == path).sum()), p=chance / missed[path])
-    weight = total * missed[row] / SAMPLED
+    weight = total * missed[row] / sampled
     some = weight > 0
     return _longer(table, paths, row[some], token[some], weight[some], after)
 

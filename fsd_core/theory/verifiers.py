@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,14 +18,15 @@ from fsd_core import config
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
 from fsd_core.theory.optimum import greedy_acceptance
-from fsd_core.theory.rejections import without_replacement
+from fsd_core.theory.rejections import SAMPLED, without_replacement
 
 
-def acceptance_rate(rule: str, target_probs: Any, draft_probs: Any, num_drafts: int) -> Any:
+def acceptance_rate(rule: str, target_probs: Any, draft_probs: Any, num_drafts: int, paths: int = SAMPLED) -> Any:
     """The chance that the emitted token is one of ``num_drafts`` drafts, under the verifier ``rule``.
 
     ``target_probs``, ``draft_probs``: p and q, arrays or tensors [V] or [R,V]. Returns a float, or float64 [R].
-    Exact, but for ``rrs-without-replacement`` where V^(n−1) is beyond ``rejections.MOST_PATHS``.
+    Exact, but for ``rrs-without-replacement`` where V^(n−1) is beyond ``rejections.MOST_PATHS``: there so many
+    ``paths`` of rejections are sampled, always the same.
 
     Raises ``UnknownName`` for another rule, ``InvalidSetting`` for what are no distributions, or for other than two
     drafts of ``spec-hub``.
@@ -35,6 +37,8 @@ def acceptance_rate(rule: str, target_probs: Any, draft_probs: Any, num_drafts: 
     if rule == "spec-hub" and num_drafts != 2:
         raise InvalidSetting(f"'spec-hub' couples two drafts, not {num_drafts}: choose 2, or 'greedy-optimal'.")
     accept = VERIFIERS[rule].acceptance
+    if accept is without_replacement:
+        accept = partial(without_replacement, sampled=paths)
     return for_each_row(target_probs, draft_probs, lambda p, q: min(1.0, float(accept(p, q, int(num_drafts)))))
 
 

@@ -6,6 +6,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import Site
+from tests.ui.plausible import add_finished
+from tests.unit.test_speedup import BOUNDS
 
 pytestmark = pytest.mark.ui
 
@@ -36,3 +38,28 @@ def test_a_large_coupling_is_told_and_not_drawn(site: Site, page: Page) -> None:
         page.get_by_label(label).fill("1 " * 25)
     expect(page.get_by_text("too many cells for a picture")).to_be_visible()
     expect(page.locator(".heatmaplayer")).to_have_count(0)
+
+
+def test_bounds_of_a_run_are_asked_for_and_shown(site: Site, page: Page) -> None:
+    """Without a worker the page says what to do; when the bounds are there it shows them."""
+    experiment = add_finished(site.repository, "Bounds")
+    runs = site.repository.experiment(experiment).runs
+    page.goto(f"{site.url}/theory")
+    expect(page.get_by_text("No bounds of this run are known yet")).to_be_visible()
+    expect(page.get_by_text("Speed-up, predicted and measured")).to_be_visible()
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name="Measure bounds").click()
+    expect(page.get_by_text("expected more than 0, where several drafts differ")).to_be_visible()
+    page.get_by_label("Temperature").fill("1")
+    page.get_by_role("button", name="Measure bounds").click()
+    expect(page.get_by_text("The worker is not running")).to_be_visible()
+    job = site.repository.claim(("bounds",), 60)
+    assert job is not None
+    assert job.payload["temperature"] == 1
+    assert job.claim_token is not None
+    run = site.repository.run(job.payload["run_id"])
+    assert run.id in {run.id for run in runs}
+    site.repository.set_scores(run.id, {}, (run.metrics or {}) | {"bounds": [BOUNDS]})
+    site.repository.finish_job(job.id, job.claim_token, "finished")
+    expect(page.get_by_text("At 48 positions, temperature 1")).to_be_visible()
+    expect(page.get_by_role("table", name="Acceptance by the number of drafts")).to_contain_text("58.0")

@@ -1,0 +1,58 @@
+"""The bounds that were measured in a run, for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dashboard.components import Column, table
+from dashboard.figures.bounds import MOST_DRAFTS, OPTIMA
+from fsd_core.config import VERIFIERS
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+PRIORITY = 5
+"""of its job: after the playground, before experiments"""
+
+
+def of_run(run: RunView) -> list[dict[str, Any]]:
+    """What was measured, one for each temperature."""
+    return sorted((run.metrics or {}).get("bounds", []), key=lambda found: found["temperature"])
+
+
+def rates(found: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
+    """Optima and verifiers as ``figures.bounds`` draws them."""
+    optima = {sampling: [row["rate"] for row in found["optima"][sampling]] for sampling in OPTIMA}
+    verifiers = {
+        kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
+        for kind, rows in found["verifiers"].items()
+    }
+    return optima, verifiers
+
+
+def gaps_html(found: Mapping[str, Any]) -> str:
+    """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
+    of its drafts."""
+    columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
+    optima, verifiers = rates(found)
+    rows = []
+    for sampling, (title, _) in OPTIMA.items():
+        rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in found["optima"][sampling])])
+        for kind, (name, own, _) in verifiers.items():
+            if own == sampling:
+                by_drafts = {row["drafts"]: row for row in found["verifiers"][kind]}
+                rows.append([name, *(_cell(by_drafts.get(n), optima[own][n - 1]) for n in range(1, MOST_DRAFTS + 1))])
+    return table(columns, rows, "Acceptance by the number of drafts")
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    ends = "" if row["low"] is None else f"<br><small>{100 * row['low']:.0f} to {100 * row['high']:.0f}</small>"
+    return f"{100 * row['rate']:.1f}{ends}"
+
+
+def _cell(row: Mapping[str, Any] | None, best: float) -> str:
+    if row is None:
+        return ""
+    gap = 100 * (best - row["rate"])
+    return f"{100 * row['rate']:.1f}" + (f"<br><small>−{gap:.1f}</small>" if gap >= 0.05 else "")

@@ -1,0 +1,116 @@
+"""How often several drafts could have been accepted where a run has been: the bounds of its own distributions.
+
+At positions of the run's texts, drawn evenly from all that it wrote, the pair's models are asked once more what they
+said there; from p and q follow the optimum and every verifier's acceptance for 1 to ``MOST_DRAFTS`` drafts, as Hu et
+al. 2025 (arXiv 2502.18779, §6) compare them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fsd_core.benchmarks.statistics import bootstrap_ratio
+from fsd_core.config import DraftSampling, SamplingConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.loading import LoadedPair
+from fsd_core.models.prompt import encode_prompt
+from fsd_core.ops.warping import warp
+from fsd_core.theory import VERIFIERS, acceptance_rate, optimal_acceptance
+from fsd_core.tracking.database.repository import Repository
+
+MOST_DRAFTS = 8
+POSITIONS = 48
+PATHS = 64
+"""of rejections without replacement, where they are sampled: a few a position are enough for a mean over positions"""
+SAMPLINGS: tuple[str, ...] = get_args(DraftSampling)
+OnPosition = Callable[[int, int], None]
+
+
+def check(repository: Repository, run_id: str) -> None:
+    """Raises ``InvalidSetting`` for a run that has not ended or has written nothing, ``UnknownName`` if there is
+    none."""
+    run = repository.run(run_id)
+    if not run.ended or not (run.metrics or {}).get("tokens"):
+        raise InvalidSetting(f"The run {run.id} has no finished texts: choose one that has ended.")
+
+
+def measure(
+    repository: Repository,
+    run_id: str,
+    pair: LoadedPair,
+    temperature: float | None = None,
+    positions: int = POSITIONS,
+    seed: int = 0,
+    on_position: OnPosition = lambda done, total: None,
+) -> dict[str, Any]:
+    """The bounds at so many positions of a run, which are kept with its metrics; ready for JSON.
+
+    ``temperature``: that of the run by default, and 1 for a greedy one, whose bounds say nothing. ``on_position`` is
+    told how far it is. Raises what :func:`check` raises, and ``InvalidSetting`` for a temperature of 0.
+    """
+    check(repository, run_id)
+    run = repository.run(run_id)
+    own = run.decoding.sampling
+    temperature = temperature if temperature is not None else own.temperature or 1.0
+    if temperature <= 0:
+        raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
+    sampling = SamplingConfig.checked(temperature=temperature, top_k=own.top_k, top_p=own.top_p)
+    rates: dict[tuple[str, str, int], list[float]] = {}
+    count = 0
+    for p, q in _laws(repository, run_id, pair, sampling, positions, seed):
+        for key, rate in _rates(p, q):
+            rates.setdefault(key, []).append(rate)
+        count += 1
+        on_position(count, positions)
+    found = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
+    for (what, name, drafts), values in rates.items():
+        low, high = bootstrap_ratio(values, [1.0] * len(values)) if count > 1 else (None, None)
+        row = {"drafts": drafts, "rate": float(np.mean(values)), "low": low, "high": high}
+        found[what].setdefault(name, []).append(row)
+    kept = [one for one in (run.metrics or {}).get("bounds", []) if one["temperature"] != temperature]
+    repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*kept, found]})
+    return found
+
+
+def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int], float]]:
+    for drafts in range(1, MOST_DRAFTS + 1):
+        for sampling in SAMPLINGS:
+            yield ("optima", sampling, drafts), optimal_acceptance(p, q, drafts, sampling)
+        for name in VERIFIERS:
+            if name == "greedy-optimal" or (name == "spec-hub" and drafts != 2):
+                continue  # the one is its drafts' optimum, the other knows two drafts
+            yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=PATHS)
+
+
+@torch.inference_mode()
+def _laws(
+    repository: Repository, run_id: str, pair: LoadedPair, sampling: SamplingConfig, positions: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """p and q, float64 [V] each, at positions of the texts in their order."""
+    generations = [g for g in repository.generations(run_id) if g.tokens]
+    starts = np.cumsum([0, *(g.tokens for g in generations)])
+    every = np.random.default_rng(seed).permutation(starts[-1])[:positions]
+    traces = dict(repository.traces(run_id))
+    for generation, start, end in zip(generations, starts, starts[1:], strict=False):
+        chosen = torch.tensor(sorted(every[(every >= start) & (every < end)] - start))
+        if not len(chosen):
+            continue
+        prompt = encode_prompt(pair.tokenizer, generation.prompt)
+        written = [token for record in traces[generation.position] for token in record.emitted]
+        tokens = torch.tensor([prompt + written[:-1]], device=pair.target.device)
+        behind = len(prompt) - 1 + chosen
+        laws = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
+        yield from zip(*laws, strict=True)
+
+
+def _at(model: Any, tokens: Tensor, places: Tensor, sampling: SamplingConfig) -> np.ndarray:
+    """int64 [1,T], int64 [R] → float64 [R,V]"""
+    first = int(places[0])
+    logits = model.forward(tokens, model.new_cache(tokens.shape[1]), keep=tokens.shape[1] - first)[0]
+    law = warp(logits[(places - first).to(logits.device)].double(), sampling)
+    return (law / law.sum(-1, keepdim=True)).cpu().numpy()

@@ -92,17 +92,17 @@ def train_adapter(
 
 @train.command("card")
 def train_card(
-    what: Annotated[Literal["draft", "adapter"], typer.Argument(help="Whose card.")] = "draft",
+    what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Whose card.")] = "draft",
     limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each set. [default: as shipped]")] = None,
 ) -> None:
-    """Measure what ships for SmolLM2 and write its model card. Prompts: see FSD_DATA_DIR."""
-    from fsd_core.training import adapter_card, draft_card
+    """Measure what ships and write its model card. Prompts: see FSD_DATA_DIR."""
+    from fsd_core.training import adapter_card, draft_card, head_card
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    write_card = draft_card.main if what == "draft" else adapter_card.main
+    write_card = {"draft": draft_card.main, "adapter": adapter_card.main, "head": head_card.main}[what]
     print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
 
 

@@ -56,12 +56,12 @@ class Judge(Protocol):
 class Coupled:
     """By a verifier of several drafts per position."""
 
-    def __init__(self, choose: Choose, width: int) -> None:
-        self._choose, self.uniforms = choose, width + 1
+    def __init__(self, choose: Choose, drafts: int) -> None:
+        self._choose, self.uniforms = choose, drafts + 1
 
     def __call__(self, tree: DraftTree, shape: Shape, place: Place, uniforms: Tensor) -> Verdict:
-        nodes = slice(place.level * tree.width, (place.level + 1) * tree.width)
-        row = shape.drawn_from[place.first]
+        assert shape.chains is not None
+        nodes, row = shape.chains[place.level], shape.drawn_from[place.first]
         drafts = Drafts(tree.tokens[:, nodes], place.children[None, nodes], place.target, tree.warped[0, row])
         written = self._choose(drafts, uniforms[None])
         return Verdict(written, torch.ones_like(written, dtype=torch.bool), js(place.raw, tree.raw[0, row]))
@@ -147,7 +147,7 @@ def walk(tree: DraftTree, shape: Shape, logits: Tensor, judge: Judge, sampling: 
         torch.cat(details, 1)[None], reach,
     )  # fmt: skip
     taken = torch.cat(nodes)
-    return Walk(outcome, Way(taken, None if shape.fed is None else shape.fed[taken]))
+    return Walk(outcome, Way(taken, shape.fed[taken]))
 
 
 def _at(logits: Tensor, at: Tensor, sampling: SamplingConfig) -> tuple[Tensor, Tensor]:

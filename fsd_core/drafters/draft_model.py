@@ -44,12 +44,11 @@ class DraftModelDrafter:
 
     def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
         if way is not None:
-            start, levels = self._growth.prefix, self._growth.levels
-            if way.fed is not None:  # the last node of a way may never have been fed
-                levels = min(levels, max(lengths[0] - start - 1, 0))
-            if levels:
-                self._cache.compact(start, (way.nodes if way.fed is None else way.fed)[:levels])
-            self._cache.rollback(start + levels)
+            start = self._growth.prefix
+            known = max(lengths[0] - start - 1, 0)  # the last node that was kept may never have been fed
+            if known:
+                self._cache.compact(start, way.fed[:known])
+            self._cache.rollback(start + known)
         self._cache.rollback(lengths)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

@@ -38,24 +38,22 @@ class Branches:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way down a tree: the node of each level, int64 [D], and, of those that were fed to the drafter, which they were
-    in the order of feeding; where ``fed`` is ``None`` all were fed in the order of the nodes."""
+    """A way down a tree: the node of each level, int64 [D], and which these were of what the drafter was fed."""
 
     nodes: Tensor
-    fed: Tensor | None = None
+    fed: Tensor
 
 
 class Growth:
     """A tree that is fed level by level behind a straight ``prefix``."""
 
     def __init__(self, prefix: int) -> None:
-        self.prefix, self.levels = prefix, 0
+        self.prefix = prefix
         self._branches: Branches | None = None
 
     def add(self, parents: Tensor) -> Branches:
         """With n more nodes. parents: int64 [n], in the order of feeding, −1 for the prefix's last token."""
         own = torch.eye(len(parents), dtype=torch.bool, device=parents.device)
-        self.levels += 1
         if self._branches is None:
             self._branches = Branches(self.prefix, torch.zeros_like(parents), own)
             return self._branches

@@ -29,13 +29,15 @@ class Shape:
 
     parents: int64 [N], −1 for the text itself, −2 for a node that there is not. levels: int64 [N], from 1. drawn_from:
     int64 [N], which of the tree's rows each node was drawn from. fed: int64 [N], which it was of those that the drafter
-    was fed, −1 for none; ``None`` where that is the order of the nodes, as far as they were fed.
+    was fed; of no meaning for a node that it was not, which has no children. chains: int64 [depth,n], of n drafts per
+    position, the node that each passes at each level: one that several pass was drafted as often.
     """
 
     parents: Tensor
     levels: Tensor
     drawn_from: Tensor
-    fed: Tensor | None = None
+    fed: Tensor
+    chains: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,7 @@ class DraftTree:
     """Drafted tokens as a tree whose root is the last accepted token; N nodes without the root.
 
     tokens: int64 [B,N]. depth: levels. warped, raw: [B,R,V], the distributions that nodes were drawn from; of several
-    drafts that come about together, that of the last. shape: ``None`` for a chain, whose R is N; else B = 1. width:
-    nodes that are drafted together for each position, if that is the same number everywhere.
+    drafts that come about together, that of the last. shape: ``None`` for a chain, whose R is N; else B = 1.
     """
 
     tokens: Tensor
@@ -52,7 +53,6 @@ class DraftTree:
     warped: Tensor
     raw: Tensor
     shape: Shape | None = None
-    width: int = 1
 
     @property
     def size(self) -> int:

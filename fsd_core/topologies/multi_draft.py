@@ -15,7 +15,8 @@ class MultiDraft:
     ``sampling`` says; then each goes on by itself.
 
     Hu et al. 2025 (arXiv 2502.18779). Chains that begin alike are one way of the tree as far as they do: what follows
-    is as many drafts of the position behind, each counted as often as it was drawn.
+    is as many drafts of the position behind, each counted as often as it was drawn. On the CPU what they share is fed
+    to the target once; elsewhere the host would have to wait to learn how much that is, and it is fed as drawn.
     """
 
     drafts_bonus = False
@@ -38,15 +39,15 @@ class MultiDraft:
         warped, raw = [law.expand(width, -1)], [first.raw.expand(width, -1)]
         for level in range(1, depth):
             row = source.extend_level(drawn[-1], above)
-            nodes = (level - 1) * width + _first_alike(parents[-1], drawn[-1][0])
+            nodes = (level - 1) * width + _first_alike(parents[-1], drawn[-1])
             above = (level - 1) * width + chains
             drawn.append((row.warped.argmax(-1) if greedy else draw(row.warped, levels[0, level]))[None])
             parents.append(torch.where(there, nodes, -2))
             warped.append(row.warped)
             raw.append(row.raw)
-        every = torch.arange(depth * width, device=tokens.device)
-        shape = Shape(torch.cat(parents), 1 + every // width, every)
-        return DraftTree(torch.cat(drawn, 1), depth, torch.cat(warped)[None], torch.cat(raw)[None], shape, width)
+        same = [level * width + _first_alike(*alike) for level, alike in enumerate(zip(parents, drawn, strict=True))]
+        nodes, shape = _merged(torch.cat(parents), torch.cat(same), width)
+        return DraftTree(torch.cat(drawn, 1)[:, nodes], depth, torch.cat(warped)[None], torch.cat(raw)[None], shape)
 
     def _first(self, first: DraftRow, uniforms: Tensor, greedy: bool) -> Tensor:
         """int64 [1,n], −1 where nothing is left to draw."""
@@ -58,6 +59,19 @@ class MultiDraft:
 
 
 def _first_alike(parents: Tensor, tokens: Tensor) -> Tensor:
-    """Of a level's nodes, which is the first that begins and ends as each. int64 [n], [n] → int64 [n]"""
-    alike = (parents[:, None] == parents) & (tokens[:, None] == tokens)
+    """Of a level's nodes, which is the first that begins and ends as each. int64 [n], [1,n] → int64 [n]"""
+    alike = (parents[:, None] == parents) & (tokens == tokens.T)
     return alike.long().argmax(1)
+
+
+def _merged(parents: Tensor, same: Tensor, width: int) -> tuple[Tensor, Shape]:
+    """Which of the nodes that were drawn make the tree, and its shape. parents, same: int64 [depth·n], of each node
+    what it follows, and the first that is the same."""
+    every = torch.arange(len(parents), device=parents.device)
+    if parents.device.type != "cpu":
+        return every, Shape(parents, 1 + every // width, every, every, every.view(-1, width))
+    nodes = (same == every).nonzero()[:, 0]
+    places = torch.full_like(every, -1).scatter(0, nodes, torch.arange(len(nodes)))
+    above = parents[nodes]
+    above = torch.where(above < 0, above, places[above.clamp_min(0)])
+    return nodes, Shape(above, 1 + nodes // width, nodes, nodes, places[same].view(-1, width))

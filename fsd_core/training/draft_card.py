@@ -64,18 +64,19 @@ Exact speculative decoding, {gamma} tokens drafted a round, the first {limit} pr
 """
 
 
-def acceptance(pair: LoadedPair, task: str, temperature: float, limit: int) -> dict[str, Any]:
-    """Mean acceptance length (tokens a round) and share of drafted tokens kept, by exact SD, on the first prompts."""
-    decoder = Decoder(pair, setting(Speculative(), temperature))
+def acceptance(pair: LoadedPair, task: str, config: DecodingConfig, limit: int, rows: int = ROWS) -> dict[str, Any]:
+    """Mean acceptance length (tokens a round) and share of drafted tokens kept, on the first prompts, of which ``rows``
+    are written side by side."""
+    decoder = Decoder(pair, config)
     examples = get_task(task).examples(limit)
     prompts = [decoder.fitting(decoder.prompt_ids(example.prompt)) for example in examples]
     seeds = [prompt_seed(0, position) for position in range(limit)]
-    found = [generation for _, generation in decoder.generate_all(prompts, seeds, ROWS)]
+    found = [generation for _, generation in decoder.generate_all(prompts, seeds, rows)]
     rounds = [record for generation in found for record in generation.records]
     drafted = sum(len(record.drafted) for record in rounds)
     return {
         "task": task,
-        "temperature": temperature,
+        "temperature": config.sampling.temperature,
         "prompts": limit,
         "tokens": sum(len(generation.tokens) for generation in found),
         "acceptance_length": round(sum(len(record.emitted) for record in rounds) / len(rounds), 3),
@@ -98,7 +99,7 @@ def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str
     rows = []
     for task in PROMPT_SETS:
         for temperature in (0.0, 1.0):
-            rows.append(acceptance(pair, task, temperature, limit))
+            rows.append(acceptance(pair, task, setting(Speculative(), temperature), limit))
             report(rows[-1])
     return rows
 

@@ -26,9 +26,11 @@ from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.branches import Branches, ancestors
+from fsd_core.ops.rows import DraftRow
 from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import next_logits, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_model
+from fsd_core.topologies.multi_draft import MultiDraft
 from tests.contract.test_loop import PROMPTS, SAMPLED, _law
 
 ALL = [rule() for rule in VERIFIERS.values()]
@@ -142,3 +144,33 @@ def test_a_text_fills_the_context_and_does_not_overrun_it(models):
     config = DecodingConfig(acceptance=KSeq(), max_new_tokens=500)
     session = run(Session(*models, config, [1, 2, 3] * 80, 0, eos=frozenset()))
     assert (session.stop_reason, len(session.history)) == ("context", models[0].context)
+
+
+def test_what_chains_share_is_fed_once_and_counted_as_often_as_it_was_drawn():
+    """A draft that is nearly certain: three chains are mostly one way, which three drafts stand for."""
+    law = torch.tensor([[0.02, 0.9, 0.08]])
+    tree = MultiDraft(3, 3, "with_replacement").grow(
+        DraftRow(law, law), _Always(law), 3, torch.tensor([[0.5, 0.5, 0.95, 0.5, 0.5, 0.5, 0.5, 0.01, 0.5]]), False
+    )
+    assert tree is not None
+    assert tree.shape is not None
+    assert tree.tokens.tolist() == [[1, 2, 1, 1, 1, 0, 1]]
+    assert tree.shape.parents.tolist() == [-1, -1, 0, 1, 2, 2, 3]
+    assert tree.shape.levels.tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert tree.shape.chains is not None
+    assert tree.shape.chains.tolist() == [[0, 0, 1], [2, 2, 3], [4, 5, 6]]
+    assert tree.shape.fed.tolist() == [0, 2, 3, 5, 6, 7, 8]
+
+
+class _Always:
+    """A drafter that says the same wherever it is asked."""
+
+    def __init__(self, law: torch.Tensor) -> None:
+        self.law = law
+
+    def extend(self, token):
+        raise AssertionError("several drafts are fed level by level")
+
+    def extend_level(self, tokens, parents) -> DraftRow:
+        laws = self.law.expand(tokens.shape[1], -1)
+        return DraftRow(laws, laws)

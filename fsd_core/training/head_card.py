@@ -44,8 +44,8 @@ Made by `python -m fsd_core train eagle-head --target {target}`; this card by `p
 - **Begins as** the last layer of the target, as far as that fits.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
   wrote, half of them greedily and half at temperature 1, {questions}. No question of a test split.
-- **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them, then
-  falling to zero.
+- **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them,
+  then falling to zero.
 - **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
 - **Texts held out**: Σ min(p, q) = {overlap:.3f}; the same likeliest token at {same_choice:.1%} of the places.
 - **Licence**: {licence}.
@@ -53,12 +53,13 @@ Made by `python -m fsd_core train eagle-head --target {target}`; this card by `p
 ## Tokens a round
 
 Exact speculative decoding at temperature 0, the first {limit} prompts of each set, answers of up to {longest} tokens
-({here}): chains of {gamma} tokens, and EAGLE-2's tree of {tree_tokens} tokens (width {tree_width}, {tree_length} levels).
+({here}): chains of {gamma} tokens, and EAGLE-2's tree of {tree_tokens} tokens (width {tree_width}, {tree_length}
+levels).
 
 """
 _QUESTIONS = {
-    DRAFTED: "to questions of the training splits of GSM8K (alone, and behind worked ones), Dolly 15k, CommonsenseQA and "
-    "MBPP, and to stories and encyclopaedia passages that are to be summed up",
+    DRAFTED: "to questions of the training splits of GSM8K (alone, and behind worked ones), Dolly 15k, CommonsenseQA "
+    "and MBPP, and to stories and encyclopaedia passages that are to be summed up",
     "bundled": "to arithmetic problems that `fsd_core/benchmarks/arithmetic.py` makes up",
 }
 _LICENCES = {

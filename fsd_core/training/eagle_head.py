@@ -54,7 +54,12 @@ class Plan:
     def weights(self) -> dict[str, float]:
         """Of the loss."""
         first = self.generation == 1
-        return {"states_weight": float(first), "law_weight": 0.1 if first else 1.0, "noise": 0.2 if first else 0.0}
+        return {"states_weight": float(first), "law_weight": 0.1 if first else 1.0}
+
+    @property
+    def noise(self) -> float:
+        """Of the states that it learns from."""
+        return 0.2 if self.generation == 1 else 0.0
 
 
 PLANS = {
@@ -146,6 +151,7 @@ def main(
         )
     held_out, found = found[:HELD_OUT], found[HELD_OUT:]
     whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
+    torch.manual_seed(seed)  # what of the head does not come from the target
     head = build_head(plan, whole, [lesson.text for lesson in found], [lesson.text for lesson in held_out])
     head.lm_head.requires_grad_(False)
     learner = Lessons(head, plan.steps, **plan.weights)
@@ -153,7 +159,7 @@ def main(
     log = train(
         learner,
         plan.schedule,
-        batches(found, plan.schedule.batch, seed),
+        batches(found, plan.schedule.batch, seed, plan.noise),
         loss,
         out / "head.checkpoint",
         lambda: agreement(learner, watched),

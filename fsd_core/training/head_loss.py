@@ -49,12 +49,11 @@ class _Unrolled:
 
 class Lessons(nn.Module):
     """A head with what it needs to learn. ``steps``: how many states of its own it is taught to go on from, less one
-    (EAGLE-3's training-time test). ``states_weight``: of the states' own error, and ``law_weight`` of the laws';
-    ``noise``: of the target's states, as wide as EAGLE-1's at 512 tokens."""
+    (EAGLE-3's training-time test). ``states_weight``: of the states' own error, and ``law_weight`` of the laws'."""
 
-    def __init__(self, head: EagleHead, steps: int, states_weight: float, law_weight: float, noise: float) -> None:
+    def __init__(self, head: EagleHead, steps: int, states_weight: float, law_weight: float) -> None:
         super().__init__()
-        self.head, self.steps, self.noise = head, steps, noise
+        self.head, self.steps = head, steps
         self.states_weight, self.law_weight = states_weight, law_weight
         lm_head = head.lm_head
         place_of = torch.full((lm_head.vocabulary,), -1, device=lm_head.weight.device)
@@ -65,10 +64,7 @@ class Lessons(nn.Module):
         """The head's states at every slot, step by step: [B,T,H] each."""
         head, attend, found = self.head, _Unrolled([], []), []
         places = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
-        states = batch.states
-        if self.training and self.noise:
-            states = states + (torch.rand_like(states) - 0.5) * self.noise
-        states = head.begin(states)
+        states = head.begin(batch.states)
         for _ in range(steps):
             found.append(head(states, batch.tokens, places, attend))
             states = found[-1].roll(1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -75,11 +75,16 @@ def stack(group: Sequence[Lesson]) -> Batch:
     return Batch(tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True))
 
 
-def batches(found: Sequence[Lesson], size: int, seed: int) -> Iterator[Batch]:
-    """Endless batches, texts of like length together, each text once per pass."""
-    shuffle = random.Random(seed)
+def batches(found: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[Batch]:
+    """Endless batches, texts of like length together, each text once per pass; the states with ``noise`` so wide, drawn
+    evenly (Li et al. 2024, §4.2)."""
+    shuffle, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     while True:
         order = sorted(found, key=lambda lesson: len(lesson.text.tokens) + shuffle.random() * 16)
         groups = [order[i : i + size] for i in range(0, len(order), size)]
         shuffle.shuffle(groups)
-        yield from map(stack, groups)
+        for batch in map(stack, groups):
+            if noise:
+                added = (torch.rand(batch.states.shape, generator=generator) - 0.5) * noise
+                batch = replace(batch, states=batch.states + added.to(batch.states.dtype))
+            yield batch

@@ -242,7 +242,7 @@ def test_it_drafts_as_it_was_taught(generation):
 
     nothing, every = torch.zeros(0), torch.ones(1, 13, dtype=torch.bool)
     batch = Batch(text[:, 1:], torch.cat([states, states[:, :3]], 1), states, every, nothing, nothing)
-    lessons = Lessons(head, steps, 0.0, 1.0, 0.0).eval()
+    lessons = Lessons(head, steps, 0.0, 1.0).eval()
     for step, (row, unrolled) in enumerate(zip(drafted, lessons.unroll(batch, steps), strict=True)):
         assert row is not None
         expected = head.logits(unrolled[0, known - 1 + step]).softmax(-1)

@@ -1,0 +1,145 @@
+"""Training EAGLE heads, for a few steps: what is learnt, kept, gone on with, and refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fsd_core.config import DecodingConfig, DynamicTreeTopology, EagleDrafter, Speculative
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.models.eagle_files import load_head
+from fsd_core.models.loading import load_pair
+from fsd_core.models.pairs import PAIRS
+from fsd_core.training import eagle_head, head_card
+from fsd_core.training.eagle_head import Plan, main, plan_for
+from fsd_core.training.loop import Schedule
+from fsd_core.training.states import lessons, stack
+
+SMALL = Schedule(steps=50, batch=8, adamw_lr=3e-3, muon_lr=0.02, every=25)
+
+
+@pytest.fixture(autouse=True)
+def _few_are_held_out(monkeypatch):
+    monkeypatch.setattr(eagle_head, "HELD_OUT", 8)
+
+
+def _plan(generation, steps: int) -> Plan:
+    return Plan(
+        SMALL, generation=generation, texts=40, longest_answer=24, steps=steps, head_tokens=200, side_by_side=20
+    )
+
+
+@pytest.mark.parametrize(("generation", "steps"), [(1, 1), (1, 2), (3, 3)])
+def test_a_head_learns_and_drafts(tmp_path: Path, generation, steps) -> None:
+    rows: list[dict] = []
+    figures = main("bundled", tmp_path, tmp_path, _plan(generation, steps), report=rows.append)
+    log = json.loads((tmp_path / "head" / "training.json").read_text())["log"]
+    assert log[-1]["step"] == 50
+    first, last = (row["overlap"] for row in log if "overlap" in row)
+    assert last > first
+    assert ("same_choice_last" in log[-1]) == (steps > 1)
+    assert figures["texts"] == 32
+    assert not (tmp_path / "head.checkpoint").exists()
+    pair = load_pair("bundled")
+    head = load_head(tmp_path / "head", pair.target.module)
+    assert (head.generation, head.covers_all) == (generation, True)
+    config = DecodingConfig(
+        acceptance=Speculative(),
+        drafter=EagleDrafter(),
+        topology=DynamicTreeTopology(length=3, top_k=3, total_tokens=12),
+        max_new_tokens=24,
+    )
+    decoder = Decoder(replace(pair, head=head), config)
+    prompt = decoder.prompt_ids("Question: Eva has 21 apples. Eva eats 6. How many are left?\nAnswer:")
+    alone = Decoder(pair, DecodingConfig.checked(acceptance={"kind": "autoregressive"}, max_new_tokens=24))
+    generation_ = decoder.generate(prompt, 0)
+    assert generation_.tokens == alone.generate(prompt, 0).tokens
+    assert len(generation_.records) < len(generation_.tokens)
+
+
+def test_it_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    """Killed behind a checkpoint, the same head comes out; texts are not written again."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    plan = _plan(1, 1)
+    main("bundled", whole, tmp_path, plan, report=lambda row: None)
+
+    def until_50(row: dict) -> None:
+        if row.get("step") == 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        main("bundled", cut, tmp_path, plan, report=until_50)
+    written = {file: file.stat().st_mtime_ns for file in (cut / "texts").iterdir()}
+    assert (cut / "head.checkpoint").exists()
+    rows: list[dict] = []
+    main("bundled", cut, tmp_path, plan, report=rows.append)
+    assert [row["step"] for row in rows] == [50]
+    assert {file: file.stat().st_mtime_ns for file in (cut / "texts").iterdir()} == written
+    one, other = ((folder / "head" / "model.safetensors").read_bytes() for folder in (whole, cut))
+    assert one == other
+
+
+def test_a_slot_is_asked_for_the_law_behind_its_token(tmp_path: Path, monkeypatch) -> None:
+    """States and laws that were written beside the texts are those that the target says of them."""
+    plan = replace(_plan(1, 1), texts=10, side_by_side=10)
+    monkeypatch.setattr(eagle_head, "HELD_OUT", 2)
+    main("bundled", tmp_path, tmp_path, replace(plan, schedule=replace(SMALL, steps=1)), report=lambda row: None)
+    found = lessons(tmp_path / "texts")
+    batch, target = stack(found[:3]), load_pair("bundled").target
+    row = 0
+    for lesson, tokens, states, judged in zip(found, batch.tokens, batch.states, batch.judged, strict=False):
+        text = lesson.text.tokens.long()
+        count = len(text) - 2
+        assert tokens[:count].tolist() == text[1:-1].tolist()
+        with torch.inference_mode():
+            hidden = target.module.model(text[None]).last_hidden_state[0]
+            law = target.module(text[None]).logits[0].softmax(-1)
+        torch.testing.assert_close(states[:count].float(), hidden[:count], atol=0.05, rtol=0.02)
+        assert judged.nonzero()[:, 0].tolist() == list(range(lesson.text.prompt - 2, count))
+        for slot in range(lesson.text.prompt - 2, count):
+            assert batch.top[row, 0] == law[slot + 1].argmax()
+            torch.testing.assert_close(batch.p[row], law[slot + 1][batch.top[row]], atol=5e-3, rtol=5e-2)
+            row += 1
+    assert row == len(batch.p)
+
+
+def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
+    with pytest.raises(UnknownName, match="expected one of smollm2-135m, bundled"):
+        plan_for("gemma2-9b")
+    with pytest.raises(InvalidSetting, match="of generation 1"):
+        plan_for("bundled", generation=2)
+    assert plan_for("bundled", generation=3, steps=4, texts=7, batches=9) == replace(
+        eagle_head.PLANS["bundled"], generation=3, steps=4, texts=7,
+        schedule=replace(eagle_head.PLANS["bundled"].schedule, steps=9),
+    )  # fmt: skip
+    monkeypatch.setattr(eagle_head, "HELD_OUT", 64)
+    with pytest.raises(InvalidSetting, match="Only 20 texts were written"):
+        main("bundled", tmp_path, tmp_path, replace(_plan(1, 1), texts=20), report=lambda row: None)
+
+
+@pytest.mark.parametrize("name", [name for name, spec in PAIRS.items() if isinstance(spec.head, Path)])
+def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
+    folder = head_card.folder_of(name)
+    assert (folder / "model.safetensors").stat().st_size <= 12e6
+    card, told = (folder / "README.md").read_text(), json.loads((folder / "training.json").read_text())
+    assert f"{told['texts']:,} answers" in card
+    for row in json.loads((folder / "measured.json").read_text())["rows"]:
+        assert f"{row['acceptance_length']:.2f}" in card
+
+
+def test_the_bundled_head_drafts_better_in_a_tree_than_in_a_chain() -> None:
+    pair = load_pair("bundled")
+    lengths = {
+        name: head_card.acceptance(
+            pair, "arithmetic",
+            DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=shape, max_new_tokens=48), 3, rows=1,
+        )["acceptance_length"]
+        for name, (drafter, shape) in head_card.CONTENDERS.items()
+        if name.startswith("head")
+    }  # fmt: skip
+    assert lengths["head, tree"] >= lengths["head, chain"] > 3.5

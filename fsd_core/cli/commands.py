@@ -131,6 +131,7 @@ def run(
         task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device, batch=batch,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
+    runs.check_drafters([config])
     repository = runs.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
     left = None if fresh else left_behind(repository, settings.home, config)
@@ -197,6 +198,7 @@ def sweep(
         decodings=tuple(decodings), dtype=dtype, device=device or settings.device, batch=batch,
     )  # fmt: skip
     runs.check_names(pair, task, limit)
+    runs.check_drafters(config.runs())
     repository = runs.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)

@@ -46,10 +46,8 @@ def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
 
     from fsd_core.decoding.decoder import Decoder
     from fsd_core.models.loading import load_pair
-    from fsd_core.models.pairs import check_drafter
 
-    for config in configs:
-        check_drafter(config.setting.pair, config.setting.decoding)
+    check_drafters(configs)
     if threads:
         torch.set_num_threads(threads)
     with download_bar() as on_progress:
@@ -57,6 +55,14 @@ def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
     for config in configs:
         Decoder(pair, config.setting.decoding)
     return pair
+
+
+def check_drafters(configs: Sequence[RunConfig]) -> None:
+    """Raises ``InvalidSetting`` for a drafter that the pair of a configuration has not."""
+    from fsd_core.models.pairs import check_drafter
+
+    for config in configs:
+        check_drafter(config.setting.pair, config.setting.decoding)
 
 
 def check_names(pair: str, task: str, limit: int) -> None:

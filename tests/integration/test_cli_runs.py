@@ -121,6 +121,31 @@ def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home:
     assert all(run.status == "finished" for run in found.runs)
 
 
+def test_trees_and_chains_are_compared_in_an_experiment_and_bounded(call: Call, home: Path) -> None:
+    status, out, err = call(
+        "sweep", "--thresholds", "0.3", "--drafter", "draft-model", "--drafter", "eagle", "--shape", "chain",
+        "--shape", "dynamic-tree", "--tree-tokens", "12", "--limit", "1", "--max-new-tokens", "12", "--seed", "0",
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    found = repository(home).experiment(repository(home).experiments(1)[0].id)
+    shapes = [
+        (run.decoding.acceptance.kind, run.decoding.drafter.kind, run.decoding.topology.kind)
+        for run in found.runs
+        if run.decoding.drafter is not None and run.decoding.topology is not None
+    ]
+    forms = [(by, form) for by in ("draft-model", "eagle") for form in ("chain", "dynamic-tree")]
+    assert shapes == [(rule, *form) for rule in ("speculative", "fsd-reducible") for form in forms]
+    texts = {repository(home).generations(run.id)[0].text for run in found.runs[:5]}
+    assert len(texts) == 1  # the target alone, and exact SD in four shapes
+    status, out, _ = call("bounds", found.runs[1].id[:8], "--positions", "4", "--json")
+    assert status == 0
+    told = json.loads(out)["bounds"][found.runs[1].id]
+    assert told["positions"] == 4
+    assert repository(home).run(found.runs[1].id).metrics["bounds"] == [told]
+    status, out, _ = call("bounds", found.runs[1].id[:8], "--positions", "4", "--temperature", "0.5")
+    assert "4 positions at temperature 0.5" in out
+
+
 def test_a_sweep_can_be_left_to_the_worker(call: Call, home: Path, toy: str) -> None:
     arguments = ("--thresholds", "0.1,off", "--no-baselines", "--seed", "0", "--seed", "1", "--enqueue")
     status, out, err = call("sweep", "--pair", toy, *SHORT, *arguments)

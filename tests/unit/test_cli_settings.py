@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from fsd_core.cli.commands import generate, run, sweep
-from fsd_core.cli.settings import build_decoding, experiment_name, flag
+from fsd_core.cli.settings import build_decoding, experiment_name, flag, with_baselines
 from fsd_core.config import (
     DRAFTERS,
     RULES,
     ChainTopology,
     DecodingConfig,
+    DynamicTreeTopology,
     Fuzzy,
     FuzzyReducible,
+    MultiDraftTopology,
     PromptLookupDrafter,
     SamplingConfig,
 )
@@ -37,7 +39,7 @@ def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
 
 
 def test_every_parameter_of_a_method_has_its_option() -> None:
-    models = (*RULES.values(), *DRAFTERS.values(), ChainTopology, SamplingConfig)
+    models = (*RULES.values(), *DRAFTERS.values(), ChainTopology, MultiDraftTopology, SamplingConfig)
     fields = {name for model in models for name in model.model_fields} - {"kind"}
     for command in (generate, run, sweep):
         options = {flag(name.replace("thresholds", "threshold")) for name in signature(command).parameters}
@@ -61,6 +63,26 @@ def test_options_reach_their_place() -> None:
     assert config.max_new_tokens == 9
     assert decoding(guard=False).acceptance == FuzzyReducible(guard=False)
     assert decoding(guard=True) == DecodingConfig()
+
+
+def test_a_tree_is_as_deep_as_the_draft_length() -> None:
+    config = decoding(drafter="eagle", shape="dynamic-tree", draft_length=4, tree_width=3, tree_tokens=20)
+    assert config.topology == DynamicTreeTopology(length=4, top_k=3, total_tokens=20)
+    assert config.label == "FSD reducible · js ≤ 0.1 · EAGLE · tree 20 · top 3 · γ 4"
+    assert decoding(shape="dynamic-tree").topology == DynamicTreeTopology()
+
+
+def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
+    asked = [
+        decoding(drafter=drafter, shape=shape)
+        for drafter in ("draft-model", "eagle")
+        for shape in ("chain", "dynamic-tree")
+    ]
+    found = with_baselines(asked)
+    assert [d.acceptance.kind for d in found] == ["autoregressive", *4 * ["speculative"], *4 * ["fsd-reducible"]]
+    assert [(d.drafter, d.topology) for d in found[1:5]] == [(d.drafter, d.topology) for d in asked]
+    several = with_baselines([decoding(acceptance="k-seq", draft_length=4)])
+    assert several[1].topology == ChainTopology(length=4)
 
 
 def test_off_is_no_threshold() -> None:
@@ -90,6 +112,7 @@ def test_an_unbounded_divergence_takes_any_threshold() -> None:
         ("autoregressive", "drafter", "draft-model"),
         ("draft-only", "draft_length", 5),
         ("speculative", "drafts", 3),
+        ("k-seq", "shape", "dynamic-tree"),
         ("fsd-official", "divergence", "ag"),
         ("fsd-official", "divergence_top_k", 20),
         ("speculative", "divergence_top_k", 20),
@@ -108,6 +131,11 @@ def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: st
         ({"acceptance": "fsd", "guard": False}, "--no-guard does not apply to the rule 'fsd'.* choose fsd-reducible."),
         ({"divergence_top_k": 9}, "--divergence-top-k does not apply to the divergence 'js'.*choose from top-k-kl,"),
         ({"max_ngram": 2}, "--max-ngram does not apply to the drafter 'draft-model'.*choose prompt-lookup."),
+        ({"tree_width": 2}, "--tree-width does not apply to the shape 'chain'.*choose dynamic-tree."),
+        (
+            {"shape": "chain", "tree_tokens": 9},
+            "--tree-tokens does not apply to the shape 'chain'.*choose dynamic-tree.",
+        ),
     ],
 )
 def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict[str, Any], told: str) -> None:
@@ -123,6 +151,9 @@ def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict
         ({"top_p": 0.0}, "--top-p is 0.0: expected more than 0.0."),
         ({"divergence": "top-k-js", "divergence_top_k": 0}, "--divergence-top-k is 0: expected at least 1."),
         ({"drafter": "prompt-lookup", "max_ngram": 9}, "--max-ngram is 9: expected at most 8."),
+        ({"shape": "dynamic-tree", "draft_length": 17}, "--draft-length is 17: expected at most 16."),
+        ({"shape": "dynamic-tree", "tree_width": 0}, "--tree-width is 0: expected at least 1."),
+        ({"shape": "dynamic-tree", "tree_tokens": 257}, "--tree-tokens is 257: expected at most 256."),
     ],
 )
 def test_a_value_out_of_range_is_told_by_the_option_that_was_typed(given: dict[str, Any], told: str) -> None:

@@ -149,6 +149,27 @@ def test_controls_follow_the_algorithm(page: Page, site: Site) -> None:
         expect(second.get_by_label(label, exact=True)).to_be_hidden()
 
 
+def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    second = page.locator(".setting").nth(1)
+    expect(second.get_by_label("Tree tokens")).to_be_hidden()
+    for label, option in (("Drafter", "EAGLE head"), ("Shape", "Tree")):
+        second.get_by_label(label, exact=True).click()
+        page.get_by_role("option", name=option).click()
+    second.get_by_label("Tree tokens").fill("17")
+    job = start(page, site)
+    asked = job.payload["settings"][1]
+    assert asked["drafter"] == {"kind": "eagle"}
+    assert asked["topology"] == {"kind": "dynamic-tree", "length": 5, "top_k": 10, "total_tokens": 17}
+    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    page.reload()
+    expect(second.get_by_label("Shape")).to_have_value("Tree")
+    expect(second.get_by_label("Drafter")).to_have_value("EAGLE head")
+    expect(second.get_by_label("Tree tokens")).to_have_value("17")
+    finish(site, job)
+
+
 def test_settings_are_added_up_to_four(page: Page, site: Site) -> None:
     page.goto(site.url)
     more = page.get_by_role("button", name="Add a setting")

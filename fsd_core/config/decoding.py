@@ -6,6 +6,16 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from fsd_core.config.drafting import (
+    ChainTopology,
+    DrafterConfig,
+    DraftModelDrafter,
+    DynamicTreeTopology,
+    EagleDrafter,
+    MultiDraftTopology,
+    PromptLookupDrafter,
+    TopologyConfig,
+)
 from fsd_core.config.methods import (
     BASELINES,
     INFINITE_WITHOUT_Q,
@@ -13,15 +23,7 @@ from fsd_core.config.methods import (
     TOP_K,
     VERIFIERS,
     AcceptanceConfig,
-    ChainTopology,
-    DrafterConfig,
-    DraftModelDrafter,
-    DynamicTreeTopology,
-    EagleDrafter,
     FuzzyReducible,
-    MultiDraftTopology,
-    PromptLookupDrafter,
-    TopologyConfig,
 )
 from fsd_core.config.values import Frozen
 from fsd_core.errors import InvalidSetting

@@ -1,18 +1,17 @@
-"""The parts a decoding method is made of.
+"""What is kept of a draft: the acceptance rules, a union of small values told apart by ``kind``.
 
-A method of the literature is a triple, *what is drafted* x *in which shape* x *what
-is kept*; each of the three is a union of small models told apart by ``kind``. A new
-plug-in adds one class to its union here and one implementation in its package.
+A method of the literature is a triple, *what is drafted* x *in which shape* x *what is kept*; the first two are in
+``config.drafting``. A new plug-in adds one class to its union and one implementation in its package.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from fsd_core.config.values import Frozen
+from fsd_core.config.values import Frozen, members
 from fsd_core.errors import InvalidSetting
 
 DivergenceName = Literal[
@@ -30,81 +29,6 @@ _UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
 def divergence_upper_bound(name: str) -> float:
     """Largest value the divergence can take, in nats where it has a unit; ``inf`` if unbounded."""
     return _UPPER_BOUNDS.get(name.removeprefix(TOP_K), math.inf)
-
-
-# --- what is drafted ---------------------------------------------------------------------------------------------
-
-
-class DraftModelDrafter(Frozen):
-    """The pair's draft model writes the proposal."""
-
-    kind: Literal["draft-model"] = "draft-model"
-
-
-class PromptLookupDrafter(Frozen):
-    """Copies what followed the last n-gram where it stood before; needs no draft model."""
-
-    kind: Literal["prompt-lookup"] = "prompt-lookup"
-    max_ngram: int = Field(default=3, ge=1, le=8)
-
-
-class EagleDrafter(Frozen):
-    """The pair's EAGLE head, which goes on from the target's own states."""
-
-    kind: Literal["eagle"] = "eagle"
-
-
-DrafterConfig = Annotated[DraftModelDrafter | PromptLookupDrafter | EagleDrafter, Field(discriminator="kind")]
-
-
-# --- in which shape ----------------------------------------------------------------------------------------------
-
-
-class ChainTopology(Frozen):
-    """One candidate per position, ``length`` positions."""
-
-    kind: Literal["chain"] = "chain"
-    length: int = Field(default=5, ge=1, le=32)
-
-    @property
-    def room(self) -> int:
-        """Tokens that are fed behind a text in a round at most."""
-        return self.length
-
-
-class MultiDraftTopology(Frozen):
-    """``drafts`` chains of ``length`` positions side by side, whose first tokens are drawn as the verifier asks."""
-
-    kind: Literal["multi-draft"] = "multi-draft"
-    length: int = Field(default=5, ge=1, le=32)
-    drafts: int = Field(default=3, ge=2, le=16)
-
-    @property
-    def room(self) -> int:
-        """Tokens that are fed behind a text in a round at most."""
-        return self.length * self.drafts
-
-
-class DynamicTreeTopology(Frozen):
-    """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
-    the ``top_k`` best find behind the first ``top_k``."""
-
-    kind: Literal["dynamic-tree"] = "dynamic-tree"
-    length: int = Field(default=6, ge=1, le=16, description="Nodes on the longest way.")
-    top_k: int = Field(default=10, ge=1, le=32)
-    total_tokens: int = Field(default=60, ge=2, le=256, description="With the root.")
-
-    @property
-    def room(self) -> int:
-        """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
-        return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
-
-
-CHAIN, TREE, LOOKUP = "chain", "dynamic-tree", "prompt-lookup"
-TopologyConfig = Annotated[ChainTopology | MultiDraftTopology | DynamicTreeTopology, Field(discriminator="kind")]
-
-
-# --- what is kept ------------------------------------------------------------------------------------------------
 
 
 class _Rule(Frozen):
@@ -287,14 +211,8 @@ AcceptanceConfig = Annotated[
 ]
 
 
-def members(union: Any) -> dict[str, type[Any]]:
-    """The classes of a discriminated union by their ``kind``, in its order."""
-    return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}
-
-
 RULES = {kind: rule for kind, rule in members(AcceptanceConfig).items() if not rule.timing_only}
 """those that a user may choose"""
-DRAFTERS = members(DrafterConfig)
 VERIFIERS: dict[str, type[Verifier]] = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Verifier)}
 """those of several drafts per position"""
 ACCEPTANCES = tuple(RULES)

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding import DecodingConfig
-from fsd_core.config.methods import TREE, VERIFIERS
+from fsd_core.config.drafting import TREE
+from fsd_core.config.methods import VERIFIERS
 from fsd_core.config.values import Frozen, content_hash
 from fsd_core.errors import InvalidSetting
 

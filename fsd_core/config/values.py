@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -60,3 +60,8 @@ def content_hash(value: Frozen) -> str:
     """First 16 hex digits of the SHA-256 of a value's canonical JSON."""
     canonical = json.dumps(value.as_json(), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+def members(union: Any) -> dict[str, type[Any]]:
+    """The classes of a discriminated union by their ``kind``, in its order."""
+    return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}

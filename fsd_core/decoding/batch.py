@@ -20,10 +20,11 @@ from fsd_core.acceptance.couplings import choose
 from fsd_core.config import DecodingConfig, SamplingConfig, Verifier
 from fsd_core.decoding.branching import Coupled, Gated, Judge, walk
 from fsd_core.decoding.outcome import Outcome
+from fsd_core.decoding.room import check_prompt, context_of
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.drafters import Drafter, make_drafter
-from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.errors import InvalidSetting
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
@@ -55,7 +56,7 @@ class Batch:
     """Texts being written side by side, a round at a time.
 
     ``draft``, ``head``: ``None`` where nothing needs it. ``eos``: ids that end a text. ``rows``: how many texts at
-    most. ``capacity``: positions of the longest, see :meth:`capacity_for`. Raises ``InvalidSetting`` for a missing
+    most. ``capacity``: positions of the longest, see ``decoding.room``. Raises ``InvalidSetting`` for a missing
     draft or head, for a divergence that is infinite with it, or for several rows where only one can be written.
     """
 
@@ -74,7 +75,7 @@ class Batch:
             raise InvalidSetting("'draft-only' needs a draft model: give one, or choose autoregressive.")
         self.model = draft if kind == "draft-only" and draft is not None else target
         self._config, self._sampling, self._eos = config, config.sampling, eos
-        self._context = _context(target, draft, config)
+        self._context = context_of(target, draft, config)
         self._tokens = torch.zeros(rows, capacity, dtype=torch.int64, device=self.model.device)
         self.cache = self.model.new_cache(capacity, rows)
         self.texts: list[Text | None] = [None] * rows
@@ -100,17 +101,6 @@ class Batch:
             sampling = SamplingConfig(temperature=0) if self._greedy_draft else config.sampling
             self._drafter = make_drafter(config, target, draft, head, sampling, capacity, rows)
 
-    @staticmethod
-    def capacity_for(target: LanguageModel, draft: LanguageModel | None, config: DecodingConfig, prompt: int) -> int:
-        """Positions that a text takes behind a prompt of so many tokens, drafted ones included."""
-        drafted = 0 if config.topology is None else config.topology.room + 1
-        return min(prompt + config.max_new_tokens, max(prompt + 1, _context(target, draft, config))) + drafted + 1
-
-    @staticmethod
-    def check(target: LanguageModel, draft: LanguageModel | None, config: DecodingConfig, prompt: int) -> None:
-        """Raises what :meth:`put` would for a prompt of so many tokens."""
-        _check(prompt, _context(target, draft, config))
-
     @torch.inference_mode()
     def put(self, row: int, prompt: Sequence[int], seed: int) -> Text:
         """Begins a text in a row, in place of what was there. ``seed``: the uniforms' seed.
@@ -118,7 +108,7 @@ class Batch:
         Raises ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context.
         """
         length, context = len(prompt), self._context
-        _check(length, context)
+        check_prompt(length, context)
         limit = min(self._config.max_new_tokens, context - length)
         limited_by = "length" if limit == self._config.max_new_tokens else "context"
         text = Text(prompt, limit, limited_by, UniformStream(seed, self.model.device))
@@ -278,23 +268,6 @@ class Batch:
             text.take(values[fed:], [int(token) for token in values[:own]], positions, width, self._eos)
             for text, values, own, positions in zip(texts, rows, drafted, judged, strict=True)
         ]
-
-
-def _check(prompt: int, context: int) -> None:
-    if not prompt:
-        raise InvalidSetting("The prompt is empty: write at least one word.")
-    if prompt >= context:
-        raise PromptTooLong(
-            f"The prompt has {prompt} tokens, and the models' context holds {context}: shorten it to at most "
-            f"{context - 1}."
-        )
-
-
-def _context(target: LanguageModel, draft: LanguageModel | None, config: DecodingConfig) -> int:
-    """Positions that all models at work have."""
-    alone = draft if config.acceptance.kind == "draft-only" and draft is not None else target
-    drafting = draft is not None and config.drafter is not None and config.drafter.kind == "draft-model"
-    return min(alone.context, draft.context) if drafting and draft is not None else alone.context
 
 
 def _side_by_side(rows: Sequence[Tensor]) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fsd_core.config import DecodingConfig, EagleDrafter
 from fsd_core.decoding.batch import Batch
+from fsd_core.decoding.room import capacity_for, check_prompt, context_of
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
@@ -46,7 +47,7 @@ class Decoder:
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""
-        Batch.check(self.pair.target, self.pair.draft, self.config, len(prompt_ids))
+        check_prompt(len(prompt_ids), context_of(self.pair.target, self.pair.draft, self.config))
         return prompt_ids
 
     def session(self, prompt_ids: list[int], seed: int) -> Session:
@@ -69,7 +70,7 @@ class Decoder:
         shares of its rounds' wall times; the time to its first token is wall time. Raises ``PromptTooLong``.
         """
         target, draft, longest = self.pair.target, self.pair.draft, max(map(len, prompts))
-        capacity = Batch.capacity_for(target, draft, self.config, longest)
+        capacity = capacity_for(target, draft, self.config, longest)
         rows = min(rows, len(prompts))
         batch = Batch(target, draft, self.config, self.eos, capacity, rows, self.pair.head)
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]

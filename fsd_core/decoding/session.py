@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
+from fsd_core.decoding.room import capacity_for
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import KVCache
@@ -30,7 +31,7 @@ class Session:
         eos: frozenset[int],
         head: EagleHead | None = None,
     ) -> None:
-        capacity = Batch.capacity_for(target, draft, config, len(prompt))
+        capacity = capacity_for(target, draft, config, len(prompt))
         self._batch = Batch(target, draft, config, eos, capacity, head=head)
         self._text = self._batch.put(0, prompt, seed)
 

@@ -67,7 +67,7 @@ def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
         "draft_vocab_size": len(told),
         **about,
     }
-    config.pop("_name_or_path", None)
+    config.pop("_model_name_or_path", None)  # of the target
     (folder / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
     save_file(own, folder / "model.safetensors", {"format": "pt"})
 

@@ -72,6 +72,7 @@ _OF_OURS = (
         ),
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
+        head=ASSETS / DRAFTED / "eagle",
         tasks=("gsm8k", "mt-bench"),
     ),
     PairSpec(
@@ -80,6 +81,7 @@ _OF_OURS = (
         description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
+        head=ASSETS / DRAFTED / "eagle",
         tasks=("addsub", "singleeq", "multiarith", "svamp"),
         adapter=ASSETS / DRAFTED / "adapter",
     ),

@@ -31,7 +31,7 @@ CONTENDERS: dict[str, tuple[DrafterConfig, TopologyConfig]] = {
     "draft, tree": (DraftModelDrafter(), _TREE),
     "head, tree": (EagleDrafter(), _TREE),
 }
-PROMPTS = {DRAFTED: PROMPT_SETS, "bundled": ("arithmetic",)}
+PROMPTS = {DRAFTED: [task for task in PROMPT_SETS if task.startswith("spec-bench")], "bundled": ["arithmetic"]}
 
 _CARD = """\
 # EAGLE head for the target of `{target}`

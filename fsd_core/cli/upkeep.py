@@ -61,6 +61,7 @@ def train_eagle_head(
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped head]")] = None,
     texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped head]")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Train an EAGLE head on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
@@ -69,7 +70,7 @@ def train_eagle_head(
 
     plan = plan_for(target, generation=generation, steps=test_steps, texts=texts, batches=steps)
     with _told(f"EAGLE head for {target}") as report:
-        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
 
 @train.command("adapter")

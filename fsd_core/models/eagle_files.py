@@ -73,7 +73,12 @@ def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
 
 
 def load_head(folder: Path, target: PreTrainedModel) -> EagleHead:
-    """The head in ``folder`` for a loaded target, in its dtype and on its device, ready to draft.
+    """As :func:`read_head`, ready to draft."""
+    return read_head(folder, target).for_drafting()
+
+
+def read_head(folder: Path, target: PreTrainedModel) -> EagleHead:
+    """The head in ``folder`` for a loaded target, in its dtype and on its device.
 
     Raises ``IncompatibleModels`` for a target of another width or vocabulary, ``ModelUnavailable`` for files that are
     missing, broken or of another kind.
@@ -141,7 +146,7 @@ def _built(told: dict[str, Any], weights: dict[str, Tensor], target: PreTrainedM
     missing, unexpected = made.load_state_dict(weights, strict=False)
     if unexpected or any(not name.startswith("lm_head.") for name in missing):
         raise KeyError("tensors of other names")
-    return made.to(device=lent.device, dtype=lent.dtype).for_drafting()
+    return made.to(device=lent.device, dtype=lent.dtype)
 
 
 def _own_head(weights: dict[str, Tensor], told: dict[str, Any], target: PreTrainedModel) -> TrimmedHead:

@@ -36,7 +36,7 @@ from fsd_core.training.distillation import (
     share_of_others,
     write_texts,
 )
-from fsd_core.training.loop import Schedule, train
+from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 
 Report = Callable[[dict], None]
@@ -150,12 +150,6 @@ def main(
     trimmed.save(draft, out / "draft")
     (out / "draft" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures
-
-
-def earlier(folder: Path) -> dict:
-    """What the log of an earlier draft says of how it was made: texts, tokens and steps."""
-    told = json.loads((folder / "training.json").read_text())
-    return {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}
 
 
 def _fed(model: PreTrainedModel) -> int:

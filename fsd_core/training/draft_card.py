@@ -127,10 +127,14 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
 
 def _begins(told: dict[str, Any]) -> str:
     layers = f"layers {', '.join(map(str, told['plan']['layers']))} of the target"
+    return f"{layers}, trained before for {before} of these texts" if (before := taught_before(told)) else layers
+
+
+def taught_before(told: dict[str, Any]) -> str:
+    """How long, and on how many texts, the model learnt that a training went on from; empty where it was the first."""
     if not (start := told.get("start")):
-        return layers
-    before = f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,} of these texts"
-    return f"{layers}, trained before for {before}"
+        return ""
+    return f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,}"
 
 
 def main(limit: int = 16, report: Report = lambda row: None) -> Path:

@@ -20,14 +20,14 @@ from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT_SIZE
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.eagle import EagleHead, Generation, tapped_layers
-from fsd_core.models.eagle_files import new_head, save_head
+from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.pairs import DRAFTED, get_pair
 from fsd_core.models.shelf import origin
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.head_loss import Lessons, agreement, loss
-from fsd_core.training.loop import Schedule, train
+from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.states import batches, lessons, stack
 
@@ -127,13 +127,31 @@ def build_head(plan: Plan, target: PreTrainedModel, texts: list[Any], held_out: 
     return head
 
 
+def _taught_before(start: Path, plan: Plan, target: PreTrainedModel) -> EagleHead:
+    head = read_head(start, target)
+    if head.generation != plan.generation:
+        raise InvalidSetting(
+            f"The head in {start} is of generation {head.generation}, and generation {plan.generation} was asked for: "
+            f"add --generation {head.generation}."
+        )
+    return head
+
+
 def main(
-    target: str, out: Path, data: Path, plan: Plan | None = None, seed: int = 0, report: Report = print
+    target: str,
+    out: Path,
+    data: Path,
+    plan: Plan | None = None,
+    seed: int = 0,
+    report: Report = print,
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Writes texts with states, trains on them and saves the head with its log under ``out``; returns its figures.
 
-    Called again after an interruption it goes on. Raises ``UnknownName`` for a target it has no plan for,
-    ``ModelUnavailable`` if the target or the questions cannot be had, and ``InvalidSetting`` for too few texts.
+    ``start``: the folder of an earlier head, which is then trained on. Called again after an interruption it goes on.
+    Raises ``UnknownName`` for a target it has no plan for,
+    ``ModelUnavailable`` if the target, the earlier head or the questions cannot be had, ``IncompatibleModels`` for an
+    earlier head of another target, and ``InvalidSetting`` for one of another generation and for too few texts.
     """
     plan, source = plan or plan_for(target), get_pair(target).target
     folder = obtain(source)
@@ -152,7 +170,10 @@ def main(
     held_out, found = found[:HELD_OUT], found[HELD_OUT:]
     whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
     torch.manual_seed(seed)  # what of the head does not come from the target
-    head = build_head(plan, whole, [lesson.text for lesson in found], [lesson.text for lesson in held_out])
+    if start is None:
+        head = build_head(plan, whole, [lesson.text for lesson in found], [lesson.text for lesson in held_out])
+    else:
+        head = _taught_before(start, plan, whole)
     head.lm_head.requires_grad_(False)
     learner = Lessons(head, plan.steps, **plan.weights)
     watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT, 16)]
@@ -170,6 +191,7 @@ def main(
         "origin": origin(source),
         "plan": asdict(plan),
         "seed": seed,
+        "start": None if start is None else earlier(start),
         "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
         "head_covers": round(1 - head.lm_head.rest, 5),
         "texts": len(found),

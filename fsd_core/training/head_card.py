@@ -22,7 +22,7 @@ from fsd_core.config import (
 )
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.pairs import DRAFTED, get_pair
-from fsd_core.training.draft_card import DRAFT_LENGTH, LONGEST, PROMPT_SETS, Report, acceptance
+from fsd_core.training.draft_card import DRAFT_LENGTH, LONGEST, PROMPT_SETS, Report, acceptance, taught_before
 
 _CHAIN, _TREE = ChainTopology(length=DRAFT_LENGTH), DynamicTreeTopology()
 CONTENDERS: dict[str, tuple[DrafterConfig, TopologyConfig]] = {
@@ -41,7 +41,7 @@ on the target's own embedding and {head}, which it borrows when it is loaded. Th
 
 Made by `python -m fsd_core train eagle-head --target {target}`; this card by `python -m fsd_core train card head`.
 
-- **Begins as** the last layer of the target, as far as that fits.
+- **Begins as** the last layer of the target, as far as that fits{before}.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
   wrote, half of them greedily and half at temperature 1, {questions}. No question of a test split.
 - **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them,
@@ -100,6 +100,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
     behind = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
     card = _CARD.format(
         **{**plan["schedule"], **plan, **told, "note": f" {told.get('note', '')}".rstrip()},
+        before=f", taught before for {before} other texts" if (before := taught_before(told)) else "",
         kind="EAGLE-3" if third else "EAGLE",
         reads="three states" if third else "the last state",
         head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",

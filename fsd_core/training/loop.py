@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -120,3 +121,9 @@ def train(
     model.eval()
     checkpoint.unlink(missing_ok=True)
     return log
+
+
+def earlier(folder: Path) -> dict:
+    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps."""
+    told = json.loads((folder / "training.json").read_text())
+    return {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,28 @@ def test_it_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     assert {file: file.stat().st_mtime_ns for file in (cut / "texts").iterdir()} == written
     one, other = ((folder / "head" / "model.safetensors").read_bytes() for folder in (whole, cut))
     assert one == other
+
+
+def test_an_earlier_head_is_trained_on(tmp_path: Path) -> None:
+    plan = _plan(3, 2)
+    first = main("bundled", tmp_path / "first", tmp_path, plan, report=lambda row: None)
+    (tmp_path / "second").mkdir()
+    shutil.copytree(tmp_path / "first" / "texts", tmp_path / "second" / "texts")
+    start = tmp_path / "first" / "head"
+    figures = main("bundled", tmp_path / "second", tmp_path, plan, report=lambda row: None, start=start)
+    assert figures["start"] == {
+        "texts": 32,
+        "answer_tokens": first["answer_tokens"],
+        "seconds": first["seconds"],
+        "steps": 50,
+    }
+    assert figures["overlap"] > first["overlap"]  # the same texts, and twice the steps
+    target = load_pair("bundled").target.module
+    before, after = (load_head(tmp_path / name / "head", target).lm_head for name in ("first", "second"))
+    assert torch.equal(before.tokens, after.tokens)
+    assert before.rest == after.rest
+    with pytest.raises(InvalidSetting, match="is of generation 3, and generation 1 was asked for"):
+        main("bundled", tmp_path / "second", tmp_path, _plan(1, 1), report=lambda row: None, start=start)
 
 
 def test_a_slot_is_asked_for_the_law_behind_its_token(tmp_path: Path, monkeypatch) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import product
 from typing import Annotated
 
 import typer
@@ -19,9 +18,10 @@ from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
 from fsd_core.cli.find import find_work, left_behind
-from fsd_core.cli.settings import build_decoding, checked, experiment_name, with_baselines
+from fsd_core.cli.settings import build_decoding, checked
+from fsd_core.cli.sweeps import experiment_name, families, with_baselines
 from fsd_core.cli.upkeep import database, train
-from fsd_core.config import LOOKUP, TREE, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 
@@ -147,7 +147,7 @@ def sweep(
         str | None, typer.Option(help="A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one.")
     ] = None,
     pair: options.Pair = "bundled",
-    acceptance: options.Acceptance = "fsd-reducible",
+    acceptance: options.Acceptances = None,
     divergence: options.Divergence = None,
     guard: options.Guard = None,
     divergence_top_k: options.DivergenceTopK = None,
@@ -174,21 +174,14 @@ def sweep(
     fresh: options.Fresh = False,
     json: options.Json = False,
 ) -> None:
-    """Measure several thresholds of a rule, or a rule without any, on the same prompts: one experiment. One that was
-    killed goes on, as ``run`` does."""
-    drafters, shapes = drafter or [None], shape or [None]
-    decodings = [
-        build_decoding(
-            acceptance=acceptance, divergence=divergence, threshold=threshold, threshold_flag="--thresholds",
-            guard=guard, divergence_top_k=divergence_top_k, drafter=by, draft_length=draft_length, drafts=drafts,
-            shape=form, temperature=temperature, top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
-            # Of several drafters and shapes, those that read an option are given it.
-            tree_width=tree_width if form == TREE or TREE not in shapes else None,
-            tree_tokens=tree_tokens if form == TREE or TREE not in shapes else None,
-            max_ngram=max_ngram if by == LOOKUP or LOOKUP not in drafters else None,
-        )
-        for by, form, threshold in product(drafters, shapes, options.split_thresholds(thresholds, acceptance))
-    ]  # fmt: skip
+    """Measure several thresholds of one or more rules, drafters and shapes on the same prompts: one experiment, in
+    which an option goes to those that read it. One that was killed goes on, as ``run`` does."""
+    decodings = families(
+        acceptance or ["fsd-reducible"], drafter or [None], shape or [None], thresholds,
+        divergence=divergence, guard=guard, divergence_top_k=divergence_top_k, draft_length=draft_length, drafts=drafts,
+        tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature, top_p=top_p,
+        top_k=top_k, max_new_tokens=max_new_tokens,
+    )  # fmt: skip
     title = name or experiment_name(decodings, task)
     if baselines:
         decodings = with_baselines(decodings)

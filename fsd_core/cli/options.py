@@ -41,6 +41,9 @@ def _choices(flag: str, names: Sequence[str], meaning: str) -> Any:
 
 Pair = Annotated[str, typer.Option("--pair", help="Model pair; `pairs` lists them.")]
 Acceptance = Annotated[str, _choice("--acceptance", ACCEPTANCES, "What is kept of a draft")]
+Acceptances = Annotated[
+    list[str] | None, _choices("--acceptance", ACCEPTANCES, "What is kept of a draft (fsd-reducible)")
+]
 Divergence = Annotated[str | None, _choice("--divergence", DIVERGENCES, "How far the two models are apart (js)")]
 Threshold = Annotated[
     str | None, typer.Option("--threshold", metavar="NUMBER|off", help="Largest divergence forgiven; off is exact SD.")

@@ -16,15 +16,11 @@ from fsd_core.config import (
     TOP_K,
     TREE,
     VERIFIERS,
-    Autoregressive,
-    ChainTopology,
     DecodingConfig,
     DraftModelDrafter,
     DynamicTreeTopology,
     Frozen,
-    MultiDraftTopology,
     SamplingConfig,
-    Speculative,
     sentence,
     shape_for,
 )
@@ -33,7 +29,7 @@ from fsd_core.errors import InvalidSetting
 Value = TypeVar("Value", bound=Frozen)
 
 _FLAGS = {"length": "--draft-length", "total_tokens": "--tree-tokens", "seeds": "--seed"}
-_DRAFTING = [kind for kind in RULES if kind not in BASELINES]
+DRAFTING = [kind for kind in RULES if kind not in BASELINES]
 _THRESHOLD = "--threshold"
 
 
@@ -98,7 +94,7 @@ def build_decoding(
     values: dict[str, Any] = {"acceptance": rule, "max_new_tokens": max_new_tokens}
     for field, value in {"drafter": drafter, "length": draft_length, "max_ngram": max_ngram}.items():
         if value is not None:
-            _check_read(flag(field), "rule", acceptance, _DRAFTING)
+            _check_read(flag(field), "rule", acceptance, DRAFTING)
     if max_ngram is not None:
         _check_read("--max-ngram", "drafter", drafter or DraftModelDrafter().kind, _readers(DRAFTERS, "max_ngram"))
     if drafter is not None:
@@ -106,46 +102,17 @@ def build_decoding(
     if drafts is not None:
         _check_read("--drafts", "rule", acceptance, list(VERIFIERS))
     if shape is not None:
-        _check_read("--shape", "rule", acceptance, [kind for kind in _DRAFTING if kind not in VERIFIERS])
+        _check_read("--shape", "rule", acceptance, [kind for kind in DRAFTING if kind not in VERIFIERS])
     for field, value in {"tree_width": tree_width, "tree_tokens": tree_tokens}.items():
         if value is not None:
             _check_read(flag(field), "shape", shape or CHAIN, [TREE])
-    if acceptance in _DRAFTING:
+    if acceptance in DRAFTING:
         usual = shape_for(acceptance, tree=shape == TREE)
         given = {"length": draft_length, "drafts": drafts, "top_k": tree_width, "total_tokens": tree_tokens}
         given = {field: value for field, value in given.items() if value is not None}
         values["topology"] = checked(type(usual), **usual.model_dump() | given)
     sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
     return checked(DecodingConfig, **values, sampling=sampling)
-
-
-def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
-    drafts judges among them, and a chain where there is none."""
-    first = decodings[0]
-    shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
-    shapes = dict.fromkeys(
-        (
-            decoding.drafter,
-            decoding.topology
-            if not isinstance(decoding.topology, MultiDraftTopology)
-            else ChainTopology(length=decoding.topology.length),
-        )
-        for decoding in decodings
-    )
-    exact = [
-        DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology, **shared)
-        for drafter, topology in shapes
-    ]
-    return list(dict.fromkeys([DecodingConfig(acceptance=Autoregressive(), **shared), *exact, *decodings]))
-
-
-def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
-    """What a sweep is called where nobody named it, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
-    numbers = sorted({decoding.threshold for decoding in decodings if decoding.threshold is not None})
-    words = [" to ".join(f"{number:g}" for number in dict.fromkeys((numbers[0], numbers[-1])))] if numbers else []
-    words += ["off"] * any(decoding.threshold is None for decoding in decodings)
-    return f"{decodings[0].family(' and '.join(words))} on {task}"
 
 
 def parse_threshold(text: str) -> float | None:

@@ -111,13 +111,15 @@ def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, to
 
 def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home: Path, toy: str) -> None:
     status, out, err = call(
-        "sweep", "--acceptance", "k-seq", "--drafts", "2", "--temperature", "1", "--pair", toy, *SHORT
-    )
+        "sweep", "--acceptance", "k-seq", "--acceptance", "fsd", "--thresholds", "0.3", "--drafts", "2",
+        "--temperature", "1", "--pair", toy, *SHORT,
+    )  # fmt: skip
     assert (status, err) == (0, "")
     assert "K-SEQ · 2 drafts" in out
     found = repository(home).experiment(repository(home).experiments(1)[0].id)
     shapes = [(run.decoding.acceptance.kind, getattr(run.decoding.topology, "kind", None)) for run in found.runs]
-    assert shapes == [("autoregressive", None), ("speculative", "chain"), ("k-seq", "multi-draft")]
+    rules = ["autoregressive", "speculative", "k-seq", "fsd"]
+    assert shapes == list(zip(rules, [None, "chain", "multi-draft", "chain"], strict=True))
     assert all(run.status == "finished" for run in found.runs)
 
 

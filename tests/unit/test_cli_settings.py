@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fsd_core.cli.commands import generate, run, sweep
-from fsd_core.cli.settings import build_decoding, experiment_name, flag, with_baselines
+from fsd_core.cli.settings import build_decoding, flag
+from fsd_core.cli.sweeps import experiment_name, families, with_baselines
 from fsd_core.config import (
     DRAFTERS,
     RULES,
@@ -83,6 +84,49 @@ def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
     assert [(d.drafter, d.topology) for d in found[1:5]] == [(d.drafter, d.topology) for d in asked]
     several = with_baselines([decoding(acceptance="k-seq", draft_length=4)])
     assert several[1].topology == ChainTopology(length=4)
+
+
+def swept(rules: list[str], thresholds: str | None = None, shapes: Any = (None,), **given: Any) -> list[DecodingConfig]:
+    sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 128}
+    return families(rules, given.pop("drafters", [None]), shapes, thresholds, **sampling, **given)
+
+
+def test_of_several_rules_each_is_given_what_it_reads() -> None:
+    found = swept(
+        ["speculative", "fsd", "k-seq", "spec-hub", "autoregressive"], "0.1,0.3", ("chain", "dynamic-tree"),
+        divergence="tv", draft_length=7, drafts=4, tree_tokens=20,
+    )  # fmt: skip
+    chain, tree = ChainTopology(length=7), DynamicTreeTopology(length=7, total_tokens=20)
+    assert [(d.acceptance.kind, d.threshold, d.topology) for d in found] == [
+        ("speculative", None, chain), ("speculative", None, tree),
+        ("fsd", 0.1, chain), ("fsd", 0.3, chain), ("fsd", 0.1, tree), ("fsd", 0.3, tree),
+        ("k-seq", None, MultiDraftTopology(length=7, drafts=4)),
+        ("spec-hub", None, MultiDraftTopology(length=7, drafts=2)),
+        ("autoregressive", None, None),
+    ]  # fmt: skip
+    assert {d.divergence for d in found} == {"tv", None}
+
+
+@pytest.mark.parametrize(
+    ("rules", "given", "told"),
+    [
+        (["speculative", "k-seq"], {"thresholds": "0.1"}, "--thresholds does not apply to the rule 'speculative'"),
+        (["speculative", "fsd"], {"drafts": 3}, "--drafts does not apply to the rule 'speculative'"),
+        (["speculative", "fsd"], {}, "The rule 'fsd' has a threshold"),
+        (["k-seq", "rrs"], {"shapes": ["dynamic-tree"]}, "--shape does not apply to the rule 'k-seq'"),
+        (["speculative", "fsd"], {"thresholds": "0.1", "tree_width": 3}, "--tree-width does not apply to the shape"),
+        (["spec-hub"], {"drafts": 3}, "couples two drafts, not 3"),
+    ],
+)
+def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        swept(rules, **given)
+
+
+def test_a_sweep_of_several_rules_names_them() -> None:
+    two = swept(["fsd", "k-seq"], "0.1,0.3")
+    assert experiment_name(two, "arithmetic") == "FSD · js 0.1 to 0.3 and K-SEQ · 3 drafts · γ 5 on arithmetic"
+    assert experiment_name(swept(["fsd", "k-seq", "rrs"], "0.1,0.3"), "gsm8k").endswith("0.3 and 2 others on gsm8k")
 
 
 def test_off_is_no_threshold() -> None:

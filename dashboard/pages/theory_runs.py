@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.components import QUIET, notice, on_load, section, show
+from dashboard.components import QUIET, escape, notice, on_load, section, show
 from dashboard.experiment_list import worker_notice
 from dashboard.figures import bounds as bounds_figure
 from dashboard.figures import speedup
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 SHOWN = 100  # runs to choose from
+PLOTS = 4
+"""of bounds: one for each chosen run and temperature"""
 POLL_SECONDS = 1.0
 LEAD = (
-    "What several drafts could have gained where a run has been: its two models are asked again at 48 positions of its "
-    "texts, and every verifier and every optimum is computed from what they say. It takes the worker a few minutes for "
-    "a large vocabulary."
+    "What several drafts could have gained where runs have been: their two models are asked again at 48 positions of "
+    "their texts, and every verifier and every optimum is computed from what they say. It takes the worker a few "
+    "minutes for a large vocabulary."
 )
 NONE = "No run has ended yet: start an experiment, and choose its runs here."
-NOT_YET = "No bounds of this run are known yet: choose a temperature and measure them."
+CHOOSE = "No run is chosen: choose up to four, of one pair or several."
+NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
 GREEDY = "leave empty for the run's own, or 1 for a greedy run"
 
 Updates = dict[Any, Any]
@@ -39,22 +42,24 @@ class RunTheory:
         show(section("In your runs"))
         show(f'<p class="lead">{LEAD}</p>')
         with gr.Row(equal_height=False):
-            self.run = gr.Dropdown([], label="Run", min_width=320, scale=3)
+            self.runs = gr.Dropdown([], label="Runs", multiselect=True, max_choices=PLOTS, min_width=320, scale=3)
             self.temperature = gr.Number(None, label="Temperature", info=GREEDY, step=0.1, min_width=180)
             self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
         self.said = show()
-        with gr.Row(equal_height=False):
-            self.plots = [gr.Plot(show_label=False, visible=False) for _ in range(2)]
+        self.plots = []
+        for _ in range(0, PLOTS, 2):
+            with gr.Row(equal_height=False):
+                self.plots += [gr.Plot(show_label=False, visible=False) for _ in range(2)]
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
-        self.job, self.clock = gr.State(None), gr.Timer(POLL_SECONDS, active=False)
+        self.jobs, self.clock = gr.State([]), gr.Timer(POLL_SECONDS, active=False)
         shown = [self.said, *self.plots, self.gaps, self.speedup]
-        on_load(self.fill, None, [self.run, *shown])
-        self.run.input(self.look, self.run, shown, **QUIET)
-        begun = [self.job, self.clock, self.measure, self.said]
-        self.measure.click(self.start, [self.run, self.temperature], begun, **QUIET)
+        on_load(self.fill, None, [self.runs, *shown])
+        self.runs.input(self.look, self.runs, shown, **QUIET)
+        begun = [self.jobs, self.clock, self.measure, self.said]
+        self.measure.click(self.start, [self.runs, self.temperature], begun, **QUIET)
         self.clock.tick(
-            self.poll, [self.job, self.run], [*begun[:-1], *shown], queue=False, trigger_mode="once", **QUIET
+            self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], queue=False, trigger_mode="once", **QUIET
         )
 
     def fill(self) -> Updates:
@@ -63,71 +68,85 @@ class RunTheory:
             runs = [run for run in self.repository.runs(limit=SHOWN) if run.metrics]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        names = [(f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}", run.id) for run in runs]
+        names = [(_name(run), run.id) for run in runs]
         first = next((run for run in runs if of_run(run)), runs[0] if runs else None)
-        choice = gr.Dropdown(names, value=first.id if first else None)
-        return {self.run: choice} | (self.look(first.id) if first else {self.said: notice(NONE)})
+        chosen = [first.id] if first else []
+        seen = self.look(chosen) if chosen else {self.said: notice(NONE)}
+        return {self.runs: gr.Dropdown(names, value=chosen)} | seen
 
-    def look(self, id: str | None) -> Updates:
-        """What is known of a run."""
-        if not id:
-            return {self.said: notice(NONE)}
+    def look(self, ids: list[str]) -> Updates:
+        """What is known of runs."""
         try:
-            run = self.repository.run(id)
-            company = [run] if run.experiment_id is None else list(self.repository.experiment(run.experiment_id).runs)
+            runs = [self.repository.run(id) for id in ids]
+            experiments = dict.fromkeys(run.experiment_id for run in runs)
+            company = [run for run in runs if run.experiment_id is None]
+            company += [run for id in experiments if id for run in self.repository.experiment(id).runs]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        return self._shown(run, company)
+        return self._shown(runs, company)
 
-    def _shown(self, run: RunView, company: list[RunView]) -> Updates:
-        found = of_run(run)[:2]
+    def _shown(self, runs: list[RunView], company: list[RunView]) -> Updates:
+        found = [(run, one) for run in runs for one in of_run(run)][:PLOTS]
+        unknown = [_name(run) for run in runs if not of_run(run)]
         figures = [
-            bounds_figure.draw(*rates(one), f"At {one['positions']} positions, temperature {one['temperature']:g}")
-            for one in found
+            bounds_figure.draw(*rates(one), _title(run, one) if len(runs) > 1 else _where(one)) for run, one in found
         ]
         points = speedup.measured(company)
         return {
-            self.said: "" if found else notice(NOT_YET),
+            self.said: notice(NOT_YET.format(", ".join(unknown)) if runs else CHOOSE) if unknown or not runs else "",
             **{
                 plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
                 for i, plot in enumerate(self.plots)
             },
-            self.gaps: "".join(f"<h4>Temperature {one['temperature']:g}</h4>{gaps_html(one)}" for one in found),
+            self.gaps: "".join(f"<h4>{escape(_title(run, one))}</h4>{gaps_html(one)}" for run, one in found),
             self.speedup: gr.Plot(speedup.draw(points) if points else None, visible=bool(points)),
         }
 
-    def start(self, id: str | None, temperature: float | None) -> Updates:
-        """Writes the job, and begins to follow it."""
+    def start(self, ids: list[str], temperature: float | None) -> Updates:
+        """Writes the jobs, and begins to follow them."""
         try:
-            if not id:
-                raise InvalidSetting(NONE)
+            if not ids:
+                raise InvalidSetting(CHOOSE)
             if temperature is not None and not temperature > 0:
                 raise InvalidSetting(
                     f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
                 )
-            job = self.repository.enqueue("bounds", {"run_id": id, "temperature": temperature}, PRIORITY)
+            payloads = [{"run_id": id, "temperature": temperature} for id in ids]
+            jobs = [self.repository.enqueue("bounds", payload, PRIORITY) for payload in payloads]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         said = worker_notice(self.repository.worker(), True) or notice("Measuring.")
         return {
-            self.job: job,
+            self.jobs: jobs,
             self.clock: gr.Timer(active=True),
             self.measure: gr.Button(interactive=False),
             self.said: said,
         }
 
-    def poll(self, job: str | None, id: str | None) -> Any:
-        """Whether the job has ended."""
-        ended = {self.job: None, self.clock: gr.Timer(active=False), self.measure: gr.Button(interactive=True)}
-        if job is None:
+    def poll(self, jobs: list[str], ids: list[str]) -> Any:
+        """Whether the jobs have ended."""
+        ended = {self.jobs: [], self.clock: gr.Timer(active=False), self.measure: gr.Button(interactive=True)}
+        if not jobs:
             return ended
         try:
-            state = self.repository.job(job)
+            states = [self.repository.job(job) for job in jobs]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        if state.status in ("queued", "running"):
+        if any(state.status in ("queued", "running") for state in states):
             worker = self.repository.worker()
             return {self.said: notice(worker.activity) if worker and worker.alive else worker_notice(worker, True)}
-        if state.status == "finished":
-            return ended | self.look(id)
-        return ended | {self.said: notice(state.error or "It was stopped.", "bad")}
+        faults = [state.error or "It was stopped." for state in states if state.status != "finished"]
+        said = {self.said: notice(" ".join(dict.fromkeys(faults)), "bad")} if faults else {}
+        return ended | self.look(ids) | said
+
+
+def _name(run: RunView) -> str:
+    return f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}"
+
+
+def _where(found: dict[str, Any]) -> str:
+    return f"At {found['positions']} positions, temperature {found['temperature']:g}"
+
+
+def _title(run: RunView, found: dict[str, Any]) -> str:
+    return f"{run.label} · {run.pair} · {_where(found).lower()}"

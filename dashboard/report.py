@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dashboard.cells import METRICS, Cell, Metric
 from dashboard.comparison import Comparison
 from dashboard.comparison_html import delta_text, shown_columns
+from dashboard.figures.bounds import MOST_DRAFTS, OPTIMA
 from dashboard.numbers import decimals, number, p_value
+from dashboard.run_bounds import of_run, rates
 from dashboard.run_settings import TITLES, settings_read, told
 
 SAME = (
@@ -34,7 +37,29 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
         cells = (_cell(row.cells[i], METRICS[i]) for i in places)
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    for row in comparison.rows:
+        for found in of_run(row.run):
+            lines += ["", *_bounds(row.name, found)]
     return "\n".join(lines) + "\n"
+
+
+def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
+    """Optima and verifiers of a run by the number of drafts."""
+    drafts = range(1, MOST_DRAFTS + 1)
+    lines = [
+        f"Percent of positions at which one of several drafts could have been accepted where {_plain(name)} has been: "
+        f"{found['positions']} positions, temperature {found['temperature']:g}.",
+        "",
+        f"| Drafts | {' | '.join(map(str, drafts))} |",
+        "|---" * (MOST_DRAFTS + 1) + "|",
+    ]
+    optima, verifiers = rates(found)
+    for sampling, (title, _) in OPTIMA.items():
+        own = [(name, known) for name, way, known in verifiers.values() if way == sampling]
+        for said, known in [(f"**{title}**", dict(enumerate(optima[sampling], 1))), *own]:
+            cells = (f"{100 * known[n]:.1f}" if n in known else "–" for n in drafts)
+            lines.append(f"| {said} | {' | '.join(cells)} |")
+    return lines
 
 
 def _grounds(comparison: Comparison) -> str:

@@ -12,6 +12,7 @@ from dashboard.comparison import compare, experiment_runs
 from dashboard.report import markdown
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import add_finished, new_repository
+from tests.unit.test_speedup import BOUNDS
 
 HOSTILE = "a | b <script> *c* `d` [e](f)"
 
@@ -42,6 +43,24 @@ def test_a_row_per_run_and_every_cell_in_its_column(repository: Repository) -> N
     assert "×" in rows[3]
     assert "model pair bundled; task arithmetic;" in text
     assert "commit c0ffeec0ffee with changes." in text
+
+
+def test_bounds_that_were_measured_stand_below(repository: Repository) -> None:
+    experiment = add_finished(repository, "Bounds")
+    ids = experiment_runs(repository, experiment)
+    run = repository.run(ids[1])
+    repository.set_scores(run.id, {}, (run.metrics or {}) | {"bounds": [BOUNDS]})
+    text = markdown(compare(repository, ids, None), "Bounds")
+    assert "48 positions, temperature 1." in text
+    below = [line for line in text.split("temperature 1.")[1].splitlines() if line.startswith("| ")]
+    assert {line.count("|") for line in below} == {10}
+    assert below[0].startswith("| Drafts | 1 | 2 |")
+    assert [line.split(" | ")[0] for line in below[1:]] == [
+        "| **Optimum, with replacement**", "| RRS", "| **Optimum, without replacement**", "| **Optimum, greedy**",
+        "| SpecHub",
+    ]  # fmt: skip
+    assert "| RRS | 54.0 | 58.0 |" in text
+    assert "| SpecHub | – | 60.0 | – |" in text
 
 
 def test_the_command_writes_files_and_tells_what_it_cannot_find(home: Path, repository: Repository) -> None:

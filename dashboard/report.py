@@ -47,8 +47,8 @@ def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
     """Optima and verifiers of a run by the number of drafts."""
     drafts = range(1, MOST_DRAFTS + 1)
     lines = [
-        f"Percent of positions at which one of several drafts could have been accepted where {_plain(name)} has been: "
-        f"{found['positions']} positions, temperature {found['temperature']:g}.",
+        f"How often one of several drafts is kept, in percent: the optimum and the verifiers of each way to draft, at "
+        f"{found['positions']} positions of {_plain(name)}, temperature {found['temperature']:g}.",
         "",
         f"| Drafts | {' | '.join(map(str, drafts))} |",
         "|---" * (MOST_DRAFTS + 1) + "|",

@@ -98,7 +98,9 @@ class RunTheory:
                 plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
                 for i, plot in enumerate(self.plots)
             },
-            self.gaps: "".join(f"<h4>{escape(_title(run, one))}</h4>{gaps_html(one)}" for run, one in found),
+            self.gaps: "".join(
+                f'<h3 class="fsd-h3">{escape(_title(run, one))}</h3>{gaps_html(one)}' for run, one in found
+            ),
             self.speedup: gr.Plot(speedup.draw(points) if points else None, visible=bool(points)),
         }
 

@@ -51,8 +51,9 @@ def test_bounds_that_were_measured_stand_below(repository: Repository) -> None:
     run = repository.run(ids[1])
     repository.set_scores(run.id, {}, (run.metrics or {}) | {"bounds": [BOUNDS]})
     text = markdown(compare(repository, ids, None), "Bounds")
-    assert "48 positions, temperature 1." in text
-    below = [line for line in text.split("temperature 1.")[1].splitlines() if line.startswith("| ")]
+    told, numbers = text.split(", temperature 1.\n")
+    assert f"at 48 positions of {run.label}" in told
+    below = [line for line in numbers.splitlines() if line.startswith("| ")]
     assert {line.count("|") for line in below} == {10}
     assert below[0].startswith("| Drafts | 1 | 2 |")
     assert [line.split(" | ")[0] for line in below[1:]] == [

@@ -47,7 +47,7 @@ def gaps_html(found: Mapping[str, Any]) -> str:
 
 
 def _percent(row: Mapping[str, Any]) -> str:
-    ends = "" if row["low"] is None else f"<br><small>{100 * row['low']:.0f} to {100 * row['high']:.0f}</small>"
+    ends = "" if row["low"] is None else f"<br><small>{100 * row['low']:.1f} to {100 * row['high']:.1f}</small>"
     return f"{100 * row['rate']:.1f}{ends}"
 
 

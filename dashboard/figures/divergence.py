@@ -20,7 +20,7 @@ class DivergenceInfo(NamedTuple):
     """Bins of one run: ``edges`` has one more entry than ``counts``."""
 
     name: str
-    divergence: str | None
+    divergence: str
     threshold: float | None
     edges: list[float]
     counts: list[int]
@@ -42,7 +42,7 @@ def info(run: RunView) -> DivergenceInfo:
     histogram = (run.metrics or {}).get("divergence_histogram") or {"edges": [], "counts": []}
     return DivergenceInfo(
         run_names([run])[run.id],
-        run.decoding.divergence,
+        run.decoding.divergence or "js",  # what rules without a threshold record
         run.decoding.threshold,
         list(histogram["edges"]),
         list(histogram["counts"]),
@@ -51,9 +51,10 @@ def info(run: RunView) -> DivergenceInfo:
 
 def draw(data: DivergenceInfo) -> go.Figure:
     """Bars of counts, those that start below the threshold coloured, the threshold as a line."""
-    unit = "" if data.divergence is None or data.divergence.endswith(("tv", "random")) else " in nats"
-    axis = f"Divergence {data.divergence}{unit}" if data.divergence else "Divergence"
-    drawn = figure(f"Divergence at judged tokens: {data.name}", axis, "Draft tokens", height=320)
+    unit = "" if data.divergence.endswith(("tv", "random")) else " in nats"
+    drawn = figure(
+        f"Divergence at judged tokens: {data.name}", f"Divergence {data.divergence}{unit}", "Draft tokens", height=320
+    )
     if not sum(data.counts):
         return note(drawn, "This run recorded no divergences.")
     widths = [high - low for low, high in zip(data.edges, data.edges[1:], strict=False)]

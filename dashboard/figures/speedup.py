@@ -17,10 +17,11 @@ _STEPS = 60
 
 
 class Measured(NamedTuple):
-    """A run: acceptance α of a drafted token that was judged, draft length γ, cost c of drafting one token in forwards
-    of the target alone, and how many times as fast as the target alone it was."""
+    """A run: its drafter, acceptance α of a drafted token that was judged, draft length γ, cost c of drafting one token
+    in forwards of the target alone, and how many times as fast as the target alone it was."""
 
     name: str
+    drafter: str
     acceptance: float
     length: int
     cost: float
@@ -55,6 +56,7 @@ def measured(runs: Sequence[RunView]) -> list[Measured]:
             found.append(
                 Measured(
                     names[run.id],
+                    run.decoding.drafter.kind if run.decoding.drafter else "",
                     min(sum(accepted) / judged, 1.0),
                     topology.length,
                     cost,
@@ -70,22 +72,24 @@ def _company(run: RunView) -> tuple:
 
 
 def draw(points: Sequence[Measured]) -> go.Figure:
-    """A curve for each draft length, at its runs' mean cost, and the runs."""
+    """A curve for each drafter and draft length, at its runs' mean cost, and the runs."""
     drawn = figure("Speed-up, predicted and measured", "Acceptance of a judged token (%)", "Speed-up (×)", height=430)
     if not points:
         return note(drawn, "No run that drafts a chain was measured beside the target alone.")
-    for length, colour in zip(sorted({point.length for point in points}), PALETTE * 4, strict=False):
-        own = [point for point in points if point.length == length]
+    groups = sorted({(point.drafter, point.length) for point in points})
+    for (drafter, length), colour in zip(groups, PALETTE * 4, strict=False):
+        own = [point for point in points if (point.drafter, point.length) == (drafter, length)]
+        title = f"{drafter}, γ {length}"
         cost = sum(point.cost for point in own) / len(own)
         shares = [i / _STEPS for i in range(_STEPS + 1)]
         drawn.add_scatter(
             x=[100 * share for share in shares], y=[predicted(share, length, cost) for share in shares],
-            name=f"Predicted, γ {length}, a drafted token costs {cost:.2f} of one of the target",
+            name=f"Predicted, {title}, a token costs {cost:.2f} of one of the target",
             mode="lines", line={"color": colour, "width": 2}, hoverinfo="skip",
         )  # fmt: skip
         drawn.add_scatter(
             x=[100 * point.acceptance for point in own], y=[point.speedup for point in own],
-            name=f"Measured, γ {length}", mode="markers", marker={"color": colour, "size": 9, "symbol": "circle-open"},
+            name=f"Measured, {title}", mode="markers", marker={"color": colour, "size": 9, "symbol": "circle-open"},
             hoverinfo="text",
             hovertext=[
                 hover(

@@ -29,7 +29,7 @@ LEAD = (
 NONE = "No run has ended yet: start an experiment, and choose its runs here."
 CHOOSE = "No run is chosen: choose up to four, of one pair or several."
 NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
-GREEDY = "leave empty for the run's own, or 1 for a greedy run"
+TEMPERATURE = "above 0; empty for that of the run"
 
 Updates = dict[Any, Any]
 
@@ -43,13 +43,13 @@ class RunTheory:
         show(f'<p class="lead">{LEAD}</p>')
         with gr.Row(equal_height=False):
             self.runs = gr.Dropdown([], label="Runs", multiselect=True, max_choices=PLOTS, min_width=320, scale=3)
-            self.temperature = gr.Number(None, label="Temperature", info=GREEDY, step=0.1, min_width=180)
+            self.temperature = gr.Number(1, label="Temperature", info=TEMPERATURE, step=0.1, min_width=180)
             self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
         self.said = show()
         self.plots = []
         for _ in range(0, PLOTS, 2):
             with gr.Row(equal_height=False):
-                self.plots += [gr.Plot(show_label=False, visible=False) for _ in range(2)]
+                self.plots += [gr.Plot(show_label=False, visible=False, min_width=400) for _ in range(2)]
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
         self.jobs, self.clock = gr.State([]), gr.Timer(POLL_SECONDS, active=False)
@@ -134,9 +134,13 @@ class RunTheory:
             states = [self.repository.job(job) for job in jobs]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        if any(state.status in ("queued", "running") for state in states):
+        if left := sum(state.status in ("queued", "running") for state in states):
             worker = self.repository.worker()
-            return {self.said: notice(worker.activity) if worker and worker.alive else worker_notice(worker, True)}
+            if not (worker and worker.alive):
+                return {self.said: worker_notice(worker, True)}
+            began = any(state.status == "running" for state in states)
+            doing = worker.activity if began else "The worker will begin shortly."
+            return {self.said: notice(f"Measuring, {left} of {len(states)} to do. {doing}")}
         faults = [state.error or "It was stopped." for state in states if state.status != "finished"]
         said = {self.said: notice(" ".join(dict.fromkeys(faults)), "bad")} if faults else {}
         return ended | self.look(ids) | said

@@ -22,7 +22,7 @@ from fsd_core.cli.settings import build_decoding, checked
 from fsd_core.cli.sweeps import experiment_name, families, with_baselines
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.settings import get_settings
 
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
@@ -241,11 +241,13 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
 def bounds(
     id: options.Id,
     temperature: Annotated[float | None, typer.Option(help="Of the distributions. [default: the run's, or 1]")] = None,
-    positions: Annotated[int, typer.Option(min=2, max=10_000, help="Positions of its texts.")] = 48,
+    positions: Annotated[int, typer.Option(help="Positions of its texts, 2 to 10,000.")] = 48,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """How often several drafts could have been accepted at positions of ended runs, by every verifier and at best."""
+    if not 2 <= positions <= 10_000:
+        raise InvalidSetting(f"--positions is {positions}: expected 2 to 10,000.")
     settings = get_settings()
     repository = runs.open_repository(settings)
     work = find_work(repository, id, ended=True)

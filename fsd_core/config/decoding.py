@@ -123,8 +123,8 @@ class DecodingConfig(Frozen):
             raise InvalidSetting(f"'spec-hub' couples two drafts, not {topology.drafts}: choose 2, or greedy-optimal.")
         if not isinstance(topology, ChainTopology) and isinstance(self.drafter, PromptLookupDrafter):
             raise InvalidSetting(
-                "Several drafts per position come from a distribution, which a copied token has not: choose the "
-                "drafter 'draft-model' or 'eagle', or a chain."
+                "Trees and several drafts per position come from a distribution, which a copied token has not: choose "
+                "the drafter 'draft-model' or 'eagle', or a chain."
             )
 
     @property

@@ -37,11 +37,23 @@ class Frozen(BaseModel):
             raise InvalidSetting(sentence(error)) from None
 
 
-def _dotted(path: Sequence[int | str]) -> str:
-    return ".".join(map(str, path))
+_WORDS = {
+    "length": "draft length",
+    "top_k": "top-k",
+    "top_p": "top-p",
+    "max_new_tokens": "longest answer",
+    "total_tokens": "tree tokens",
+}
 
 
-def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str] = _dotted) -> str:
+def _in_words(path: Sequence[int | str]) -> str:
+    """``Draft length`` for the field at ``decodings.0.topology.length``."""
+    name = [str(part) for part in path if not isinstance(part, int)][-1]
+    words = _WORDS.get(name, name.replace("_", " "))
+    return words[0].upper() + words[1:]
+
+
+def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str] = _in_words) -> str:
     """The first finding of a validation error, as a sentence. ``named``: what the user calls the field at a path."""
     first = error.errors()[0]
     context = first.get("ctx", {})

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from fsd_core.config import BASELINES, DecodingConfig, shape_for
+from fsd_core.config import BASELINES, DecodingConfig, EagleDrafter, shape_for
 from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.eagle import EagleHead
@@ -36,6 +36,9 @@ def _from_caller(name: str) -> Any:
 
 def _config(settings: GenerationConfig, prompt_length: int, acceptance: str, **chosen: Any) -> DecodingConfig:
     sampled = bool(settings.do_sample)
+    for name in ("tree_width", "tree_tokens"):
+        if chosen[name] is not None and not chosen["tree"]:
+            raise InvalidSetting(f"{name} shapes a tree, and none is drafted: add tree=True, or leave it out.")
     rule: dict[str, Any] = {"kind": acceptance}
     rule |= {k: chosen[k] for k in ("divergence", "threshold") if chosen[k] is not None}
     if rule.get("threshold") == "off":
@@ -110,6 +113,11 @@ def generate(
         divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
         drafts=drafts, tree=tree, tree_width=tree_width, tree_tokens=tree_tokens,
     )  # fmt: skip
+    if isinstance(config.drafter, EagleDrafter) and head is None:
+        raise InvalidSetting(
+            "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
+            "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
+        )
     vocabulary = model.config.vocab_size
     if draft_module is not None:
         vocabulary = min(vocabulary, draft_module.config.vocab_size)

@@ -72,17 +72,18 @@ def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
     save_file(own, folder / "model.safetensors", {"format": "pt"})
 
 
-def load_head(folder: Path, target: PreTrainedModel) -> EagleHead:
+def load_head(folder: Path | str, target: PreTrainedModel) -> EagleHead:
     """As :func:`read_head`, ready to draft."""
     return read_head(folder, target).for_drafting()
 
 
-def read_head(folder: Path, target: PreTrainedModel) -> EagleHead:
+def read_head(folder: Path | str, target: PreTrainedModel) -> EagleHead:
     """The head in ``folder`` for a loaded target, in its dtype and on its device.
 
     Raises ``IncompatibleModels`` for a target of another width or vocabulary, ``ModelUnavailable`` for files that are
     missing, broken or of another kind.
     """
+    folder = Path(folder)
     try:
         told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         weights = _named(_read(folder))

@@ -113,6 +113,7 @@ def main(
     """
     if target not in TARGETS:
         raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
+    before = None if start is None else earlier(start)
     folder = obtain(TARGETS[target])
     texts = write_all(target, folder, out, data, plan, seed, report)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -137,7 +138,7 @@ def main(
         "origin": origin(TARGETS[target]),
         "plan": asdict(plan),
         "seed": seed,
-        "start": None if start is None else earlier(start),
+        "start": before,
         "own_parameters": sum(p.numel() for p in draft.parameters() if p.requires_grad),
         "share_of_target": round(_fed(draft) / _fed(module), 4),
         "head_covers": round(1 - draft.config.rest_share, 5),

@@ -154,12 +154,13 @@ def main(
     earlier head of another target, and ``InvalidSetting`` for one of another generation and for too few texts.
     """
     plan, source = plan or plan_for(target), get_pair(target).target
+    before, questions = None if start is None else earlier(start), _questions(target, data, seed)
     folder = obtain(source)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     layers = tapped_layers(plan.generation, module.config.num_hidden_layers)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     write_texts(
-        LanguageModel(module), tokenizer, _questions(target, data, seed), out / "texts", plan.texts,
+        LanguageModel(module), tokenizer, questions, out / "texts", plan.texts,
         plan.longest_answer, batch=plan.side_by_side, layers=layers, report=report,
     )  # fmt: skip
     found = lessons(out / "texts")
@@ -191,7 +192,7 @@ def main(
         "origin": origin(source),
         "plan": asdict(plan),
         "seed": seed,
-        "start": None if start is None else earlier(start),
+        "start": before,
         "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
         "head_covers": round(1 - head.lm_head.rest, 5),
         "texts": len(found),

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from fsd_core.errors import ModelUnavailable
+
 B = TypeVar("B")
 M = TypeVar("M", bound=nn.Module)
 REPORT_EVERY = 25  # steps
@@ -124,6 +126,11 @@ def train(
 
 
 def earlier(folder: Path) -> dict:
-    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps."""
-    told = json.loads((folder / "training.json").read_text())
+    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps.
+
+    Raises ``ModelUnavailable`` where there is none.
+    """
+    if not (file := folder / "training.json").is_file():
+        raise ModelUnavailable(f"{folder} holds no model to train on: expected a folder with {file.name} and weights.")
+    told = json.loads(file.read_text())
     return {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}

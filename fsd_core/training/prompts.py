@@ -36,6 +36,10 @@ def training_prompts(data: Path, seed: int = 0, mix: Mapping[str, float] = MIX) 
         raise ModelUnavailable(
             f"The file {error.filename} of training questions is missing: set FSD_DATA_DIR to the folder that has it."
         ) from None
+    return _endless(sources, mix, shuffle)
+
+
+def _endless(sources: Mapping[str, list[str]], mix: Mapping[str, float], shuffle: random.Random) -> Iterator[str]:
     decks: dict[str, list[str]] = {name: [] for name in sources}
     while True:
         (name,) = shuffle.choices(list(mix), list(mix.values()))

@@ -9,7 +9,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 import fsd_core
 from fsd_core.errors import InvalidSetting
-from fsd_core.testing.toy import toy_pair
+from fsd_core.testing.toy import toy_head, toy_pair
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +33,14 @@ def generate(pair):
 def test_greedy_speculative_is_what_generate_returns(pair, generate, text):
     plain = generate(text, custom_generate=None, assistant_model=None)
     assert torch.equal(generate(text, acceptance="speculative"), plain)
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_head_drafts_in_place_of_a_draft_model(pair, generate, tree):
+    plain = generate(custom_generate=None, assistant_model=None)
+    head = toy_head(pair.target.module, 3, seed=5)
+    out = generate(acceptance="speculative", drafter="eagle", head=head, assistant_model=None, tree=tree)
+    assert torch.equal(out, plain)
 
 
 def test_the_documented_call_works(generate):
@@ -88,6 +96,8 @@ def test_a_stopping_criterion_is_honoured_at_its_very_token(generate):
         ({"divergence": "js", "threshold": 5.0}, "beyond the range"),
         ({"repetition_penalty": 1.2}, "RepetitionPenalty"),
         ({"acceptance": "nonsense"}, "nonsense"),
+        ({"tree_tokens": 30}, "tree_tokens shapes a tree, and none is drafted: add tree=True"),
+        ({"drafter": "eagle"}, r"give head=load_head\(folder, model\)"),
         ({"assistant_model": None, "acceptance": "speculative"}, "needs a draft model"),
     ],
 )

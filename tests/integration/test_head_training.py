@@ -12,7 +12,7 @@ import torch
 
 from fsd_core.config import DecodingConfig, DynamicTreeTopology, EagleDrafter, Speculative
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
 from fsd_core.models.pairs import PAIRS
@@ -100,9 +100,11 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path) -> None:
     }
     assert figures["overlap"] > first["overlap"]  # the same texts, and twice the steps
     target = load_pair("bundled").target.module
-    before, after = (load_head(tmp_path / name / "head", target).lm_head for name in ("first", "second"))
+    before, after = (load_head(str(tmp_path / name / "head"), target).lm_head for name in ("first", "second"))
     assert torch.equal(before.tokens, after.tokens)
     assert before.rest == after.rest
+    with pytest.raises(ModelUnavailable, match="nowhere holds no model to train on"):
+        main("bundled", tmp_path / "second", tmp_path, plan, start=tmp_path / "nowhere")
     with pytest.raises(InvalidSetting, match="is of generation 3, and generation 1 was asked for"):
         main("bundled", tmp_path / "second", tmp_path, _plan(1, 1), report=lambda row: None, start=start)
 

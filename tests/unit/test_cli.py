@@ -101,6 +101,7 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("train", "eagle-head", "--target", "gemma2-9b"), "No EAGLE head can be trained for 'gemma2-9b'"),
         (("train", "eagle-head", "--generation", "2"), "Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3)"),
         (("bounds", "12345"), "'12345' is too short"),
+        (("bounds", "123456", "--positions", "1"), "--positions is 1: expected 2 to 10,000."),
         (("run", "--dtype", "int8"), "expected one of auto"),
         (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
         (("run", "--threshold", "nan"), "expected a number from 0 to 0.6931"),

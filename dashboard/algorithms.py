@@ -47,7 +47,7 @@ WORDS = {
         "Keeps a drafted token if the divergence is at most the threshold, whichever token it is.",
     ),
     "fsd-official": (
-        "FSD, the authors' program",
+        "FSD official · the authors' program",
         "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers.",
     ),
     "rrs": (

@@ -137,8 +137,7 @@ def _attribute(value: object) -> str:
 
 def legend() -> str:
     """What the colours and lines of tokens mean."""
-    words = {"strict": "strict", "lenient": "lenient", "correction": "correction", "bonus": "bonus"}
-    items = (f'<li><span class="tok {kind}">{word}</span>{escape(KINDS[kind])}</li>' for kind, word in words.items())
+    items = (f'<li><span class="tok {kind}">{kind}</span>{escape(words)}</li>' for kind, words in KINDS.items())
     return f'<ul class="fsd-legend" aria-label="What the colours mean">{"".join(items)}</ul>'
 
 

@@ -17,7 +17,7 @@ run: $(RUNTIME)
 	@$(BIN)/python app.py
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --durations=10
 
 lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .

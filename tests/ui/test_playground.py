@@ -132,9 +132,12 @@ def test_a_token_tells_its_numbers_by_mouse_and_by_keyboard(page: Page, site: Si
 def test_colours_have_lines_of_their_own(page: Page, site: Site) -> None:
     page.goto(site.url)
     legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
-    expect(legend).to_have_count(4)
-    styles = legend.evaluate_all("all => all.map(e => getComputedStyle(e).textDecorationStyle)")
-    assert sorted(styles) == ["dashed", "dotted", "double", "solid"]
+    expect(legend).to_have_count(5)
+    lines = legend.evaluate_all(
+        "all => all.map(e => getComputedStyle(e)).map(s => [s.textDecorationLine, s.textDecorationStyle])"
+    )
+    assert sorted(style for line, style in lines if line == "underline") == ["dashed", "dotted", "double", "solid"]
+    assert [line for line, _ in lines].count("none") == 1  # plain tokens
 
 
 def test_controls_follow_the_algorithm(page: Page, site: Site) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 from dashboard.cells import METRICS, Cell, Metric
 from dashboard.comparison import Comparison
 from dashboard.comparison_html import delta_text, shown_columns
-from dashboard.figures.bounds import MOST_DRAFTS, OPTIMA
+from dashboard.figures.bounds import MOST_DRAFTS
 from dashboard.numbers import decimals, number, p_value
-from dashboard.run_bounds import of_run, rates
+from dashboard.run_bounds import by_sampling, of_run
 from dashboard.run_settings import TITLES, settings_read, told
 
 SAME = (
@@ -53,11 +53,9 @@ def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
         f"| Drafts | {' | '.join(map(str, drafts))} |",
         "|---" * (MOST_DRAFTS + 1) + "|",
     ]
-    optima, verifiers = rates(found)
-    for sampling, (title, _) in OPTIMA.items():
-        own = [(name, known) for name, way, known in verifiers.values() if way == sampling]
-        for said, known in [(f"**{title}**", dict(enumerate(optima[sampling], 1))), *own]:
-            cells = (f"{100 * known[n]:.1f}" if n in known else "–" for n in drafts)
+    for title, best, verifiers in by_sampling(found):
+        for said, known in [(f"**{title}**", best), *verifiers]:
+            cells = (f"{100 * known[n]['rate']:.1f}" if n in known else "–" for n in drafts)
             lines.append(f"| {said} | {' | '.join(cells)} |")
     return lines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.components import Column, table
@@ -12,6 +12,7 @@ from fsd_core.config import VERIFIERS
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
+Rows = Mapping[int, Mapping[str, Any]]
 PRIORITY = 5
 """of its job: after the playground, before experiments"""
 
@@ -31,18 +32,30 @@ def rates(found: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, t
     return optima, verifiers
 
 
+def by_sampling(found: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tuple[str, Rows]]]]:
+    """For each way to draft: the optimum's title and rows, and titles and rows of its verifiers. Rows by the number of
+    drafts."""
+    for sampling, (title, _) in OPTIMA.items():
+        own = [
+            (VERIFIERS[kind].title, _rows(rows))
+            for kind, rows in found["verifiers"].items()
+            if VERIFIERS[kind].sampling == sampling
+        ]
+        yield title, _rows(found["optima"][sampling]), own
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    return {row["drafts"]: row for row in rows}
+
+
 def gaps_html(found: Mapping[str, Any]) -> str:
     """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
     of its drafts."""
     columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
-    optima, verifiers = rates(found)
     rows = []
-    for sampling, (title, _) in OPTIMA.items():
-        rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in found["optima"][sampling])])
-        for kind, (name, own, _) in verifiers.items():
-            if own == sampling:
-                by_drafts = {row["drafts"]: row for row in found["verifiers"][kind]}
-                rows.append([name, *(_cell(by_drafts.get(n), optima[own][n - 1]) for n in range(1, MOST_DRAFTS + 1))])
+    for title, best, verifiers in by_sampling(found):
+        rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in best.values())])
+        rows += [[name, *(_cell(own.get(n), row["rate"]) for n, row in best.items())] for name, own in verifiers]
     return table(columns, rows, "Acceptance by the number of drafts")
 
 

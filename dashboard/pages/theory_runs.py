@@ -92,8 +92,9 @@ class RunTheory:
             bounds_figure.draw(*rates(one), _title(run, one) if len(runs) > 1 else _where(one)) for run, one in found
         ]
         points = speedup.measured(company)
+        lacking = NOT_YET.format(", ".join(unknown)) if unknown else "" if runs else CHOOSE
         return {
-            self.said: notice(NOT_YET.format(", ".join(unknown)) if runs else CHOOSE) if unknown or not runs else "",
+            self.said: notice(lacking) if lacking else "",
             **{
                 plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
                 for i, plot in enumerate(self.plots)

@@ -38,13 +38,12 @@ def families(
     forms = list(product(rules, drafters, shapes))
     for form in forms:
         rule, drafter, shape = form
-
-        def read(option: str, given: Any, form: tuple[str, str | None, str | None] = form) -> Any:
-            return given if _reads(form, option) or not any(_reads(other, option) for other in forms) else None
-
-        own = {option: read(option, given) for option, given in options.items()}
-        own |= {"drafter": read("drafter", drafter), "shape": read("shape", shape)}
-        for threshold in split_thresholds(read("thresholds", thresholds), rule):
+        given = {**options, "drafter": drafter, "shape": shape, "thresholds": thresholds}
+        own: dict[str, Any] = {
+            option: value if _reads(form, option) or not any(_reads(other, option) for other in forms) else None
+            for option, value in given.items()
+        }
+        for threshold in split_thresholds(own.pop("thresholds"), rule):
             setting = build_decoding(acceptance=rule, threshold=threshold, threshold_flag="--thresholds", **own)
             found[setting] = None
     return list(found)
@@ -84,6 +83,7 @@ def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
             else ChainTopology(length=decoding.topology.length),
         )
         for decoding in decodings
+        if decoding.topology is not None
     )
     exact = [
         DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology, **shared)

@@ -82,6 +82,8 @@ def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
     found = with_baselines(asked)
     assert [d.acceptance.kind for d in found] == ["autoregressive", *4 * ["speculative"], *4 * ["fsd-reducible"]]
     assert [(d.drafter, d.topology) for d in found[1:5]] == [(d.drafter, d.topology) for d in asked]
+    alone = with_baselines(swept(["autoregressive", "draft-only", "speculative"]))
+    assert [d.acceptance.kind for d in alone] == ["autoregressive", "speculative", "draft-only"]
     several = with_baselines([decoding(acceptance="k-seq", draft_length=4)])
     assert several[1].topology == ChainTopology(length=4)
 

@@ -1,11 +1,13 @@
-"""Programs, scored by running them: HumanEval and MBPP. What runs them is :mod:`.sandbox`."""
+"""Programs, scored by running them: HumanEval and MBPP. What runs them is :mod:`fsd_core.benchmarks.sandbox`."""
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import dataclass
 from functools import cache
 
-from fsd_core.benchmarks.tasks import sandbox
+from fsd_core.benchmarks import sandbox
 from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, rows
 
 _BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -19,15 +21,44 @@ def block(text: str) -> str | None:
     return found[1] if found else None
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What the benchmark itself contributes to a judgement; see :func:`fsd_core.benchmarks.sandbox.judge`."""
+
+    tests: str
+    given: str
+    entry_points: frozenset[str]
+
+
 class Programs(Task):
-    """Right if the problem's own tests pass; a program that was cut off and fails is truncated."""
+    """Right if the problem's own tests pass; a program that was cut off and fails is truncated.
+
+    Where programs cannot be confined the task is not available, and its prompts are refused.
+    """
 
     def program(self, text: str, example: Example) -> str:
-        """What is run: the model's code with the problem's tests behind it."""
+        """The model's code, as it is run."""
         raise NotImplementedError
 
+    def problem(self, example: Example) -> Problem:
+        """How that code is judged."""
+        raise NotImplementedError
+
+    def prompts(self) -> tuple[Example, ...]:
+        """Every prompt of the benchmark's file."""
+        raise NotImplementedError
+
+    def all_examples(self) -> tuple[Example, ...]:
+        sandbox.require_sandbox()  # here, so that work is refused before it begins
+        return self.prompts()
+
+    @property
+    def available(self) -> bool:
+        return super().available and sandbox.refusal() is None
+
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        verdict = sandbox.run(self.program(text, example))
+        problem = self.problem(example)
+        verdict = sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
         if verdict == "passed":
             return Score("correct", verdict)
         return Score("truncated" if cut_off(stop_reason) and "```" not in text[3:] else "wrong", verdict)
@@ -42,14 +73,14 @@ class HumanEval(Programs):
     """HumanEval (Chen et al. 2021), pass@1, asked as instruction: the function's head in a block of code.
 
     Read from the answer: its first block of code, or the text itself as the body of the function, up to the next thing
-    at the margin.
+    at the margin. What the prompt defines above the function is there either way, and the tests use the prompt's own.
     """
 
     name = "humaneval"
     title = "HumanEval"
     files = ("humaneval/HumanEval.jsonl.gz",)
 
-    def all_examples(self) -> tuple[Example, ...]:
+    def prompts(self) -> tuple[Example, ...]:
         return tuple(
             Example(
                 row["task_id"],
@@ -64,12 +95,20 @@ class HumanEval(Programs):
         row = _by_id(self.files[0])[example.id]
         code = block(text)
         if code is None:
-            code = row["prompt"] + _END.split(text)[0]
-        elif f"def {row['entry_point']}" not in code:
-            code = row["prompt"] + code
-        else:  # the imports of the head are the function's own
-            code = row["prompt"].partition("def ")[0] + code
-        return f"{code}\n{row['test']}\ncheck({row['entry_point']})\n"
+            return row["prompt"] + _END.split(text)[0]
+        if f"def {row['entry_point']}" not in code:
+            return row["prompt"] + code
+        return _above(row) + code
+
+    def problem(self, example: Example) -> Problem:
+        row = _by_id(self.files[0])[example.id]
+        tests = f"{row['test']}\ncheck({row['entry_point']})\n"
+        return Problem(tests, _above(row), frozenset([row["entry_point"]]))
+
+
+def _above(row: dict) -> str:
+    """Imports and functions of a prompt of HumanEval that stand above the one to be written."""
+    return row["prompt"].partition(f"def {row['entry_point']}(")[0]
 
 
 class Mbpp(Programs):
@@ -79,7 +118,7 @@ class Mbpp(Programs):
     title = "MBPP"
     files = ("mbpp/mbpp.jsonl",)
 
-    def all_examples(self) -> tuple[Example, ...]:
+    def prompts(self) -> tuple[Example, ...]:
         return tuple(
             Example(
                 str(row["task_id"]),
@@ -92,6 +131,15 @@ class Mbpp(Programs):
         )
 
     def program(self, text: str, example: Example) -> str:
-        row = _by_id(self.files[0])[example.id]
         code = block(text)
-        return "\n".join([row["test_setup_code"], text if code is None else code, *row["test_list"]])
+        return text if code is None else code
+
+    def problem(self, example: Example) -> Problem:
+        """The setup comes behind the code: it uses what that defines (problem 367)."""
+        row = _by_id(self.files[0])[example.id]
+        return Problem("\n".join(row["test_list"]), row["test_setup_code"], _functions(row["code"]))
+
+
+def _functions(code: str) -> frozenset[str]:
+    """Names that a reference solution of MBPP defines. Problem 126 wants a function called ``sum``."""
+    return frozenset(part.name for part in ast.parse(code).body if isinstance(part, ast.FunctionDef | ast.ClassDef))

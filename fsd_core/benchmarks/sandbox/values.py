@@ -1,0 +1,160 @@
+"""Plain data as bytes: what the program and the judge tell each other.
+
+A value is one byte that names its kind, then its content; containers hold further values. None, bool, int, float,
+complex, str, bytes, list, tuple, dict, set and frozenset cross as they are, and so do the types of ``PARTS``. A
+subclass crosses as the built-in type that it extends, with the data of that type, whatever methods it overrides.
+Any other object is *opaque*: a number stands for it.
+
+Bytes that come from the program are hostile. The decoder builds these types alone, and bounds both the length of a
+message and the depth of its nesting.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import Any
+
+LARGEST = 1 << 20
+"""bytes of one message"""
+DEEPEST = 100
+"""containers within containers"""
+
+_CONTAINERS = {b"l": list, b"t": tuple, b"S": set, b"z": frozenset}
+_CONSTANTS = {b"N": None, b"T": True, b"F": False}
+
+# Types of the standard library that cross, by module and name: what one is made of again, and of which types that is.
+_INT, _TEXT, _LIST, _DICT = (int,), (str,), (list,), (dict,)
+PARTS: dict[tuple[str, str], tuple[Callable[[Any], tuple], tuple[tuple[type, ...], ...]]] = {
+    ("builtins", "range"): (lambda x: (x.start, x.stop, x.step), (_INT, _INT, _INT)),
+    ("builtins", "bytearray"): (lambda x: (bytes(x),), ((bytes,),)),
+    ("builtins", "dict_keys"): (lambda x: (list(x),), (_LIST,)),
+    ("builtins", "dict_items"): (lambda x: (list(x),), (_LIST,)),
+    ("collections", "deque"): (lambda x: (list(x), x.maxlen), (_LIST, (int, type(None)))),
+    ("collections", "Counter"): (lambda x: (dict(x),), (_DICT,)),
+    ("collections", "OrderedDict"): (lambda x: (list(x.items()),), (_LIST,)),
+    ("collections", "defaultdict"): (lambda x: (dict(x),), (_DICT,)),  # its factory may be the program's, and stays
+    ("fractions", "Fraction"): (lambda x: (x.numerator, x.denominator), (_INT, _INT)),
+    ("decimal", "Decimal"): (lambda x: (str(x),), (_TEXT,)),
+}
+
+
+class MalformedMessage(ValueError):
+    """Bytes that no encoder wrote, or a value too large or too deeply nested to cross."""
+
+
+def encode(value: object, number_of: Callable[[object], int]) -> bytes:
+    """The bytes of ``value``. ``number_of`` gives an opaque object its number, or raises to refuse it.
+
+    Raises ``MalformedMessage`` for a value beyond the bounds.
+    """
+    out = bytearray()
+
+    def sized(kind: bytes, content: bytes) -> None:
+        out.extend(kind + len(content).to_bytes(4, "big") + content)
+
+    def several(kind: bytes, count: int, values: Iterable[Any], depth: int) -> None:
+        out.extend(kind + count.to_bytes(4, "big"))
+        for each in values:
+            put(each, depth + 1)
+
+    def put(value: Any, depth: int) -> None:
+        if depth > DEEPEST or len(out) > LARGEST:
+            raise MalformedMessage(f"a value of more than {LARGEST} bytes, or nested deeper than {DEEPEST}")
+        kind = type(value)  # not isinstance, which asks the object; and the base types' methods, not the subclass's
+        name = (kind.__module__, kind.__qualname__)
+        if value is None or kind is bool:
+            out.extend(b"N" if value is None else b"T" if value else b"F")
+        elif name in PARTS and kind is getattr(sys.modules.get(name[0]), name[1], kind):
+            several(b"x", 3, (*name, PARTS[name][0](value)), depth)
+        elif issubclass(kind, int):
+            sized(b"i", int.to_bytes(value, int.bit_length(value) // 8 + 1, "big", signed=True))
+        elif issubclass(kind, float):
+            out.extend(b"d" + struct.pack(">d", value))
+        elif issubclass(kind, complex):
+            out.extend(b"c" + struct.pack(">dd", value.real, value.imag))
+        elif issubclass(kind, str):
+            sized(b"s", str.encode(value, "utf-8", "surrogatepass"))
+        elif issubclass(kind, bytes):
+            sized(b"b", bytes.__getitem__(value, slice(None)))
+        elif issubclass(kind, dict):
+            several(b"m", 2 * dict.__len__(value), (each for pair in dict.items(value) for each in pair), depth)
+        else:
+            for tag, container in _CONTAINERS.items():
+                if issubclass(kind, container):
+                    return several(tag, container.__len__(value), container.__iter__(value), depth)
+            out.extend(b"h" + number_of(value).to_bytes(4, "big"))
+        return None
+
+    put(value, 0)
+    if len(out) > LARGEST:
+        raise MalformedMessage(f"a value of more than {LARGEST} bytes")
+    return bytes(out)
+
+
+def decode(data: bytes, object_of: Callable[[int], object]) -> Any:
+    """The value of ``data``; ``object_of`` gives the object behind a number. Raises ``MalformedMessage``."""
+    place = 0
+
+    def take(count: int) -> bytes:
+        nonlocal place
+        place += count
+        if place > len(data):
+            raise MalformedMessage("a message that ends too soon")
+        return data[place - count : place]
+
+    def size() -> int:
+        return int.from_bytes(take(4), "big")
+
+    def get(depth: int) -> Any:
+        if depth > DEEPEST:
+            raise MalformedMessage(f"a value nested deeper than {DEEPEST}")
+        kind = take(1)
+        if kind in _CONSTANTS:
+            return _CONSTANTS[kind]
+        if kind == b"i":
+            return int.from_bytes(take(size()), "big", signed=True)
+        if kind == b"d":
+            return struct.unpack(">d", take(8))[0]
+        if kind == b"c":
+            return complex(*struct.unpack(">dd", take(16)))
+        if kind == b"s":
+            return take(size()).decode("utf-8", "surrogatepass")
+        if kind == b"b":
+            return take(size())
+        if kind in _CONTAINERS:
+            return _CONTAINERS[kind]([get(depth + 1) for _ in range(size())])
+        if kind == b"m":
+            return {get(depth + 1): get(depth + 1) for _ in range(size() // 2)}
+        if kind == b"x" and size() == 3:
+            return _built(*(get(depth + 1) for _ in range(3)))
+        if kind == b"h":
+            return object_of(size())
+        raise MalformedMessage(f"a value of the unknown kind {kind!r}")
+
+    try:
+        value = get(0)
+    except MalformedMessage:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise MalformedMessage(f"a message that cannot be read ({type(error).__name__})") from None
+    if place != len(data):
+        raise MalformedMessage("a message with something behind its end")
+    return value
+
+
+def _built(module: str, name: str, parts: tuple) -> Any:
+    """One of ``PARTS`` again. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for parts that make none."""
+    _, types = PARTS[module, name]
+    if len(parts) != len(types) or any(type(part) not in allowed for part, allowed in zip(parts, types, strict=True)):
+        raise TypeError(f"parts of no {name}")
+    match name:
+        case "dict_keys":
+            return dict.fromkeys(*parts).keys()
+        case "dict_items":
+            return dict(*parts).items()
+        case "defaultdict":
+            return import_module(module).defaultdict(None, *parts)
+    return getattr(import_module(module), name)(*parts)  # imported when the first one crosses

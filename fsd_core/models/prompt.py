@@ -2,20 +2,82 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
+
+TEMPLATE_SECONDS = 5.0
+_CHARACTERS_PER_TOKEN = 8
+"""so many characters of a long prompt for each token of the context are looked at first"""
+_SLACK = 256
+"""tokens by which a beginning may exceed the whole, whose end may merge with what follows"""
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, context: int | None = None) -> list[int]:
     """Token ids of a prompt: as a user's message where the tokenizer has a chat template, as it stands elsewhere.
 
-    Raises ``InvalidSetting`` for an empty one.
+    Raises ``InvalidSetting`` for an empty one, ``ModelUnavailable`` for a template that cannot be rendered, and
+    ``PromptTooLong`` for a prompt that is far beyond ``context`` tokens, before the whole of it is read.
     """
     if not text.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
-        message = [{"role": "user", "content": text}]
-        text = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+        text = _rendered(tokenizer, text)
+    if context is not None:
+        _check_beginning(tokenizer, text, context)
+    return _ids(tokenizer, text, special)
+
+
+def _check_beginning(tokenizer: PreTrainedTokenizerBase, text: str, context: int) -> None:
+    """Raises ``PromptTooLong`` where a beginning of the text, doubled until it is the whole, already is too long."""
+    length = _CHARACTERS_PER_TOKEN * context
+    while length < len(text):
+        if len(_ids(tokenizer, text[:length])) > context + _SLACK:
+            raise PromptTooLong(
+                f"The prompt has {len(text):,} characters, of which the first {length:,} already are more than the "
+                f"{context} tokens that the models' context holds: shorten it."
+            )
+        length *= 2
+
+
+def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -> list[int]:
     return tokenizer(text, add_special_tokens=special, return_token_type_ids=False, verbose=False)["input_ids"]
+
+
+def _rendered(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
+    """The text in the tokenizer's chat template, which came with the model: it may be broken, or never end."""
+    message = [{"role": "user", "content": text}]
+    try:
+        with _time_limit(TEMPLATE_SECONDS):
+            return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+    except Exception as error:  # Jinja and what a template calls raise what they like
+        said = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+        raise ModelUnavailable(
+            f"The chat template of the model cannot be used ({said}): restore it from where it came, or choose another "
+            "pair."
+        ) from error
+
+
+@contextmanager
+def _time_limit(seconds: float) -> Iterator[None]:
+    """Raises ``TimeoutError`` in the Python code that the block calls, once its time is up."""
+    deadline, before = time.monotonic() + seconds, sys.gettrace()
+
+    def watch(frame: FrameType, event: str, argument: Any) -> Any:
+        if time.monotonic() > deadline:
+            raise TimeoutError
+        return watch
+
+    sys.settrace(watch)
+    try:
+        yield
+    finally:
+        sys.settrace(before)

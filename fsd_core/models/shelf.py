@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fsd_core.models.json_files import read_object
 from fsd_core.models.specs import HubModel
 from fsd_core.settings import get_settings
 
@@ -21,10 +22,11 @@ def obtained(model: Path | HubModel) -> Path | None:
     """The folder of a model that is on this machine already; asks no network."""
     if isinstance(model, Path):
         return model
-    about = models_folder() / model.slug / _ABOUT
-    if not about.is_file():
+    place = models_folder() / model.slug
+    about = read_object(place / _ABOUT)
+    if "folder" not in about:
         return None
-    folder = Path(json.loads(about.read_text())["folder"] or about.parent)
+    folder = Path(about["folder"] or place)
     return folder if (folder / "config.json").is_file() else None
 
 
@@ -32,7 +34,7 @@ def origin(model: Path | HubModel) -> str | None:
     """Where an obtained model came from, with its revision; ``None`` for a plain folder."""
     if isinstance(model, Path):
         return None
-    return json.loads((models_folder() / model.slug / _ABOUT).read_text())["origin"]
+    return read_object(models_folder() / model.slug / _ABOUT).get("origin")
 
 
 def write_about(place: Path, origin: str, folder: Path | None) -> None:

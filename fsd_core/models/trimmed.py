@@ -9,7 +9,6 @@ them on average, ``rest_share``.
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +19,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
+from fsd_core.models.json_files import read_object
 
 _SHARES = "embedding_of"
 """key of ``config.json`` that says whose embedding the draft needs"""
@@ -84,10 +84,8 @@ def assemble(config: LlamaConfig, target: PreTrainedModel, tokens: Tensor) -> Ll
 
 def owner_of(folder: Path) -> str | None:
     """Whose embedding the draft in a folder needs; ``None`` for a model that is whole."""
-    try:
-        return json.loads((folder / "config.json").read_text()).get(_SHARES)
-    except (OSError, ValueError):
-        return None
+    owner = read_object(folder / "config.json").get(_SHARES)
+    return owner if isinstance(owner, str) else None
 
 
 def save(module: LlamaForCausalLM, folder: Path) -> None:

@@ -25,7 +25,7 @@ def bench(
     draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
     threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
     max_new_tokens: options.MaxNewTokens = 128,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or torch's choice).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or as many as help).")] = None,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
     json: options.Json = False,

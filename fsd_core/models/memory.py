@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 import torch
+from safetensors import SafetensorError, safe_open
 
 from fsd_core.errors import DoesNotFit, ModelUnavailable
+from fsd_core.models.json_files import read_object
 
 _BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
 _ASKED = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -22,35 +22,25 @@ _MARGIN, _ROOM = 1.1, 5e8
 def weight_bytes(folder: Path, dtype: str = "auto") -> int:
     """Bytes that a model's weights take once loaded as ``dtype``, read from the headers of its safetensors files.
 
-    Raises ``ModelUnavailable`` for a file that has no such header.
+    Raises ``ModelUnavailable`` for a file that is none.
     """
+    return sum(_file_bytes(file, dtype) for file in folder.glob("*.safetensors"))
+
+
+def _file_bytes(file: Path, dtype: str) -> int:
     total = 0
-    for file in folder.glob("*.safetensors"):
-        for tensor in _header(file).values():
-            stored = _BYTES.get(tensor["dtype"], 1)
-            total += math.prod(tensor["shape"]) * (_ASKED.get(dtype, stored) if stored > 1 else 1)
-    return total
-
-
-def _header(file: Path) -> dict[str, dict]:
     try:
-        with file.open("rb") as stream:
-            (length,) = struct.unpack("<Q", stream.read(8))
-            header = json.loads(stream.read(min(length, 100_000_000)))
-        header.pop("__metadata__", None)
-        return header
-    except (struct.error, ValueError, AttributeError) as error:
+        with safe_open(file, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118  (not a mapping)
+                tensor = weights.get_slice(name)
+                stored = _BYTES.get(tensor.get_dtype(), 1)
+                total += math.prod(tensor.get_shape()) * (_ASKED.get(dtype, stored) if stored > 1 else 1)
+    except (SafetensorError, OSError) as error:
         raise ModelUnavailable(
             f"The model in {file.parent} cannot be loaded ({file.name} is no safetensors file): restore the "
             "folder from where it came."
         ) from error
-
-
-def _model_type(folder: Path) -> str:
-    try:
-        return json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type", "")
-    except (OSError, ValueError):
-        return ""  # told when it is loaded
+    return total
 
 
 def free_bytes(device: torch.device) -> int:
@@ -58,9 +48,13 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
-def copies(model_type: str, device: torch.device) -> int:
+def copies(model_type: object, device: torch.device) -> int:
     """How often the weights are held: those of a Llama on the CPU once more, in another order (``ops.linear``)."""
     return 2 if model_type == "llama" and device.type == "cpu" else 1
+
+
+def _held_bytes(folder: Path, device: torch.device, dtype: str) -> int:
+    return copies(read_object(folder / "config.json").get("model_type"), device) * weight_bytes(folder, dtype)
 
 
 def check_memory(
@@ -72,7 +66,7 @@ def check_memory(
     was asked for by its number, is to be spread: then the bytes of it that each device may take, after the drafts,
     which lie on the first.
     """
-    held = [copies(_model_type(folder), device) * weight_bytes(folder, dtype) for folder in (target, *drafts)]
+    held = [_held_bytes(folder, device, dtype) for folder in (target, *drafts)]
     sizes = [_MARGIN * bytes_ + _ROOM / 2 for bytes_ in (held[0], sum(held[1:]))]
     free, needed = [free_bytes(device)], sum(sizes)
     if needed > free[0] and device.type == "cuda" and device.index is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,32 @@ def test_a_model_with_recurrent_layers_is_refused():
     model.config.layer_types = ["full_attention", "linear_attention"]
     with pytest.raises(IncompatibleModels, match="attend to the whole prefix"):
         LanguageModel(model)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        b'{"a": 5}',
+        b'{"a": {"dtype": 7, "shape": [16], "data_offsets": [0, 64]}}',
+        b'{"a": {"dtype": "F32", "shape": "x", "data_offsets": [0, 64]}}',
+        b'{"a": {"dtype": "F32", "shape": [1e30], "data_offsets": [0, 64]}}',
+        b"\xff" * 100,
+    ],
+    ids=["deep list", "deep object", "number", "dtype", "shape", "huge", "bytes"],
+)
+def test_a_forged_header_of_weights_is_a_sentence(header: bytes, toy: str, tmp_path: Path) -> None:
+    shutil.copytree(toy.removeprefix("path:"), tmp_path / "pair")
+    weights = tmp_path / "pair" / "target" / "model.safetensors"
+    weights.write_bytes(struct.pack("<Q", len(header)) + header + bytes(64))
+    with pytest.raises(ModelUnavailable, match="is no safetensors file"):
+        load_pair(f"path:{tmp_path / 'pair'}")
+
+
+@pytest.mark.parametrize("content", [b'{"a":' * 50_000, b"[1, 2]", b"\xff\xfe", b""])
+def test_a_forged_configuration_is_a_sentence(content: bytes, toy: str, tmp_path: Path) -> None:
+    shutil.copytree(toy.removeprefix("path:"), tmp_path / "pair")
+    (tmp_path / "pair" / "draft" / "config.json").write_bytes(content)
+    with pytest.raises(ModelUnavailable, match=r"cannot be loaded"):
+        load_pair(f"path:{tmp_path / 'pair'}")

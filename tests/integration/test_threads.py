@@ -1,0 +1,80 @@
+"""Threads are as many as help, and as there are processors that nobody else uses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from fsd_core.models import threads
+from fsd_core.models.loading import LoadedPair
+
+
+@pytest.fixture(autouse=True)
+def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = torch.get_num_threads()
+    for name, value in (("_fixed", None), ("_chosen", {}), ("_pair", None)):
+        monkeypatch.setattr(threads, name, value)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_fixed_number_stays(pair: LoadedPair) -> None:
+    threads.fix(3)
+    threads.adopt(pair)
+    threads.fit()
+    assert torch.get_num_threads() == 3
+
+
+def test_a_tiny_pair_is_fed_by_one_thread_and_timed_once(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._neighbours, "_cpus", list(range(4)))
+    timed = []
+    monkeypatch.setattr(threads, "_time", lambda pair, time=threads._time: (timed.append(pair), time(pair))[1])
+    threads.adopt(pair)
+    threads.adopt(pair)
+    assert torch.get_num_threads() == 1
+    assert len(timed) == 1
+
+
+@pytest.mark.parametrize(("used", "expected"), [(0.0, 4), (0.2, 4), (0.3, 3), (1.0, 3), (2.9, 1), (9.0, 1)])
+def test_threads_make_room_for_others(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, used: float, expected: int
+) -> None:
+    monkeypatch.setattr(threads._neighbours, "_cpus", list(range(4)))
+    monkeypatch.setattr(threads, "_time", lambda _: threads._Chosen(4, undisturbed=True))
+    monkeypatch.setattr(threads._neighbours, "used", lambda: used)
+    threads.adopt(pair)
+    assert torch.get_num_threads() == expected
+
+
+def test_a_pair_that_was_timed_beside_others_is_timed_again_alone(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([threads._Chosen(1, undisturbed=False), threads._Chosen(2, undisturbed=True)])
+    monkeypatch.setattr(threads, "_time", lambda _: next(answers))
+    monkeypatch.setattr(threads._neighbours, "_cpus", [0, 1])
+    monkeypatch.setattr(threads._neighbours, "used", lambda: 1.0)
+    threads.adopt(pair)
+    threads.fit()
+    assert torch.get_num_threads() == 1
+    monkeypatch.setattr(threads._neighbours, "used", lambda: 0.1)
+    threads.fit()
+    assert torch.get_num_threads() == 2
+
+
+def test_a_busy_process_is_seen_and_this_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = threads.Neighbours()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+        time.sleep(threads.WINDOW + 0.2)
+        beside = neighbours.used()
+        assert neighbours.used() == beside  # asked too soon, it says the same
+        busy.kill()
+    assert beside > 0.5
+    end = time.monotonic() + threads.WINDOW + 0.2
+    while time.monotonic() < end:
+        pass
+    assert neighbours.used() < beside

@@ -49,6 +49,10 @@ class DatabaseUnavailable(FsdError, OSError):
     """A database that is locked, read-only, full, unreachable or corrupt."""
 
 
+class DataDamaged(FsdError, ValueError):
+    """Something in the database that is not what was written there."""
+
+
 class DatabaseOutdated(FsdError, RuntimeError):
     """A database whose schema is not that of this version."""
 

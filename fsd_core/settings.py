@@ -7,6 +7,7 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -29,9 +30,15 @@ class Settings(BaseSettings):
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
-    threads: int | None = Field(default=None, ge=1, description="How many CPU threads; default: torch decides.")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: as many as help and are free.")
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
     port: int = Field(default=7860, ge=1, le=65535, description="Port the app listens on, 1 to 65535.")
+    keep_playground_days: float = Field(
+        default=1.0, ge=0, description="Days that ended playground jobs and what they wrote are kept, 0 or more."
+    )
+    keep_traces_days: float | None = Field(
+        default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: for ever."
+    )
     allowed_hosts: str = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
@@ -39,6 +46,10 @@ class Settings(BaseSettings):
     @field_validator("home", "data_dir")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
+        try:
+            str(value).encode()
+        except UnicodeEncodeError:
+            raise InvalidSetting("The folder's name is not valid UTF-8: expected one that is.") from None
         return value and value.expanduser().absolute()
 
     @field_validator("allowed_hosts")
@@ -72,7 +83,7 @@ class Settings(BaseSettings):
 
     @property
     def resolved_database_url(self) -> str:
-        return self.database_url or f"sqlite:///{self.home / 'fsd.db'}"
+        return self.database_url or sqlite_url(self.home / "fsd.db")
 
     @property
     def data_folder(self) -> Path:
@@ -84,7 +95,8 @@ class Settings(BaseSettings):
 
     @property
     def resolved_mlflow_uri(self) -> str:
-        return self.mlflow_uri or f"sqlite:///{self.mlflow_folder / 'mlflow.db'}"
+        # With the driver named: of "sqlite:///…" MLflow takes the quoted text for a path, and makes that folder too.
+        return self.mlflow_uri or sqlite_url(self.mlflow_folder / "mlflow.db", "sqlite+pysqlite")
 
     @property
     def mlflow_url(self) -> str | None:
@@ -92,6 +104,11 @@ class Settings(BaseSettings):
         if self.resolved_mlflow_uri.startswith(("http://", "https://")):
             return self.resolved_mlflow_uri.rstrip("/")
         return f"http://127.0.0.1:{self.mlflow_port}" if self.mlflow_ui else None
+
+
+def sqlite_url(path: Path, driver: str = "sqlite") -> str:
+    """The URL of a SQLite file, whose path may hold what means something in a URL."""
+    return f"{driver}:///{quote(str(path))}"
 
 
 @cache

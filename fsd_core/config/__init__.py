@@ -37,7 +37,7 @@ from fsd_core.config.methods import (
     Verifier,
     divergence_upper_bound,
 )
-from fsd_core.config.runs import MOST_ROWS, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.runs import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.values import Frozen, content_hash, sentence
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "DIVERGENCES",
     "DRAFTERS",
     "INFINITE_WITHOUT_Q",
+    "LONGEST_PROMPT",
     "LOOKUP",
     "LOSSLESS",
     "MOST_ROWS",

@@ -35,6 +35,8 @@ class SettingConfig(Frozen):
         return content_hash(self)
 
 
+LONGEST_PROMPT = 1_000_000
+"""characters; what a model's context holds of them is told when they are read as tokens"""
 MOST_ROWS = 256
 Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
 """Texts written side by side: more tokens a second, and no text's own time any more."""

@@ -20,7 +20,7 @@ def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[
     (folder / "config.json").write_text(run.config.model_dump_json(indent=2), encoding="utf-8")
     if run.metrics is not None:
         (folder / "metrics.json").write_text(json.dumps(run.metrics, indent=2), encoding="utf-8")
-        write_figures(folder / "figures.html", run.metrics)
+        write_figures(folder / "figures.html", run.metrics, run.decoding.divergence or "js")
     if generations:
         _write_table(folder / TABLE, generations)
         with gzip.open(folder / "traces.jsonl.gz", "wt", encoding="utf-8") as file:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.mlflow_store import connect, prepare_store, reached
+from fsd_core.tracking.mlflow_store import artifact_root, connect, prepare_store, reached
 from fsd_core.tracking.records import ExperimentView, GenerationView, RunView
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, Run
 
 __all__ = ["MlflowMirror", "prepare_store"]
 
@@ -47,8 +50,7 @@ class MlflowMirror:
         """
         run = repository.run(run_id)
         self._client, self._experiment = connect(self._uri)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
+        with _scratch() as folder:
             generations = write_artifacts(folder, repository, run)
             with reached(self._uri):
                 parent = self._parent(repository, run.experiment_id)
@@ -66,20 +68,53 @@ class MlflowMirror:
             self.sync(repository, run.id)
         return len(pending)
 
+    def delete_pending(self, repository: Repository) -> int:
+        """Deletes the copies of what was deleted here; how many. Raises ``TrackingUnavailable``.
+
+        In a SQLite store for good, with their files; any other store keeps them in its trash until `mlflow gc`.
+        """
+        pending = repository.mlflow_deletions()
+        if pending:
+            self._client, self._experiment = connect(self._uri)
+        for kind, id in pending:
+            with reached(self._uri):
+                for copy in self._all_found(f"fsd.{kind}_id", id):
+                    self._delete(copy)
+            repository.deleted_in_mlflow([id])
+        return len(pending)
+
+    def _delete(self, copy: Run) -> None:
+        from mlflow.utils.file_utils import local_file_uri_to_path
+
+        if copy.info.lifecycle_stage == "active":
+            self._client.delete_run(copy.info.run_id)
+        root = artifact_root(self._uri)
+        if root is None:  # a store of others keeps its own trash
+            return
+        files = Path(local_file_uri_to_path(str(copy.info.artifact_uri))).resolve()
+        if files.is_relative_to(root.resolve()) and files.name == "artifacts":
+            shutil.rmtree(files.parent, ignore_errors=True)
+        # What `mlflow gc` does for one run; that command would empty the whole trash.
+        self._client._tracking_client.store._hard_delete_run(copy.info.run_id)
+
     def _copy(self, run: RunView, generations: list[GenerationView], folder: Path, parent: str | None) -> str:
         from mlflow.entities import Param, RunTag
 
         name = f"{run.label} · seed {run.seed}"
         copy = self._found("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
-        tags = dict(_flat("fsd.provenance", run.provenance or {})) | {
+        optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": _note(run),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
             "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
         }  # fmt: skip
+        tags = {key: str(value)[:5000] for key, value in optional.items() if value is not None}
+        for key in set(self._client.get_run(copy).data.tags) - set(tags):
+            if key in ("fsd.error", "mlflow.loggedArtifacts") or key.startswith("fsd.provenance."):
+                self._client.delete_tag(copy, key)  # of an earlier copy
         self._client.log_batch(
             copy,
             params=[Param(key, str(value)) for key, value in _flat("", run.config.as_json())],
-            tags=[RunTag(key, str(value)[:5000]) for key, value in tags.items() if value is not None],
+            tags=[RunTag(key, value) for key, value in tags.items()],
         )
         metrics = list(_metrics(run, generations))
         for start in range(0, len(metrics), _BATCH):
@@ -112,6 +147,12 @@ class MlflowMirror:
         runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
         return runs[0].info.run_id if runs else None
 
+    def _all_found(self, tag: str, value: str) -> list[Run]:
+        """Those in the trash as well."""
+        from mlflow.entities import ViewType
+
+        return list(self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL))
+
     def _created(self, name: str, tag: str, value: str, started: datetime | None) -> str:
         start = _milliseconds(started) if started else None
         return self._client.create_run(self._experiment, start_time=start, tags={tag: value}, run_name=name).info.run_id
@@ -121,6 +162,21 @@ class MlflowMirror:
             self._client.update_run(copy, status=_STATUS[status])
         else:
             self._client.set_terminated(copy, _STATUS[status], end_time=_milliseconds(finished))
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for the files of a copy. Raises ``TrackingUnavailable`` where there is no room for them."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="fsd-mlflow-") as name:
+            yield Path(name)
+    except FsdError:
+        raise
+    except OSError as error:
+        raise TrackingUnavailable(
+            f"The temporary folder cannot be written to ({error.strerror}), so runs are mirrored later: free some "
+            "space, or set TMPDIR to another folder."
+        ) from error
 
 
 def _metrics(run: RunView, generations: list[GenerationView]) -> Iterator[Metric]:

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from fsd_core.errors import FsdError, TrackingUnavailable
-from fsd_core.settings import Settings
+from fsd_core.settings import Settings, get_settings
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -47,7 +47,8 @@ def connect(uri: str) -> tuple[MlflowClient, str]:
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(EXPERIMENT)
         if found is None:
-            return client, client.create_experiment(EXPERIMENT, artifact_location=_artifact_root(uri))
+            root = artifact_root(uri)
+            return client, client.create_experiment(EXPERIMENT, artifact_location=root.as_uri() if root else None)
         if found.lifecycle_stage != "active":
             client.restore_experiment(found.experiment_id)
         return client, found.experiment_id
@@ -117,11 +118,13 @@ def _check_database(uri: str) -> None:
         engine.dispose()
 
 
-def _artifact_root(uri: str) -> str | None:
-    """Files lie beside a SQLite store; a server knows its own place."""
-    if not uri.startswith("sqlite"):
+def artifact_root(uri: str) -> Path | None:
+    """Files lie beside a SQLite store, and in the home for another database; a server knows its own place."""
+    if not _is_database(uri):
         return None
-    return (Path(str(make_url(uri).database)).absolute().parent / "artifacts").as_uri()
+    if uri.startswith("sqlite"):
+        return Path(str(make_url(uri).database)).absolute().parent / "artifacts"
+    return get_settings().mlflow_folder / "artifacts"
 
 
 def _name(uri: str) -> str:

@@ -78,6 +78,10 @@ class RunView:
     error: str | None
     prompts_done: int
     prompts_total: int
+    decoding_seconds: float
+    """spent on the prompts done"""
+    losses: dict[int, int]
+    """workers lost while writing a prompt, by its position"""
     metrics: dict[str, Any] | None
     provenance: dict[str, Any] | None
     created_at: datetime
@@ -121,6 +125,37 @@ class ExperimentView:
         return sum(run.prompts_total for run in self.runs)
 
 
+@dataclass(frozen=True)
+class RunName:
+    """What a person may choose a run by."""
+
+    id: str
+    label: str
+    seed: int
+    experiment_name: str | None
+    task: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class ExperimentName:
+    """What a person may choose an experiment by; ``runs`` is how many it has."""
+
+    id: str
+    name: str
+    runs: int
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What a deletion takes away."""
+
+    name: str
+    runs: int
+    prompts: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobView:
     """Work for the worker, and how it stands."""
@@ -137,7 +172,9 @@ class JobView:
     attempts: int
     """claims so far"""
     lost_workers: int
-    """claims whose lease ran out"""
+    """claims whose worker died"""
+    stalled: int
+    """workers lost in a row without progress and with no prompt to blame"""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -156,4 +193,5 @@ class WorkerView:
 
     @property
     def alive(self) -> bool:
-        return (datetime.now(UTC) - self.heartbeat_at).total_seconds() < ALIVE_SECONDS
+        """Whether it was heard lately; a heartbeat of the future is one from before the clock was set back."""
+        return abs((datetime.now(UTC) - self.heartbeat_at).total_seconds()) < ALIVE_SECONDS

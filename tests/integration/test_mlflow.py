@@ -15,11 +15,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from mlflow.exceptions import MlflowException
+from sqlalchemy import make_url
 from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.figures import NOTHING, write_figures
 from fsd_core.tracking.links import run_url
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 
@@ -82,11 +85,18 @@ def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     assert json.loads((folder / "metrics.json").read_text())["acceptance_rate"] is None
     assert json.loads((folder / "config.json").read_text())["task"] == "arithmetic"
     page = (folder / "figures.html").read_text()
-    assert "Acceptance by position" in page
-    assert 'src="http' not in page  # shown without a network
+    words = ("Acceptance by position", "Share of rounds that accept it", "Divergence js, nats", "Judged draft tokens")
+    assert [word for word in words if word not in page] == []
+    assert not re.search(r'<script|src=|href="http|url\(http', page)  # shown without a network
+    assert len(page) < 50_000
     assert repository.run(run_id).mlflow_run_id == copy
     assert run_url("http://127.0.0.1:5000/", None, copy) == f"http://127.0.0.1:5000/#/runs/{copy}"
     assert run_url("http://h", "7", copy) == f"http://h/#/experiments/7/runs/{copy}"
+
+
+def test_a_run_that_drafted_nothing_says_so(tmp_path: Path) -> None:
+    write_figures(tmp_path / "figures.html", {"accuracy": 0.5, "acceptance_at_position": []}, "js")
+    assert NOTHING in (tmp_path / "figures.html").read_text()
 
 
 def test_a_second_copy_changes_the_first(repository: Repository, store: str) -> None:
@@ -97,7 +107,11 @@ def test_a_second_copy_changes_the_first(repository: Repository, store: str) -> 
     assert MlflowMirror(store).sync(repository, run_id) == copy
     client = client_of(store)
     assert len(client.get_metric_history(copy, "prompt/tokens_per_second")) == 2
-    assert len(json.loads((artifact_folder(client, copy) / "generations.json").read_text())["data"]) == 2
+    folder = artifact_folder(client, copy)
+    assert len(json.loads((folder / "generations.json").read_text())["data"]) == 2
+    (folder / "figures.html").write_text("as an earlier version drew them" * 100_000)
+    mirror.sync(repository, run_id)
+    assert (folder / "figures.html").stat().st_size < 50_000
     client.delete_run(copy)  # a user tidied up in MLflow
     assert mirror.sync(repository, run_id) != copy
 
@@ -119,6 +133,91 @@ def test_the_parent_ends_with_its_last_child(repository: Repository, store: str)
     assert {copy.data.tags["mlflow.parentRunId"] for copy in copies} == {parent.info.run_id}
     assert copies[1].data.tags["fsd.error"] == "The weights are missing."
     assert mirror.sync_pending(repository) == 0
+
+
+def test_a_run_that_failed_and_was_gone_on_with_has_no_error_left(repository: Repository, store: str) -> None:
+    run_id = repository.create_run(run_config(0.6))
+    repository.record_generation(run_id, generation(0, "", outcome="failed"))
+    repository.fail_run(run_id, "Every prompt of the run failed.")
+    copy, client = MlflowMirror(store).sync(repository, run_id), client_of(store)
+    assert client.get_run(copy).data.tags["fsd.error"] == "Every prompt of the run failed."
+    repository.reopen_runs([run_id])
+    finished(repository, run_id)
+    assert MlflowMirror(store).sync(repository, run_id) == copy
+    assert client.get_run(copy).info.status == "FINISHED"
+    assert "fsd.error" not in client.get_run(copy).data.tags
+
+
+def test_what_is_deleted_here_goes_there_with_its_files(repository: Repository, store: str, tmp_path: Path) -> None:
+    experiment_id = repository.create_experiment(sweep("unwanted"), enqueue=False)
+    runs = [run.id for run in repository.experiment(experiment_id).runs]
+    for run in runs:
+        finished(repository, run)
+    mirror, client = MlflowMirror(store), client_of(store)
+    mirror.sync_pending(repository)
+    copies = [str(repository.run(run).mlflow_run_id) for run in runs]
+    parent = str(repository.experiment(experiment_id).mlflow_run_id)
+    folders = [artifact_folder(client, copy) for copy in (*copies, parent)]
+    client.delete_run(copies[1])  # a user put it into the trash before
+
+    repository.delete_run(runs[0])
+    assert mirror.delete_pending(repository) == 1
+    assert not folders[0].exists()
+    with pytest.raises(MlflowException, match="not found"):
+        client.get_run(copies[0])
+    assert client.get_run(copies[2]).info.lifecycle_stage == "active"
+
+    repository.delete_experiment(experiment_id)
+    with pytest.raises(TrackingUnavailable):  # MLflow is away, and hears of it later
+        MlflowMirror("http://127.0.0.1:9").delete_pending(repository)
+    assert mirror.delete_pending(repository) == 3
+    assert not any(folder.parent.exists() for folder in folders)
+    for copy in (*copies, parent):
+        with pytest.raises(MlflowException, match="not found"):
+            client.get_run(copy)
+    assert mirror.delete_pending(repository) == 0
+
+
+def test_files_outside_the_store_are_not_deleted_with_a_run(repository: Repository, store: str, tmp_path: Path) -> None:
+    run_id, client = repository.create_run(run_config(0.51)), client_of(store)
+    finished(repository, run_id)
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts" / "kept").touch()
+    elsewhere = client.create_experiment("elsewhere", artifact_location=(tmp_path).as_uri())
+    stranger = client.create_run(elsewhere, tags={"fsd.run_id": run_id})
+    MlflowMirror(store).sync(repository, run_id)
+    # Moved among ours, with files that are not.
+    with sqlite3.connect(str(make_url(store).database)) as connection:
+        ours = client.get_experiment_by_name("FSD Lab").experiment_id
+        values = (ours, (tmp_path / "artifacts").as_uri(), stranger.info.run_id)
+        connection.execute("UPDATE runs SET experiment_id = ?, artifact_uri = ? WHERE run_uuid = ?", values)
+    connection.close()
+    repository.delete_run(run_id)
+    MlflowMirror(store).delete_pending(repository)
+    assert (tmp_path / "artifacts" / "kept").exists()
+
+
+def test_no_room_for_the_files_of_a_copy_is_one_sentence(
+    repository: Repository, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = repository.create_run(run_config(0.52))
+    finished(repository, run_id)
+    monkeypatch.setattr("tempfile.tempdir", "/proc")  # where nothing can be made
+    assert refused(store, repository, run_id).startswith("The temporary folder cannot be written to (")
+
+
+@pytest.mark.parametrize("name", ["50% über?#", "a%20b"])
+def test_a_home_may_have_any_name(name: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / name)
+    settings.make_folders()
+    prepare_store(settings)
+    assert [folder.name for folder in tmp_path.iterdir()] == [name]
+    assert (settings.mlflow_folder / "mlflow.db").exists()
+    client = client_of(settings.resolved_mlflow_uri)
+    run = client.create_run(client.get_experiment_by_name("FSD Lab").experiment_id)
+    client.log_dict(run.info.run_id, {}, "empty.json")
+    assert list(settings.mlflow_folder.glob("artifacts/*/artifacts/empty.json"))
+    assert [folder.name for folder in tmp_path.iterdir()] == [name]
 
 
 def refused(uri: str, repository: Repository, run_id: str) -> str:
@@ -148,7 +247,7 @@ def test_what_is_missed_while_mlflow_is_down_comes_later(repository: Repository,
     assert "not a database" in refused(f"sqlite:///{broken}", repository, run_id)
     (tmp_path / "file").touch()
     assert "(File exists)" in refused(f"sqlite:///{tmp_path / 'file' / 'mlflow.db'}", repository, run_id)
-    holder = sqlite3.connect(store.removeprefix("sqlite:///"), isolation_level=None)
+    holder = sqlite3.connect(str(make_url(store).database), isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     assert "locked" in refused(store, repository, run_id)
     holder.close()
@@ -186,6 +285,7 @@ def test_a_server_that_refuses_is_told_without_its_page(
 def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
     code = (
         "import sys, fsd_core.tracking.database.repository, fsd_core.tracking.links, fsd_core.tracking.provenance, "
-        "fsd_core.tracking.mlflow_mirror; assert not {'mlflow', 'torch', 'transformers', 'plotly'} & set(sys.modules)"
+        "fsd_core.tracking.mlflow_mirror; "
+        "assert not {'mlflow', 'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

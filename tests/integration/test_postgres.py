@@ -13,9 +13,11 @@ from alembic.runtime.migration import MigrationContext
 from tracking_examples import STEP, generation, run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
+from fsd_core.settings import get_settings
 from fsd_core.tracking.database.models import Base
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.mlflow_store import connect
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_repository_jobs import claim_at_once
@@ -32,6 +34,13 @@ def database_url(postgres_url: str, request: pytest.FixtureRequest) -> str:
 
 def test_each_job_is_claimed_once(repository: Repository, database_url: str) -> None:
     claim_at_once(repository, database_url)
+
+
+def test_mlflow_keeps_files_in_the_home_where_its_server_looks_for_them(database_url: str, home: Path) -> None:
+    get_settings.cache_clear()
+    client, experiment = connect(database_url.replace("postgresql://", "postgresql+psycopg://"))
+    assert client.get_experiment(experiment).artifact_location == (home / "mlflow" / "artifacts").as_uri()
+    get_settings.cache_clear()
 
 
 def test_migrations(database_url: str) -> None:

@@ -54,7 +54,8 @@ def run_view(
         "experiment_id": None, "experiment_name": None, "position": 0, "setting_id": setting.id,
         "pair": setting.pair, "label": method.label, "decoding": method, "task": config.task, "seed": seed,
         "config": config, "status": "finished" if found else "queued", "error": None,
-        "prompts_done": limit if found else 0, "prompts_total": limit, "metrics": found, "provenance": None,
+        "prompts_done": limit if found else 0, "prompts_total": limit, "decoding_seconds": 0.0,
+        "losses": {}, "metrics": found, "provenance": None,
         "created_at": MOMENT, "started_at": MOMENT, "finished_at": MOMENT, "mlflow_run_id": None,
     }  # fmt: skip
     return RunView(**(fields | changes))

@@ -11,13 +11,16 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from pydantic import ValidationError
 from sqlalchemy import text
 from tracking_examples import run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting
+from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import Base
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from tests.attack import damage
 
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
 UPGRADE = "`python -m fsd_core db upgrade`"
@@ -65,6 +68,24 @@ def test_a_missing_database_is_not_made_by_opening_it(database_url: str) -> None
     file_of(database_url).touch()
     with pytest.raises(DatabaseOutdated, match="There is no FSD Lab database"):
         open_database(database_url)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "what?", "a#b", "über", "a%2Fb", "x;y&z=1", "50%", "file:x", "'\""])
+def test_a_home_may_have_any_name(name: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path / name)
+    upgrade(settings.resolved_database_url)
+    database = open_database(settings.resolved_database_url)
+    run_id = Repository(database).create_run(run_config())
+    database.close()
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*")] == [Path(name), Path(name, "fsd.db")]
+    with sqlite3.connect(tmp_path / name / "fsd.db") as connection:
+        assert connection.execute("SELECT id FROM runs").fetchall() == [(run_id,)]
+    connection.close()
+
+
+def test_a_home_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="not valid UTF-8"):
+        Settings(home=tmp_path / "\udcff")
 
 
 def test_a_database_of_a_newer_version_is_refused(repository: Repository, database_url: str) -> None:
@@ -166,3 +187,8 @@ def test_the_alembic_command_uses_the_same_scripts(home: Path) -> None:
     command = [sys.executable, "-m", "alembic", "upgrade", "head"]
     subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, timeout=60)
     open_database(f"sqlite:///{home / 'fsd.db'}").close()
+
+
+def test_damaged_bytes_are_a_sentence_wherever_they_are(tmp_path: Path) -> None:
+    seen = damage.attack(tmp_path, trials=40)
+    assert seen["DataDamaged"] + seen["DatabaseUnavailable"] > 5

@@ -10,7 +10,7 @@ from sqlalchemy import event, text
 from tracking_examples import STEP, generation, run_config, sweep
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
-from fsd_core.errors import DatabaseUnavailable, InvalidSetting, UnknownName
+from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
 
 
@@ -76,7 +76,7 @@ def test_a_damaged_trace_is_told_of(repository: Repository) -> None:
     repository.record_generation(run_id, generation())
     with repository._database.session() as session:
         session.execute(text("UPDATE traces SET data = x'00'"))
-    with pytest.raises(DatabaseUnavailable, match="checksum"):
+    with pytest.raises(DataDamaged, match="checksum"):
         repository.trace(repository.generations(run_id)[0].id)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing import get_context
 
-from tracking_examples import sweep
+import pytest
+from tracking_examples import generation, run_config, sweep
 
+from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 
@@ -58,6 +61,85 @@ def test_a_lost_worker_is_counted_and_its_token_is_worth_nothing(repository: Rep
     assert not repository.heartbeat(id, taken.claim_token, 60)
 
 
+def test_progress_forgives_lost_workers(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    run_id = repository.experiment(id).runs[0].id
+
+    def lost() -> int:
+        """A worker claims the job and dies over it; how many in a row have by now."""
+        repository.claim(("experiment",), 0)
+        time.sleep(0.001)
+        return repository.claim(("experiment",), 0).stalled
+
+    assert lost() == 1
+    repository.record_generation(run_id, generation(0))
+    assert [lost(), lost()] == [1, 3]  # the first of them had something to show
+    repository.record_generation(run_id, generation(1))
+    assert repository.claim(("experiment",), 0).stalled == 0
+    assert repository.job(id).lost_workers == 6
+
+
+def test_a_dead_worker_gives_back_what_it_held_before_its_lease_ends(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    first, second, _ = repository.experiment(id).runs
+    dead = repository.claim(("experiment",), 3600)
+    repository.worker_lost({id: "another token", "gone": "x"}, {})
+    assert repository.claim(("experiment",), 60) is None
+    repository.worker_lost({id: dead.claim_token}, {first.id: [1], "gone": [0]})
+    taken = repository.claim(("experiment",), 3600)
+    assert (taken.id, taken.attempts, taken.lost_workers, taken.stalled) == (id, 2, 1, 0)  # the prompt is to blame
+    repository.worker_lost({id: taken.claim_token}, {first.id: [1], second.id: [0, 1]})
+    assert [run.losses for run in repository.experiment(id).runs] == [{1: 2}, {0: 1, 1: 1}, {}]
+    repository.record_generation(first.id, generation(1))
+    assert repository.run(first.id).losses == {}
+    taken = repository.claim(("experiment",), 3600)
+    repository.worker_lost({id: taken.claim_token}, {})
+    taken = repository.claim(("experiment",), 3600)
+    repository.worker_lost({id: taken.claim_token}, {})
+    assert repository.job(id).stalled == 1
+
+
+def test_what_ended_is_queued_again_for_what_is_left_of_it(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    first, second, third = (run.id for run in repository.experiment(id).runs)
+    job = repository.claim(("experiment",), 60)
+    with pytest.raises(InvalidSetting, match="under way"):
+        repository.reopen_runs([first])
+    repository.record_generation(first, generation(0))
+    repository.record_generation(first, generation(1, outcome="failed"))
+    repository.finish_run(first, {"n": 2})
+    repository.record_generation(second, generation(0))
+    repository.record_generation(second, generation(1))
+    repository.finish_run(second, {"n": 2})
+    repository.fail_run(third, "No such pair.", {"n": 0})
+    repository.finish_job(id, job.claim_token, "failed", "No such pair.")
+    assert repository.run(third).metrics == {"n": 0}
+    assert repository.reopen_runs([first, second, third]) == [first, third]
+    runs = repository.experiment(id).runs
+    assert [(r.status, r.prompts_done, r.decoding_seconds, r.metrics, r.error) for r in runs] == [
+        ("queued", 1, 0.5, None, None), ("finished", 2, 1.0, {"n": 2}, None), ("queued", 0, 0.0, None, None),
+    ]  # fmt: skip
+    again = repository.claim(("experiment",), 60)
+    assert (again.id, again.error, again.stalled) == (id, None, 0)
+    repository.finish_job(id, again.claim_token, "finished")
+    with pytest.raises(InvalidSetting, match="Nothing is left"):
+        repository.reopen_runs([second])
+    with pytest.raises(UnknownName):
+        repository.reopen_runs([first, "gone"])
+
+
+def test_a_run_alone_is_queued_as_a_job_of_its_own(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    repository.fail_run(run_id, "No such pair.")
+    repository.reopen_runs([run_id])
+    job = repository.claim(("run",), 60)
+    assert (job.id, job.payload) == (run_id, {"run_id": run_id})
+    repository.finish_job(run_id, job.claim_token, "cancelled")
+    assert repository.run(run_id).status == "cancelled"
+    repository.reopen_runs([run_id], enqueue=False)
+    assert (repository.run(run_id).status, repository.job(run_id).status) == ("queued", "cancelled")
+
+
 def test_a_heartbeat_keeps_the_job(repository: Repository) -> None:
     repository.enqueue("playground", {})
     job = repository.claim(("playground",), 0.01)
@@ -71,6 +153,12 @@ def test_cancelling(repository: Repository) -> None:
     repository.request_cancel(waiting)
     assert repository.experiment(waiting).status == "cancelled"
     assert {run.status for run in repository.experiment(waiting).runs} == {"cancelled"}
+    begun = repository.create_experiment(sweep())
+    repository.record_generation(repository.experiment(begun).runs[0].id, generation())
+    repository.request_cancel(begun)  # the worker writes the figures of what is done
+    assert (repository.job(begun).status, repository.job(begun).cancel_requested) == ("queued", True)
+    job = repository.claim(("experiment",), 60)
+    assert repository.finish_job(begun, job.claim_token, "cancelled")
     running = repository.create_experiment(sweep())
     job = repository.claim(("experiment",), 60)
     assert job.id == running
@@ -96,11 +184,13 @@ def test_streams_are_read_from_where_one_was(repository: Repository) -> None:
     repository.append_chunks(id, [])
     assert repository.chunks(id, -1) == [(0, {"n": 0}), (1, {"n": 1}), (2, {"n": 2})]
     assert repository.chunks(id, 1) == [(2, {"n": 2})]
-    assert repository.prune_streams(timedelta(0)) == 0  # it has not ended
+    assert repository.prune_playground(timedelta(0)) == 0  # it has not ended
     repository.request_cancel(id)
-    assert repository.prune_streams(timedelta(hours=1)) == 0
-    assert repository.prune_streams(timedelta(0)) == 3
+    assert repository.prune_playground(timedelta(hours=1)) == 0
+    assert repository.prune_playground(timedelta(0)) == 1
     assert repository.chunks(id, -1) == []
+    with pytest.raises(UnknownName):
+        repository.job(id)
 
 
 def test_the_worker_is_seen(repository: Repository) -> None:
@@ -110,5 +200,8 @@ def test_the_worker_is_seen(repository: Repository) -> None:
     repository.report_worker(7, "host", "cpu", "run 1")
     second = repository.worker()
     assert (second.alive, second.activity, second.started_at) == (True, "run 1", first.started_at)
+    hour = timedelta(hours=1)
+    assert not replace(second, heartbeat_at=second.heartbeat_at - hour).alive
+    assert not replace(second, heartbeat_at=second.heartbeat_at + hour).alive  # the clock was set back since
     repository.report_worker(8, "host", "cpu", "idle")
     assert repository.worker().started_at > first.started_at

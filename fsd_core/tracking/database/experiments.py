@@ -7,11 +7,11 @@ from sqlalchemy.orm import Session
 
 from fsd_core.config import SweepConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.tracking.database.models import Experiment, Generation, Job, Run
+from fsd_core.tracking.database.models import Experiment, Job, Run
 from fsd_core.tracking.database.runs import add_runs
 from fsd_core.tracking.database.store import Store, found, new_id, unknown
 from fsd_core.tracking.database.views import experiment_view, run_view, storable
-from fsd_core.tracking.records import ExperimentView
+from fsd_core.tracking.records import ExperimentName, ExperimentView
 
 LONGEST_NAME = 255
 
@@ -47,6 +47,14 @@ class ExperimentStore(Store):
         with self._database.session(readonly=True) as session:
             return _views(session, list(session.scalars(newest)))
 
+    def experiment_names(self, limit: int) -> list[ExperimentName]:
+        """The latest experiments by name."""
+        columns = Experiment.id, Experiment.name, func.count(Run.id), Experiment.created_at
+        statement = select(*columns).outerjoin(Experiment.runs).group_by(Experiment.id)
+        statement = statement.order_by(Experiment.created_at.desc(), Experiment.id).limit(limit)
+        with self._database.session(readonly=True) as session:
+            return [ExperimentName(*row) for row in session.execute(statement)]
+
     def count_experiments(self) -> int:
         with self._database.session(readonly=True) as session:
             return session.scalar(select(func.count(Experiment.id))) or 0
@@ -61,22 +69,12 @@ class ExperimentStore(Store):
 
 
 def _views(session: Session, rows: list[Experiment]) -> list[ExperimentView]:
-    """Three queries, however many experiments."""
+    """Two queries, however many experiments."""
     ids = [row.id for row in rows]
     jobs = {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(ids)))}
     runs: dict[str, list[Run]] = {id: [] for id in ids}
     for run in session.scalars(select(Run).where(Run.experiment_id.in_(ids)).order_by(Run.position)):
         runs[str(run.experiment_id)].append(run)
-    totals = session.execute(
-        select(Run.experiment_id, func.sum(Generation.seconds))
-        .join(Generation, Generation.run_id == Run.id)
-        .where(Run.experiment_id.in_(ids))
-        .group_by(Run.experiment_id)
-    )
-    spent = {id: float(seconds) for id, seconds in totals}
     return [
-        experiment_view(
-            row, jobs.get(row.id), tuple(run_view(run, row.name) for run in runs[row.id]), spent.get(row.id, 0.0)
-        )
-        for row in rows
+        experiment_view(row, jobs.get(row.id), tuple(run_view(run, row.name) for run in runs[row.id])) for row in rows
     ]

@@ -11,8 +11,9 @@ from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from fsd_core.errors import DatabaseUnavailable
+from fsd_core.errors import DatabaseUnavailable, DataDamaged, FsdError
 
+_RESTORE = "restore it from a backup (`python -m fsd_core db restore FILE`), or move it away and create a new one"
 _SQLITE = {
     sqlite3.SQLITE_BUSY: "is locked by another process: close what else has it open, then try again",
     sqlite3.SQLITE_LOCKED: "is locked by another process: close what else has it open, then try again",
@@ -21,7 +22,7 @@ _SQLITE = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that the path is a file in a writable folder",
     sqlite3.SQLITE_FULL: "cannot grow because the disk is full: free some space, then try again",
     sqlite3.SQLITE_IOERR: "cannot be read or written because of a disk error: check the disk, then try again",
-    sqlite3.SQLITE_CORRUPT: "is damaged: restore it from a backup, or move it away and create a new one",
+    sqlite3.SQLITE_CORRUPT: f"is damaged: {_RESTORE}",
     sqlite3.SQLITE_NOTADB: "is not a SQLite database: move the file away, or choose another with FSD_HOME",
 }
 
@@ -31,7 +32,8 @@ _LACKING = (
 )
 _FOREIGN = "has tables of another program under the names of ours: choose another with FSD_DATABASE_URL"
 _SQLITE_WORDS = {  # SQLite has one code, SQLITE_ERROR, for whatever is wrong with a statement
-    r"no such table\b": _LACKING,
+    r"no such (table|column)\b|table \S+ has no column": _LACKING,
+    r"Could not decode to UTF-8|malformed (JSON|database schema)": f"is damaged: {_RESTORE}",
     r"table \S+ already exists\b": _FOREIGN,
 }
 
@@ -52,7 +54,7 @@ _POSTGRES = {  # by SQLSTATE, or by its class
 
 def sentence(error: DBAPIError, url: URL) -> str | None:
     """What went wrong and what to do; ``None`` where it is a mistake of the program, not of its surroundings."""
-    name = f"The database {url.database}" if url.get_backend_name() == "sqlite" else f"The database {redacted(url)}"
+    name = _named(url)
     original = error.orig
     if isinstance(original, sqlite3.Error):
         # The low byte is the primary code; the rest tells its variants apart.
@@ -69,15 +71,24 @@ def sentence(error: DBAPIError, url: URL) -> str | None:
     return None
 
 
+def _named(url: URL) -> str:
+    return f"The database {url.database if url.get_backend_name() == 'sqlite' else redacted(url)}"
+
+
 def redacted(url: URL) -> str:
     return url.render_as_string(hide_password=True)
 
 
 @contextmanager
 def explained(url: URL) -> Iterator[None]:
-    """Raises ``DatabaseUnavailable`` in place of a driver's error that a user can do something about."""
+    """Raises ``DatabaseUnavailable`` in place of a driver's error that a user can do something about, and
+    ``DataDamaged`` in place of what reading a damaged value raises."""
     try:
         yield
+    except (FsdError, UnicodeEncodeError):
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DataDamaged(f"{_named(url)} holds a value that cannot be read: {_RESTORE}.") from error
     except PoolTimeout:
         raise DatabaseUnavailable(f"The database {redacted(url)} is too busy: try again in a moment.") from None
     except DBAPIError as error:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import Select, delete, func, or_, select, update
 
 from fsd_core.decoding.trace import StepRecord, pack, unpack
-from fsd_core.errors import DatabaseUnavailable
-from fsd_core.tracking.database.models import Generation, Run, Trace
-from fsd_core.tracking.database.store import Store, found, unknown
+from fsd_core.errors import DataDamaged, UnknownName
+from fsd_core.tracking.database.models import Generation, Run, Trace, now
+from fsd_core.tracking.database.runs import LONGEST_SEARCH
+from fsd_core.tracking.database.store import Store, changed, found, unknown
 from fsd_core.tracking.database.views import generation_view, storable
 from fsd_core.tracking.records import GenerationRecord, GenerationView
 
@@ -26,21 +28,23 @@ class GenerationStore(Store):
         values = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
         with self._database.session() as session:
             # The lock on the run's row makes two recorders take turns; SQLite has one writer anyway.
-            if session.scalar(select(Run.id).where(Run.id == run_id).with_for_update()) is None:
+            run = session.scalar(select(Run).where(Run.id == run_id).with_for_update(of=Run))
+            if run is None:
                 raise unknown("run", run_id)
-            mine = Generation.run_id == run_id
-            if session.scalar(select(Generation.id).where(mine, Generation.position == record.position)) is not None:
+            mine = Generation.run_id == run_id, Generation.position == record.position
+            if session.scalar(select(Generation.id).where(*mine)) is not None:
                 return
             session.add(Generation(run_id=run_id, **values, trace=Trace(data=data, sha256=checksum)))
-            session.flush()
-            run = found(session, Run, run_id, "run")
-            run.prompts_done = session.scalar(select(func.count(Generation.id)).where(mine)) or 0
+            run.prompts_done += 1
+            run.decoding_seconds += record.seconds
+            if run.losses:
+                run.losses = {place: n for place, n in run.losses.items() if place != str(record.position)} or None
 
     def set_scores(self, run_id: str, scores: Mapping[int, tuple[str, str | None]], metrics: dict[str, Any]) -> None:
         """Replaces outcome and answer of generations, by their ids, and the run's metrics; MLflow gets it anew."""
         with self._database.session() as session:
             for id, (outcome, answer) in scores.items():
-                values = {"outcome": outcome, "answer": storable(answer)}
+                values = {"outcome": outcome, "answer": storable(answer), "error": None}
                 session.execute(
                     update(Generation).where(Generation.id == id, Generation.run_id == run_id).values(values)
                 )
@@ -56,6 +60,7 @@ class GenerationStore(Store):
         self,
         run_id: str,
         *,
+        position: int | None = None,
         outcome: str | None = None,
         search: str | None = None,
         limit: int | None = None,
@@ -63,17 +68,32 @@ class GenerationStore(Store):
     ) -> list[GenerationView]:
         """In order of position. ``search`` looks into the prompt, the text and the answer."""
         statement = _filtered(select(Generation), run_id, outcome, search).order_by(Generation.position)
+        if position is not None:
+            statement = statement.where(Generation.position == position)
         with self._database.session(readonly=True) as session:
             return [generation_view(row) for row in session.scalars(statement.limit(limit).offset(offset))]
+
+    def outcomes(self, run_ids: Iterable[str]) -> dict[str, dict[int, str]]:
+        """How the prompts of some runs ended, by run and position."""
+        found: dict[str, dict[int, str]] = {run_id: {} for run_id in run_ids}
+        columns = Generation.run_id, Generation.position, Generation.outcome
+        with self._database.session(readonly=True) as session:
+            for run_id, position, outcome in session.execute(select(*columns).where(Generation.run_id.in_(found))):
+                found[run_id][position] = outcome
+        return found
 
     def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:
         with self._database.session(readonly=True) as session:
             return session.scalar(_filtered(select(func.count(Generation.id)), run_id, outcome, search)) or 0
 
     def trace(self, generation_id: int) -> list[StepRecord]:
-        """Every round of a generation. Raises ``UnknownName``, or ``DatabaseUnavailable`` if its bytes are damaged."""
+        """Every round of a generation. Raises ``UnknownName`` where it was deleted, or ``DataDamaged``."""
         with self._database.session(readonly=True) as session:
-            row = found(session, Trace, generation_id, "trace of generation")
+            row = session.get(Trace, generation_id)
+            if row is None:
+                raise UnknownName(
+                    "The rounds of this text are no longer kept: they were deleted to save room (FSD_KEEP_TRACES_DAYS)."
+                )
             return _unpacked(row.data, row.sha256)
 
     def traces(self, run_id: str) -> Iterator[tuple[int, list[StepRecord]]]:
@@ -96,12 +116,31 @@ class GenerationStore(Store):
                 return
             last = rows[-1][0]
 
+    def prune_traces(self, older_than: timedelta) -> int:
+        """Deletes the traces of runs that ended longer ago than this; how many. Texts and figures stay."""
+        old = select(Trace.generation_id).join(Trace.generation).join(Run, Run.id == Generation.run_id)
+        some = old.where(Run.finished_at < now() - older_than).limit(20 * _BATCH)
+        total = 0
+        while True:  # bit by bit, so that nobody waits long
+            with self._database.session() as session:
+                ids = list(session.scalars(some))
+                total += changed(session, delete(Trace).where(Trace.generation_id.in_(ids)))
+            if not ids:
+                return total
+
+    def has_traces(self, run_id: str) -> bool:
+        """Whether the rounds of all prompts of a run are kept."""
+        lacking = select(Generation.id).outerjoin(Trace, Trace.generation_id == Generation.id)
+        lacking = lacking.where(Generation.run_id == run_id, Trace.generation_id.is_(None))
+        with self._database.session(readonly=True) as session:
+            return session.scalar(lacking.limit(1)) is None
+
 
 def _unpacked(data: bytes, checksum: str) -> list[StepRecord]:
     try:
         return unpack(data, checksum)
     except ValueError as error:
-        raise DatabaseUnavailable(str(error)) from error
+        raise DataDamaged(str(error)) from error
 
 
 def _filtered(statement: Select, run_id: str, outcome: str | None, search: str | None) -> Select:
@@ -110,6 +149,6 @@ def _filtered(statement: Select, run_id: str, outcome: str | None, search: str |
         statement = statement.where(Generation.outcome == outcome)
     if search and search.strip():
         places = (Generation.prompt, Generation.text, Generation.answer)
-        needle = storable(search.strip())
+        needle = storable(search.strip()[:LONGEST_SEARCH])
         statement = statement.where(or_(*(place.icontains(needle, autoescape=True) for place in places)))
     return statement

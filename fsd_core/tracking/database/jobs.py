@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Select, and_, delete, func, or_, select, update
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.tracking.database.models import Job, Run, StreamChunk, WorkerState, now
-from fsd_core.tracking.database.runs import UNENDED
+from fsd_core.tracking.database.runs import UNENDED, count_losses
 from fsd_core.tracking.database.store import Store, changed, found, new_id
 from fsd_core.tracking.database.views import job_view, storable, worker_view
 from fsd_core.tracking.records import JobView, WorkerView
@@ -28,6 +30,12 @@ class JobStore(Store):
         with self._database.session(readonly=True) as session:
             return job_view(found(session, Job, id, "job"))
 
+    def find_job(self, id: str) -> JobView | None:
+        """The job of an experiment, of a run alone, or any other by its id; ``None`` where there is none."""
+        with self._database.session(readonly=True) as session:
+            row = session.get(Job, id)
+            return job_view(row) if row else None
+
     def claim(
         self, kinds: tuple[str, ...], lease_seconds: float, minimum_priority: int | None = None
     ) -> JobView | None:
@@ -44,12 +52,28 @@ class JobStore(Store):
             if id is None:
                 return None
             job = found(session, Job, id, "job")
-            job.lost_workers += job.status == "running"
+            if job.status == "running":
+                _lose(session, job, blamed=False)
             job.attempts += 1
             job.status, job.claim_token = "running", new_id()
             job.started_at = job.started_at or now()
             job.lease_expires_at = now() + timedelta(seconds=lease_seconds)
             return job_view(job)
+
+    def worker_lost(self, claims: Mapping[str, str], prompts: Mapping[str, Sequence[int]]) -> None:
+        """Gives back what a worker held that is known to be dead, whatever its leases say.
+
+        ``claims``: tokens by job; ``prompts``: positions that were being written, by run. The loss is counted against
+        these prompts, or against the jobs where no prompt was being written.
+        """
+        with self._database.session() as session:
+            count_losses(session, prompts)
+            for job_id, token in claims.items():
+                mine = Job.id == job_id, Job.claim_token == token, Job.status == "running"
+                job = session.scalar(select(Job).where(*mine).with_for_update())
+                if job is not None:
+                    _lose(session, job, blamed=bool(prompts))
+                    job.status, job.lease_expires_at = "queued", None
 
     def heartbeat(self, job_id: str, token: str, lease_seconds: float) -> bool:
         """Prolongs the lease. ``False`` if the claim is lost: another worker took the job, or it has ended."""
@@ -66,25 +90,31 @@ class JobStore(Store):
         return self._held(job_id, token, values)
 
     def request_cancel(self, job_id: str) -> None:
-        """Asks for a job to be stopped. One that waits is cancelled at once, with its runs; one that ended stays so."""
+        """Asks for a job to be stopped. One that waits is cancelled at once, with its runs; one that ended stays so.
+
+        A job that waits with something done is left to the worker, which writes the figures of what is done.
+        """
         with self._database.session() as session:
             job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
             if job is None:
                 found(session, Job, job_id, "job")
-            elif job.status == "queued":
+            elif job.status == "queued" and not _runs_progress(session, job):
                 job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
                 session.execute(_close_runs(job_id, "cancelled", None))
-            elif job.status == "running":
+            elif job.status in ("queued", "running"):
                 job.cancel_requested = True
 
     def cancel_requested(self, job_id: str) -> bool:
         with self._database.session(readonly=True) as session:
             return bool(session.scalar(select(Job.cancel_requested).where(Job.id == job_id)))
 
-    def queue_length(self) -> int:
-        """Jobs that wait for the worker."""
+    def queue_length(self, kinds: tuple[str, ...] | None = None) -> int:
+        """Jobs that wait for the worker; of some ``kinds``, or all."""
+        waiting = select(func.count(Job.id)).where(Job.status == "queued")
+        if kinds is not None:
+            waiting = waiting.where(Job.kind.in_(kinds))
         with self._database.session(readonly=True) as session:
-            return session.scalar(select(func.count(Job.id)).where(Job.status == "queued")) or 0
+            return session.scalar(waiting) or 0
 
     def append_chunks(self, job_id: str, payloads: Sequence[dict[str, Any]]) -> None:
         """Adds to what a job has written, in order."""
@@ -108,11 +138,11 @@ class JobStore(Store):
             rows = session.execute(statement.order_by(StreamChunk.sequence))
             return [(sequence, payload) for sequence, payload in rows]
 
-    def prune_streams(self, older_than: timedelta) -> int:
-        """Deletes what was written by jobs that ended longer ago than this; how many chunks."""
-        ended = select(Job.id).where(Job.finished_at < now() - older_than)
+    def prune_playground(self, older_than: timedelta) -> int:
+        """Deletes jobs of the playground that ended longer ago than this, with what they wrote; how many jobs."""
         with self._database.session() as session:
-            return changed(session, delete(StreamChunk).where(StreamChunk.job_id.in_(ended)))
+            ended = Job.kind == "playground", Job.finished_at < now() - older_than
+            return changed(session, delete(Job).where(*ended))
 
     def report_worker(self, pid: int, host: str, device: str, activity: str) -> None:
         """The worker's heartbeat, and what it is busy with."""
@@ -141,6 +171,28 @@ class JobStore(Store):
             return held
 
 
+def _runs_progress(session: Session, job: Job) -> int:
+    """Prompts done and runs ended of an experiment, or of a run alone."""
+    runs = select(func.coalesce(func.sum(Run.prompts_done), 0), func.count().filter(Run.status.not_in(UNENDED)))
+    return sum(session.execute(runs.where(_of_job(job.id))).one())
+
+
+def _progress(session: Session, job: Job) -> int:
+    """What a job has to show: that of its runs, or the chunks of its stream."""
+    chunks = session.scalar(select(func.count(StreamChunk.id)).where(StreamChunk.job_id == job.id)) or 0
+    return _runs_progress(session, job) + chunks
+
+
+def _lose(session: Session, job: Job, *, blamed: bool) -> None:
+    """Counts a lost worker; ``blamed``: a prompt answers for it."""
+    job.lost_workers += 1
+    progress = _progress(session, job)
+    if progress > job.progress:
+        job.progress, job.stalled = progress, 0
+    elif not blamed:
+        job.stalled += 1
+
+
 def _waiting(kinds: tuple[str, ...], minimum_priority: int | None) -> Select[str]:
     lost = and_(Job.status == "running", Job.lease_expires_at < now())
     statement = select(Job.id).where(Job.kind.in_(kinds), or_(Job.status == "queued", lost))
@@ -150,6 +202,10 @@ def _waiting(kinds: tuple[str, ...], minimum_priority: int | None) -> Select[str
 
 
 def _close_runs(job_id: str, status: str, error: str | None):
-    """The job of an experiment has the experiment's id; other jobs have no runs."""
+    """Of the job of an experiment or of a run alone, which has its id; other jobs have no runs."""
     values = {"status": status, "error": error, "finished_at": now()}
-    return update(Run).where(Run.experiment_id == job_id, Run.status.in_(UNENDED)).values(values)
+    return update(Run).where(_of_job(job_id), Run.status.in_(UNENDED)).values(values)
+
+
+def _of_job(job_id: str) -> ColumnElement[bool]:
+    return or_(Run.experiment_id == job_id, and_(Run.id == job_id, Run.experiment_id.is_(None)))

@@ -96,6 +96,8 @@ class Run(Base):
     error: Mapped[str | None] = mapped_column(Text)
     prompts_done: Mapped[int] = mapped_column(default=0)
     prompts_total: Mapped[int]
+    decoding_seconds: Mapped[float] = mapped_column(default=0.0)  # of the prompts done
+    losses: Mapped[dict[str, Any] | None]  # workers lost while writing a prompt, by its position
     metrics: Mapped[dict[str, Any] | None]  # benchmarks.metrics.summarise
     provenance: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
@@ -161,7 +163,9 @@ class Job(Base):
     claim_token: Mapped[str | None] = mapped_column(String(32))
     lease_expires_at: Mapped[datetime | None]
     attempts: Mapped[int] = mapped_column(default=0)  # claims so far
-    lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose lease ran out
+    lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose worker died
+    progress: Mapped[int] = mapped_column(default=0)  # what was done when a worker was last lost
+    stalled: Mapped[int] = mapped_column(default=0)  # workers lost in a row, no progress, no prompt to blame
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -176,6 +180,15 @@ class StreamChunk(Base):
     job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
     sequence: Mapped[int]
     payload: Mapped[dict[str, Any]]
+
+
+class MlflowDeletion(Base):
+    """A run or an experiment that was deleted here, until its copy in MLflow is."""
+
+    __tablename__ = "mlflow_deletions"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # run, experiment
+    created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class WorkerState(Base):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fsd_core.tracking.database.deletions import DeletionStore
 from fsd_core.tracking.database.experiments import ExperimentStore
 from fsd_core.tracking.database.generations import GenerationStore
 from fsd_core.tracking.database.jobs import JobStore
 from fsd_core.tracking.database.runs import RunStore
 
 
-class Repository(ExperimentStore, RunStore, GenerationStore, JobStore):
+class Repository(ExperimentStore, RunStore, GenerationStore, JobStore, DeletionStore):
     """Experiments, runs, generations and jobs. Every method is one transaction (``traces``: one per batch).
 
     All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and

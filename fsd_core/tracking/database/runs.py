@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import Select, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.tracking.database.models import Experiment, Run, Setting, now
+from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, now
 from fsd_core.tracking.database.store import Store, changed, new_id, unknown
 from fsd_core.tracking.database.views import run_view, storable
-from fsd_core.tracking.records import RunView
+from fsd_core.tracking.records import RunName, RunView
 
 UNENDED = ("queued", "running")
 _COLUMNS: dict[str, Any] = {
@@ -28,6 +28,8 @@ _METRICS = (
     "accuracy", "acceptance_rate", "mean_acceptance_length", "tokens_per_second", "time_to_first_token", "seconds",
     "seconds_per_solved_task", "negative_log_likelihood", "mean_tokens", "tokens",
 )  # fmt: skip
+LONGEST_SEARCH = 200
+"""characters that are looked for; the rest is left aside"""
 RUN_ORDERS = (*_COLUMNS, *_METRICS)
 """What runs can be sorted by."""
 
@@ -76,6 +78,14 @@ class RunStore(Store):
         with self._database.session(readonly=True) as session:
             return [run_view(run, name) for run, name in session.execute(statement)]
 
+    def run_names(self, limit: int) -> list[RunName]:
+        """The latest runs by name, which is much quicker to read than all of them."""
+        columns = Run.id, Setting.label, Run.seed, Experiment.name, Run.task, Run.created_at
+        statement = select(*columns).select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+        statement = statement.order_by(Run.created_at.desc(), Run.position, Run.id).limit(limit)
+        with self._database.session(readonly=True) as session:
+            return [RunName(*row) for row in session.execute(statement)]
+
     def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
         with self._database.session(readonly=True) as session:
             return session.scalar(_filtered(select(func.count(Run.id)), ids, **filters)) or 0
@@ -90,13 +100,40 @@ class RunStore(Store):
         """Ends a run with its metrics. A run that has ended stays as it is; so with the next two."""
         self._end(id, status="finished", metrics=storable(metrics))
 
-    def fail_run(self, id: str, error: str) -> None:
-        """Ends a run with the sentence that says why."""
-        self._end(id, status="failed", error=storable(error))
+    def fail_run(self, id: str, error: str, metrics: dict[str, Any] | None = None) -> None:
+        """Ends a run with the sentence that says why, and the metrics of what is done."""
+        self._end(id, status="failed", error=storable(error), metrics=storable(metrics))
 
     def cancel_run(self, id: str, metrics: dict[str, Any] | None = None) -> None:
         """Ends a run because a user asked for it, with the metrics of what is done."""
         self._end(id, status="cancelled", metrics=storable(metrics))
+
+    def reopen_runs(self, ids: Sequence[str], *, enqueue: bool = True) -> list[str]:
+        """Queues ended runs of one experiment, or one run alone, to be gone on with; those that had something left.
+
+        What is done stays; prompts that failed are done again. With ``enqueue`` the work is left to the worker, under
+        the job of the experiment or of the run, which is made where there is none. Raises ``UnknownName``, and
+        ``InvalidSetting`` while the runs are under way or if nothing is left of them.
+        """
+        with self._database.session() as session:
+            asked = select(Run).where(Run.id.in_(list(ids))).order_by(Run.position)
+            rows = list(session.scalars(asked.with_for_update(of=Run)))
+            if len(rows) < len(ids):
+                raise unknown("run", next(iter(set(ids) - {row.id for row in rows}), "none"))
+            owner = rows[0].experiment_id or rows[0].id
+            job = session.get(Job, owner, with_for_update=True)
+            if job is not None and job.status in UNENDED:
+                raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
+            reopened = [row.id for row in rows if _reopen(session, row)]
+            if not reopened:
+                raise InvalidSetting("Nothing is left to do: every prompt was done, and none of them failed.")
+            if enqueue and job is None:
+                kind = "run" if rows[0].experiment_id is None else "experiment"
+                session.add(Job(id=owner, kind=kind, payload={f"{kind}_id": owner}))
+            elif enqueue and job is not None:
+                job.status, job.error, job.cancel_requested = "queued", None, False
+                job.finished_at, job.stalled = None, 0
+            return reopened
 
     def unsynced_runs(self) -> list[RunView]:
         """Ended runs that MLflow has not, oldest first."""
@@ -121,6 +158,30 @@ class RunStore(Store):
             if touched == 0 and session.get(Run, id) is None:
                 raise unknown("run", id)
             return touched == 1
+
+
+def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None:
+    """Counts a lost worker against the prompts that it was writing: positions by run."""
+    for run in session.scalars(select(Run).where(Run.id.in_(list(prompts)))):
+        losses = dict(run.losses or {})
+        for position in prompts[run.id]:
+            losses[str(position)] = losses.get(str(position), 0) + 1
+        run.losses = losses or None
+
+
+def _reopen(session: Session, run: Run) -> bool:
+    """Queues an ended run if anything is left of it, without the prompts that failed; whether it did."""
+    if run.status in UNENDED:
+        return True
+    failed = Generation.run_id == run.id, Generation.outcome == "failed"
+    count = changed(session, delete(Generation).where(*failed))
+    if run.status == "finished" and not count:
+        return False
+    seconds = select(func.coalesce(func.sum(Generation.seconds), 0.0)).where(Generation.run_id == run.id)
+    run.prompts_done, run.decoding_seconds = run.prompts_done - count, session.scalar(seconds) or 0.0
+    run.status, run.error, run.metrics, run.losses = "queued", None, None, None
+    run.finished_at = run.mlflow_synced_at = None
+    return True
 
 
 def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | None) -> list[str]:
@@ -172,7 +233,7 @@ def _filtered(
     if id_begins is not None:
         begins = (id.startswith(storable(id_begins), autoescape=True) for id in (Run.id, Run.experiment_id))
         statement = statement.where(or_(*begins))
-    for word in storable(search or "").split():
+    for word in storable(search or "")[:LONGEST_SEARCH].split():
         places = (Setting.label, Setting.pair, Run.task, Experiment.name)
         inside = [place.icontains(word, autoescape=True) for place in places]
         statement = statement.where(or_(Run.id.istartswith(word, autoescape=True), *inside))

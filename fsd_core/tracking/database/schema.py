@@ -51,24 +51,27 @@ def check(connection: Connection) -> None:
         return
     if revision is None:
         raise missing(connection.engine.url)
-    if revision in {script.revision for script in _scripts().walk_revisions()}:
-        raise DatabaseOutdated(
-            f"The database is at revision {revision}, this version of FSD Lab needs {head()}: "
-            f"stop the app and run `{COMMAND}`."
-        )
+    check_known(revision)
     raise DatabaseOutdated(
-        f"The database is at revision {revision}, which this version of FSD Lab does not know: "
-        f"it was made by a newer one. Update FSD Lab, then run `{COMMAND}`."
+        f"The database is at revision {revision}, this version of FSD Lab needs {head()}: "
+        f"stop the app and run `{COMMAND}`."
     )
+
+
+def check_known(revision: str | None) -> None:
+    """Raises ``DatabaseOutdated`` for a revision that this program does not know."""
+    if revision is not None and revision not in {script.revision for script in _scripts().walk_revisions()}:
+        raise DatabaseOutdated(
+            f"The database is at revision {revision}, which this version of FSD Lab does not know: "
+            f"it was made by a newer one. Update FSD Lab, then run `{COMMAND}`."
+        )
 
 
 def migrate(connection: Connection) -> None:
     """Runs the migrations inside the connection's transaction, one process at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-    revision = MigrationContext.configure(connection).get_current_revision()
-    if revision is not None and revision not in {script.revision for script in _scripts().walk_revisions()}:
-        check(connection)
+    check_known(MigrationContext.configure(connection).get_current_revision())
     command.upgrade(config(connection), "head")
 
 

@@ -98,7 +98,8 @@ def sqlite_path(url: URL) -> Path | None:
     """The file of a SQLite URL; ``None`` for PostgreSQL."""
     if url.get_backend_name() != "sqlite":
         return None
-    return Path(str(url.database).removeprefix("file:").partition("?")[0])
+    name = str(url.database)
+    return Path(name.removeprefix("file:").partition("?")[0] if name.startswith("file:") else name)
 
 
 def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engine:

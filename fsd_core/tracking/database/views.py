@@ -35,14 +35,22 @@ def run_view(row: Run, experiment_name: str | None) -> RunView:
         id=row.id, experiment_id=row.experiment_id, experiment_name=experiment_name, position=row.position,
         setting_id=row.setting_id, pair=row.setting.pair, label=row.setting.label, decoding=config.setting.decoding,
         task=row.task, seed=row.seed, config=config, status=row.status, error=row.error,
-        prompts_done=row.prompts_done, prompts_total=row.prompts_total, metrics=row.metrics,
-        provenance=row.provenance, created_at=row.created_at, started_at=row.started_at,
-        finished_at=row.finished_at, mlflow_run_id=row.mlflow_run_id,
+        prompts_done=row.prompts_done, prompts_total=row.prompts_total, decoding_seconds=row.decoding_seconds,
+        losses={int(position): count for position, count in (_fields(row.losses) or {}).items()},
+        metrics=_fields(row.metrics), provenance=_fields(row.provenance), created_at=row.created_at,
+        started_at=row.started_at, finished_at=row.finished_at, mlflow_run_id=row.mlflow_run_id,
     )  # fmt: skip
 
 
-def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...], seconds: float) -> ExperimentView:
-    """``runs`` in their order; ``seconds`` spent decoding the prompts done."""
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Raises ``TypeError`` for what damage has made of an object of JSON."""
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...]) -> ExperimentView:
+    """``runs`` in their order."""
     status = _experiment_status(job, runs)
     errors = [job.error if job else None, *(run.error for run in runs)]
     ends = [run.finished_at for run in runs if run.finished_at]
@@ -51,7 +59,8 @@ def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...],
         id=row.id, name=row.name, config=SweepConfig.model_validate(row.config), status=status,
         error=next(filter(None, errors), None), cancel_requested=bool(job and job.cancel_requested),
         job_id=job.id if job else None, lost_workers=job.lost_workers if job else 0, runs=runs,
-        decoding_seconds=seconds, created_at=row.created_at, started_at=min(starts, default=None),
+        decoding_seconds=sum(run.decoding_seconds for run in runs), created_at=row.created_at,
+        started_at=min(starts, default=None),
         finished_at=max(ends, default=None) if status not in ("queued", "running") else None,
         mlflow_run_id=row.mlflow_run_id,
     )  # fmt: skip

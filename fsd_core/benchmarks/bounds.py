@@ -32,11 +32,15 @@ OnPosition = Callable[[int, int], None]
 
 
 def check(repository: Repository, run_id: str) -> None:
-    """Raises ``InvalidSetting`` for a run that has not ended or has written nothing, ``UnknownName`` if there is
-    none."""
+    """Raises ``InvalidSetting`` for a run that has not ended, has written nothing or has lost its traces,
+    ``UnknownName`` if there is none."""
     run = repository.run(run_id)
     if not run.ended or not (run.metrics or {}).get("tokens"):
         raise InvalidSetting(f"The run {run.id} has no finished texts: choose one that has ended.")
+    if not repository.has_traces(run.id):
+        raise InvalidSetting(
+            f"The rounds of the run {run.id} are no longer kept (FSD_KEEP_TRACES_DAYS): measure the setting again."
+        )
 
 
 def measure(

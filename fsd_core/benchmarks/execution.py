@@ -1,29 +1,34 @@
 """Does runs: every prompt of their tasks once, each one recorded before the next begins.
 
 Runs that were interrupted in any way are continued by calling :func:`execute_runs`
-again: prompts that are recorded are not done twice.
+again: prompts that are recorded are not done twice, and one that keeps killing its
+process is set aside.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from typing import Any
 
 import torch
 
 from fsd_core.benchmarks.fidelity import Text, fidelity
-from fsd_core.benchmarks.harness import run_examples
+from fsd_core.benchmarks.harness import failure, run_examples
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, told
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, told
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking import provenance
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
+from fsd_core.tracking.records import GenerationRecord, RunView
+
+logger = logging.getLogger(__name__)
 
 PairLoader = Callable[[str, str, str], LoadedPair]
 """(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
@@ -31,6 +36,11 @@ PairLoader = Callable[[str, str, str], LoadedPair]
 WARM_UP_ROUNDS = 3
 BATCHES_A_TURN = 4
 """so many batches of texts a run does before the next run's turn: rows that end are filled again meanwhile"""
+LOSSES_ALLOWED = 3
+"""so many processes may die while they write a prompt before it is set aside"""
+
+Writing = Callable[[str, Sequence[int]], AbstractContextManager[None]]
+"""(run id, positions): entered around whatever is done for these prompts, so that a death can be laid to them"""
 
 
 @dataclass(frozen=True)
@@ -49,25 +59,32 @@ def execute_runs(
     run_ids: Sequence[str],
     pair_loader: PairLoader,
     on_prompt: Callable[[RunView], None] = lambda run: None,
+    writing: Writing = lambda run_id, positions: nullcontext(),
+    on_start: Callable[[RunView], None] = lambda run: None,
 ) -> None:
     """Does what is left of some runs, then writes their figures.
 
     The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
     does so for all of them, and the difference between their speeds is that of their settings.
 
-    ``on_prompt`` is called before each prompt with its run as it stands, and may serve others meanwhile. Raised from
-    it, ``Cancelled`` ends what is left, with the figures of what is done; anything else leaves the runs to be
-    continued, as do ``DatabaseUnavailable`` and an interrupt from the keyboard from anywhere. What goes wrong with
-    one run, or with each of its prompts, fails that run with its sentence, and not the others. Runs that have ended
-    are left alone.
+    ``on_start`` is called before a run's pair is loaded, ``on_prompt`` before each prompt, with the run as it stands;
+    they may serve others meanwhile. Raised from them, ``Cancelled`` ends what is left, with the figures of what is
+    done; anything else leaves the runs to be continued, as do ``DatabaseUnavailable`` and an interrupt from the
+    keyboard from anywhere.
+    What goes wrong with one run fails that run with its sentence and the figures of what is done, and not the others;
+    what goes wrong with a prompt is that prompt's outcome. A prompt at which processes have died again and again is
+    recorded as failed. Runs that have ended are left alone.
     """
     try:
         turns = []
         for run_id in run_ids:
-            with _failing_alone(repository, run_id):
-                turns += _begin(repository, repository.run(run_id), pair_loader)
+            run = repository.run(run_id)
+            if not run.ended:
+                on_start(run)
+                with _failing_alone(repository, run_id):
+                    turns += _begin(repository, run, pair_loader, writing)
         for turn, examples in _in_turn(turns):
-            _take_turn(repository, turn, examples, on_prompt)
+            _take_turn(repository, turn, examples, on_prompt, writing)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
         for run in runs:
@@ -75,21 +92,39 @@ def execute_runs(
                 _finish(repository, run, _target_alone(run, runs), texts)
     except Cancelled:
         for run_id in run_ids:
-            _cancel(repository, run_id)
+            repository.cancel_run(run_id, _figures(repository, run_id))
         raise
 
 
+def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
+    """Fails what is left of some runs with a sentence, and keeps the figures of what is done."""
+    for run_id in run_ids:
+        repository.fail_run(run_id, error, _figures(repository, run_id))
+
+
 def _take_turn(
-    repository: Repository, turn: _Turn, examples: Mapping[int, Example], on_prompt: Callable[[RunView], None]
+    repository: Repository,
+    turn: _Turn,
+    examples: Mapping[int, Example],
+    on_prompt: Callable[[RunView], None],
+    writing: Writing,
 ) -> None:
-    records = run_examples(turn.decoder, turn.task, examples, turn.run.seed, turn.run.config.batch)
-    for _ in examples:
-        run = repository.run(turn.run.id)
-        if run.ended:
-            return
-        on_prompt(run)
-        with _failing_alone(repository, run.id):
-            repository.record_generation(run.id, next(records))
+    # Whatever a process died with is done alone, so that another death is laid to the right one.
+    alone = [{position: examples[position]} for position in examples if position in turn.run.losses]
+    together = {position: examples[position] for position in examples if position not in turn.run.losses}
+    for some in (*alone, *([together] if together else [])):
+        records = run_examples(turn.decoder, turn.task, some, turn.run.seed, turn.run.config.batch)
+        left = list(some)
+        while left:
+            run = repository.run(turn.run.id)
+            if run.ended:
+                return
+            on_prompt(run)
+            with _failing_alone(repository, run.id):
+                with writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
+                    record = next(records)
+                repository.record_generation(run.id, record)
+                left.remove(record.position)
 
 
 def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[_Turn, dict[int, Example]]]:
@@ -116,15 +151,17 @@ def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
     except DatabaseUnavailable:
         raise
     except Exception as error:
-        repository.fail_run(run_id, told(error))
+        give_up(repository, [run_id], told(error))
 
 
-def _begin(repository: Repository, run: RunView, pair_loader: PairLoader) -> list[_Turn]:
+def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writing: Writing) -> list[_Turn]:
     """Marks a run as running and warms it up; nothing for one that has nothing left."""
     task = get_task(run.task)
     done = repository.done_positions(run.id)
     left = {i: example for i, example in enumerate(task.examples(run.config.limit)) if i not in done}
-    if run.ended or not left:
+    for position in [i for i in left if run.losses.get(i, 0) >= LOSSES_ALLOWED]:
+        repository.record_generation(run.id, _set_aside(left.pop(position), position, run.losses[position]))
+    if not left:
         return []
     pair = pair_loader(run.pair, run.config.device, run.config.dtype)
     decoder = Decoder(pair, run.decoding)
@@ -136,14 +173,28 @@ def _begin(repository: Repository, run: RunView, pair_loader: PairLoader) -> lis
         )
     about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads())
     repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
-    _warm_up(decoder, next(iter(left.values())))
+    first = next(iter(left))
+    with writing(run.id, [first]):
+        _warm_up(decoder, left[first])
     return [_Turn(run, task, decoder, left)]
+
+
+def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:
+    error = FsdError(
+        f"The process ended {losses} times while it wrote this prompt, which was set aside. Resume the run to try it "
+        "again."
+    )
+    return failure(example, position, error, 0.0)
 
 
 def _warm_up(decoder: Decoder, example: Example) -> None:
     """A few rounds that are thrown away: the first ones of a process are slow, and would be charged to one prompt."""
-    with suppress(FsdError, RuntimeError):  # what is wrong with the prompt is told when its turn comes
+    try:
         list(islice(decoder.stream(decoder.prompt_ids(example.prompt), seed=0), WARM_UP_ROUNDS))
+    except ModelUnavailable:  # no prompt can be read, so none is to be tried
+        raise
+    except Exception as error:  # what is wrong with the prompt is told when its turn comes
+        logger.info("The warm-up ended early: %s", error)
 
 
 def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
@@ -188,9 +239,11 @@ def _texts(repository: Repository, run_id: str) -> dict[int, Text]:
     }
 
 
-def _cancel(repository: Repository, run_id: str) -> None:
+def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:
+    """Of what is done of a run; ``None`` if nothing is, or if it cannot be read."""
     generations = repository.generations(run_id)
-    repository.cancel_run(run_id, summarise(generations, _records(repository, run_id)) if generations else None)
+    with suppress(DataDamaged):
+        return summarise(generations, _records(repository, run_id)) if generations else None
 
 
 def _records(repository: Repository, run_id: str) -> Iterator[list]:

@@ -7,10 +7,10 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from fsd_core.benchmarks.tasks import Example, Task
+from fsd_core.benchmarks.tasks import Example, Score, Task
 from fsd_core.decoding.decoder import Decoder, Generation
 from fsd_core.decoding.trace import StepRecord
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, told
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking.records import GenerationRecord
 
@@ -29,8 +29,8 @@ def run_examples(
 ) -> Iterator[GenerationRecord]:
     """Generates for prompts by their position and scores them, each as soon as it ends; ``seed`` is the run's.
 
-    ``rows``: texts written side by side. An error of a prompt becomes a record of outcome ``failed`` that carries its
-    sentence; one of the device fails all texts that are being written.
+    ``rows``: texts written side by side. An error of a prompt, or of its scoring, becomes a record of outcome
+    ``failed`` that carries its sentence; an error while several are written fails all that are.
     """
     if rows == 1:
         for position, example in examples.items():
@@ -40,18 +40,18 @@ def run_examples(
     for position, example in examples.items():
         try:
             left[position] = decoder.fitting(decoder.prompt_ids(example.prompt))
-        except FsdError as error:
-            yield _failure(example, position, error, 0.0)
+        except Exception as error:
+            yield failure(example, position, error, 0.0)
     positions = list(left)
     try:
         seeds = [prompt_seed(seed, position) for position in positions]
         for place, generation in decoder.generate_all(list(left.values()), seeds, rows) if left else ():
             del left[positions[place]]
             yield _record(decoder, task, examples[positions[place]], positions[place], generation)
-    except (FsdError, RuntimeError) as error:
+    except Exception as error:
         share = (time.perf_counter() - begun) / len(examples)
         for position in left:
-            yield _failure(examples[position], position, error, share)
+            yield failure(examples[position], position, error, share)
 
 
 def run_example(decoder: Decoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
@@ -59,14 +59,14 @@ def run_example(decoder: Decoder, task: Task, example: Example, position: int, s
     begun = time.perf_counter()
     try:
         generation = decoder.generate(decoder.prompt_ids(example.prompt), prompt_seed(seed, position))
-    except (FsdError, RuntimeError) as error:  # torch tells of exhausted memory and the like by RuntimeError
-        return _failure(example, position, error, time.perf_counter() - begun)
+    except Exception as error:
+        return failure(example, position, error, time.perf_counter() - begun)
     return _record(decoder, task, example, position, generation)
 
 
 def _record(decoder: Decoder, task: Task, example: Example, position: int, generation: Generation) -> GenerationRecord:
     text = written(decoder.pair, generation.tokens)
-    score = task.score(text, example, generation.stop_reason)
+    score, error = _scored(task, text, example, generation.stop_reason)
     records = generation.records
     return GenerationRecord(
         position=position,
@@ -77,7 +77,7 @@ def _record(decoder: Decoder, task: Task, example: Example, position: int, gener
         answer=score.answer,
         outcome=score.outcome,
         stop_reason=generation.stop_reason,
-        error=None,
+        error=error,
         tokens=len(generation.tokens),
         rounds=len(records),
         drafted=sum(len(r.drafted) for r in records),
@@ -90,6 +90,14 @@ def _record(decoder: Decoder, task: Task, example: Example, position: int, gener
     )
 
 
+def _scored(task: Task, text: str, example: Example, stop_reason: str) -> tuple[Score, str | None]:
+    """The verdict; of a scorer that fails, the outcome ``failed`` and its sentence. ``rescore`` can judge it later."""
+    try:
+        return task.score(text, example, stop_reason), None
+    except Exception as error:
+        return Score("failed", None), _sentence(error)
+
+
 def written(pair: LoadedPair, tokens: list[int]) -> str:
     """The text of new tokens, without the special ones."""
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
@@ -100,8 +108,8 @@ def negative_log_likelihood(records: Sequence[StepRecord]) -> float:
     return -sum(math.log(max(p, SMALLEST_PROBABILITY)) for r in records for p in r.emitted_probability)
 
 
-def _failure(example: Example, position: int, error: Exception, seconds: float) -> GenerationRecord:
-    told = str(error) if isinstance(error, FsdError) else f"{type(error).__name__}: {error}"
+def failure(example: Example, position: int, error: Exception, seconds: float) -> GenerationRecord:
+    """A prompt that came to nothing, with the sentence that says why."""
     return GenerationRecord(
         position=position,
         example_id=example.id,
@@ -111,7 +119,7 @@ def _failure(example: Example, position: int, error: Exception, seconds: float) 
         answer=None,
         outcome="failed",
         stop_reason="error",
-        error=told,
+        error=_sentence(error),
         tokens=0,
         rounds=0,
         drafted=0,
@@ -122,3 +130,9 @@ def _failure(example: Example, position: int, error: Exception, seconds: float) 
         time_to_first_token=0.0,
         records=[],
     )
+
+
+def _sentence(error: Exception) -> str:
+    """Torch tells of exhausted memory and the like by ``RuntimeError``, in words of its own."""
+    own = isinstance(error, FsdError) or not isinstance(error, RuntimeError)
+    return told(error) if own else f"{type(error).__name__}: {error}"

@@ -39,8 +39,10 @@ class Generated(Protocol):
     def time_to_first_token(self) -> float: ...
 
 
-def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecord]]) -> dict[str, Any]:
+def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecord]] | None) -> dict[str, Any]:
     """All figures of a run, ready for JSON; what cannot be told (no label, nothing drafted) is ``None``.
+
+    Without ``records``, those of the rounds are left out.
 
     Accuracy counts truncated and failed prompts as not solved. Prompts that failed have no tokens and no part
     in the figures of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
@@ -74,7 +76,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecor
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
         "negative_log_likelihood": sum(g.negative_log_likelihood for g in done) / tokens if tokens else None,
         "mean_tokens": tokens / len(done) if done else None,
-        **_of_traces(records),
+        **({} if records is None else _of_traces(records)),
     }
 
 

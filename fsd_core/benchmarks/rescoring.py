@@ -28,7 +28,7 @@ def rescore(repository: Repository, run_id: str) -> int:
                 f"Prompt {generation.position + 1} of the run {run.id} is not the one that the task '{task.name}' has "
                 "now: measure the setting again."
             )
-        if generation.outcome == "failed":
+        if generation.stop_reason == "error":  # no text to judge
             judged.append(generation)
             continue
         score = task.score(generation.text, example, generation.stop_reason)
@@ -36,6 +36,7 @@ def rescore(repository: Repository, run_id: str) -> int:
             changes[generation.id] = (score.outcome, score.answer)
         judged.append(replace(generation, outcome=score.outcome, answer=score.answer))
     if changes:
-        metrics = summarise(judged, (records for _, records in repository.traces(run.id)))
+        kept = repository.has_traces(run.id)
+        metrics = summarise(judged, (records for _, records in repository.traces(run.id)) if kept else None)
         repository.set_scores(run.id, changes, (run.metrics or {}) | metrics)  # how far it strays stays as it is
     return len(changes)

@@ -136,8 +136,8 @@ def run(
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
     left = None if fresh else left_behind(repository, settings.home, config)
     id = runs.going_on(left) if left else repository.create_run(config)
-    with runs.alone(settings, "run", id):
-        (done,) = runs.perform(repository, decoding.label, [id], lambda *_: loaded, settings)
+    with runs.alone(repository, settings, "run", id) as writing:
+        (done,) = runs.perform(repository, decoding.label, [id], lambda *_: loaded, settings, writing)
     output.tell_run(done, json)
 
 
@@ -195,32 +195,56 @@ def sweep(
     repository = runs.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
-        if not ((state := repository.worker()) and state.alive):
-            output.say("No worker runs now: start the application, or `python -m fsd_core worker`.")
+        output.tell_worker(repository)
         return
     loaded = runs.load_for(config.runs(), settings.threads)
     left = None if fresh else left_behind(repository, settings.home, config)
     id = runs.going_on(left) if left else repository.create_experiment(config, enqueue=False)
-    with runs.alone(settings, "experiment", id):
+    with runs.alone(repository, settings, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
-        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings)
+        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
     output.tell_experiment(id, finished, json)
 
 
 @app.command()
 def resume(id: options.Id, json: options.Json = False) -> None:
-    """Go on with a run or a sweep of the command line that was killed, at the next prompt."""
+    """Go on with a run or an experiment that was killed, failed or was cancelled, at the next prompt; prompts that
+    failed are done again."""
     settings = get_settings()
     repository = runs.open_repository(settings)
     work = find_work(repository, id)
-    with runs.alone(settings, *work.lock):
+    if work.left_to_worker:
+        repository.reopen_runs([run.id for run in work.runs])
+        output.tell_resumed(work.id, work.is_experiment, json)
+        output.tell_worker(repository)
+        return
+    with runs.alone(repository, settings, *work.lock) as writing:
         loaded = runs.load_for([run.config for run in work.runs], settings.threads)
-        ids = [run.id for run in work.runs]
-        finished = runs.perform(repository, work.title, ids, lambda *_: loaded, settings)
+        ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
+        finished = runs.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)
     if work.is_experiment:
         output.tell_experiment(work.id, finished, json)
     else:
         output.tell_run(finished[0], json)
+
+
+@app.command()
+def delete(
+    id: options.Id,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Delete a run, or an experiment with all its runs, for good: here and in MLflow."""
+    settings = get_settings()
+    repository = runs.open_repository(settings)
+    work = find_work(repository, id, ended=True)
+    kind = "experiment" if work.is_experiment else "run"
+    output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
+
+    from fsd_core.jobs import handling
+
+    handling.delete(repository, settings.home, kind, work.id)
+    runs.delete_copies(repository, settings)
+    print(f"The {kind} {work.id} was deleted.")
 
 
 @app.command()

@@ -24,6 +24,8 @@ class Work:
     title: str
     runs: tuple[RunView, ...]
     is_experiment: bool
+    left_to_worker: bool
+    """whether a job has it"""
 
     @property
     def lock(self) -> tuple[str, str]:
@@ -36,21 +38,20 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
     """The run or experiment whose id begins so; one with something left to do unless ``ended``.
 
     Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if there are several, if nothing is left to do, or
-    if it is left to the worker.
+    if the worker is at it.
     """
     work = _found(repository, beginning)
     if ended:
         return work
     what = "experiment" if work.is_experiment else "run"
-    if all(run.ended for run in work.runs):
-        how = " and ".join(dict.fromkeys(run.status for run in work.runs))
-        raise InvalidSetting(f"The {what} {work.id} has ended already ({how}): start a new one with the same settings.")
-    experiment_id = work.runs[0].experiment_id
-    if experiment_id is not None and repository.experiment(experiment_id).job_id is not None:
-        owner = f"The experiment {experiment_id}" + ("" if work.is_experiment else ", which the run is of,")
+    if all(run.status == "finished" and not (run.metrics or {}).get("failed") for run in work.runs):
         raise InvalidSetting(
-            f"{owner} belongs to the worker, which goes on with it by itself: start the application, or "
-            "`python -m fsd_core worker`."
+            f"The {what} {work.id} is finished, and none of its prompts failed: start a new one with the same settings."
+        )
+    if work.left_to_worker and any(not run.ended for run in work.runs):
+        raise InvalidSetting(
+            f"The {' '.join(work.lock)} belongs to the worker, which goes on with it by itself: start the application, "
+            "or `python -m fsd_core worker`."
         )
     return work
 
@@ -67,20 +68,23 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
     ]
     if isinstance(config, RunConfig):
         alone = (run for run in unended if run.experiment_id is None)
-        works = (_of_run(run) for run in alone if content_hash(run.config) == wanted)
+        works = (_of_run(repository, run) for run in alone if content_hash(run.config) == wanted)
     else:
         ids = dict.fromkeys(run.experiment_id for run in unended if run.experiment_id is not None)
         experiments = (repository.experiment(id) for id in ids)
-        works = (_of_experiment(e) for e in experiments if e.job_id is None and content_hash(e.config) == wanted)
+        works = (_of_experiment(e) for e in experiments if content_hash(e.config) == wanted)
+    works = (work for work in works if not work.left_to_worker)
     return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
 
 
-def _of_run(run: RunView) -> Work:
-    return Work(run.id, run.label, (run,), is_experiment=False)
+def _of_run(repository: Repository, run: RunView) -> Work:
+    job = repository.find_job(run.experiment_id or run.id)
+    return Work(run.id, run.label, (run,), is_experiment=False, left_to_worker=job is not None)
 
 
 def _of_experiment(experiment: ExperimentView) -> Work:
-    return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True)
+    job = experiment.job_id is not None
+    return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)
 
 
 def _found(repository: Repository, beginning: str) -> Work:
@@ -90,7 +94,7 @@ def _found(repository: Repository, beginning: str) -> Work:
     if len(mine) + len(experiments) > 1:
         raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
     if mine:
-        return _of_run(mine[0])
+        return _of_run(repository, mine[0])
     for id in filter(None, experiments):
         return _of_experiment(repository.experiment(id))
     raise UnknownName(

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import numpy as np
 import typer
 
-from fsd_core.config import ACCEPTANCES, CHAIN, DIVERGENCES, DRAFTERS, RULES, TREE, RunConfig
+from fsd_core.config import ACCEPTANCES, CHAIN, DIVERGENCES, DRAFTERS, LONGEST_PROMPT, RULES, TREE, RunConfig
 from fsd_core.errors import InvalidSetting
 
 PLAIN: dict[str, Any] = {
@@ -121,11 +121,14 @@ def split_thresholds(text: str | None, rule: str) -> list[str | None]:
 
 
 def read_prompt(argument: str) -> str:
-    """The prompt as given, or standard input for ``-``, less one line break at its end."""
+    """The prompt as given, or standard input for ``-``, less one line break at its end. Raises ``InvalidSetting``."""
     try:
-        if argument == "-":
-            return sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
-        argument.encode()
+        text = argument
+        if argument == "-":  # a character has at most four bytes; one more tells that there are more
+            text = sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode().removesuffix("\n").removesuffix("\r")
+        text.encode()
     except UnicodeError:
         raise InvalidSetting("The prompt is not valid UTF-8: expected text in that encoding.") from None
-    return argument
+    if len(text) > LONGEST_PROMPT:
+        raise InvalidSetting(f"The prompt is too long: expected at most {LONGEST_PROMPT:,} characters.")
+    return text

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -20,15 +21,36 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from fsd_core.errors import InvalidSetting
+
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.decoding.decoder import Decoder, Generation
+    from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
 
 
 def say(line: str) -> None:
     """One line on standard error."""
     print(" ".join(line.split()), file=sys.stderr)
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Asks on the terminal, unless the answer was given. Raises ``InvalidSetting`` for a no, and where nobody sits."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidSetting(f"{question} Nobody can be asked here: call it again with --yes.")
+    if not typer.confirm(question):
+        raise InvalidSetting("Nothing was deleted.")
+
+
+def deletion(repository: Repository, kind: str, id: str) -> str:
+    """What deleting a run or an experiment takes away."""
+    gone = repository.deletion(**{f"{kind}_id": id})
+    counts = [f"{gone.runs:,} run{'' if gone.runs == 1 else 's'}"] if kind == "experiment" else []
+    counts.append(f"{gone.prompts:,} prompt{'' if gone.prompts == 1 else 's'}")
+    return f"{kind} {id} ({gone.name}) with {', '.join(counts)} and their traces, here and in MLflow"
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -190,6 +212,21 @@ def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
     if runs:
         print_runs(runs)
     print(f"Experiment {id}" + ("" if runs else " is queued for the worker; the Experiments page shows how it goes."))
+
+
+def tell_resumed(id: str, is_experiment: bool, as_json: bool) -> None:
+    """Of work that the worker goes on with."""
+    what = "experiment" if is_experiment else "run"
+    if as_json:
+        print_json({f"{what}_id": id, "status": "queued"})
+    else:
+        print(f"The {what} {id} is queued for the worker again.")
+
+
+def tell_worker(repository: Repository) -> None:
+    """Says so where no worker is there to do what was queued."""
+    if not ((state := repository.worker()) and state.alive):
+        say("No worker runs now: start the application, or `python -m fsd_core worker`.")
 
 
 def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:

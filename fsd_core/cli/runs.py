@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
@@ -13,14 +12,16 @@ from typing import TYPE_CHECKING
 from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
-from fsd_core.jobs import lock
+from fsd_core.jobs import handling
+from fsd_core.jobs.last_words import LastWords
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.execution import PairLoader
+    from fsd_core.benchmarks.execution import PairLoader, Writing
     from fsd_core.cli.find import Work
     from fsd_core.models.loading import LoadedPair
     from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.mlflow_mirror import MlflowMirror
     from fsd_core.tracking.records import RunView
 
 
@@ -37,23 +38,22 @@ def open_repository(settings: Settings) -> Repository:
     return Repository(session.open_database(url))
 
 
-def load_for(configs: Sequence[RunConfig], threads: int | None) -> LoadedPair:
-    """The one pair of these runs, with torch set to ``threads`` CPU threads.
+def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
+    """The one pair of these runs, with torch set to so many CPU threads; ``None``: as many as serve it.
 
     Raises what loading raises, and ``InvalidSetting`` if a configuration is impossible with this pair.
     """
-    import torch
-
     from fsd_core.decoding.decoder import Decoder
+    from fsd_core.models import threads
     from fsd_core.models.loading import load_pair
 
     check_drafters(configs)
-    if threads:
-        torch.set_num_threads(threads)
+    threads.fix(number)
     with download_bar() as on_progress:
         pair = load_pair(configs[0].setting.pair, configs[0].device, configs[0].dtype, on_progress)
     for config in configs:
         Decoder(pair, config.setting.decoding)
+    threads.adopt(pair)
     return pair
 
 
@@ -75,25 +75,14 @@ def check_names(pair: str, task: str, limit: int) -> None:
 
 
 @contextmanager
-def alone(settings: Settings, what: str, id: str) -> Iterator[None]:
-    """Works on a run, or on all runs of an experiment, as the only process of this home.
-
-    Raises ``FsdError``, which names the other one, if there is one.
-    """
-    path = settings.home / "runs" / f"{id}.lock"
-    path.parent.mkdir(exist_ok=True)
-    descriptor = lock.acquire(path)
-    if descriptor is None:
-        pid = (lock.holder(path) or {}).get("pid", "unknown")
-        raise FsdError(
-            f"The {what} {id} is being worked on by another process ({pid}): wait for its end, or stop it first."
-        )
-    try:
-        lock.sign(descriptor, pid=os.getpid())
-        yield
-        path.unlink(missing_ok=True)  # all has ended, so whoever waited for this file finds nothing to do
-    finally:
-        os.close(descriptor)
+def alone(repository: Repository, settings: Settings, what: str, id: str) -> Iterator[Writing]:
+    """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
+    prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
+    with handling.alone(settings.home, what, id) as held:
+        words = LastWords(held, pid=os.getpid())
+        repository.worker_lost(*words.inherited)
+        words.settle()
+        yield words.writing
 
 
 def going_on(work: Work) -> str:
@@ -107,7 +96,12 @@ def going_on(work: Work) -> str:
 
 
 def perform(
-    repository: Repository, title: str, run_ids: Sequence[str], loader: PairLoader, settings: Settings
+    repository: Repository,
+    title: str,
+    run_ids: Sequence[str],
+    loader: PairLoader,
+    settings: Settings,
+    writing: Writing,
 ) -> list[RunView]:
     """Does runs under a progress bar and mirrors them; tells of those that fail.
 
@@ -115,41 +109,59 @@ def perform(
     ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
     """
     from fsd_core.benchmarks.execution import execute_runs
+    from fsd_core.models import threads
+
+    def before_a_prompt(_: RunView) -> None:
+        threads.fit()
+        advance_to(done())
+
+    def done() -> int:
+        return sum(run.prompts_done for run in repository.runs(run_ids, limit=None))
 
     before = [repository.run(run_id) for run_id in run_ids]
-    prompts = itertools.count(sum(run.prompts_done for run in before))
     again = f"`python -m fsd_core resume {before[0].id if len(before) == 1 else before[0].experiment_id}`"
     if sys.stderr.isatty():
         say(f"Should this be killed, go on with {again}.")
     with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
         try:
-            execute_runs(repository, run_ids, loader, lambda _: advance_to(next(prompts)))
+            execute_runs(repository, run_ids, loader, before_a_prompt, writing)
         except KeyboardInterrupt:
             say(f"Interrupted. What was done is kept: go on with {again}.")
             raise
         except DatabaseUnavailable as error:
             raise DatabaseUnavailable(f"{error} What was done is kept: go on later with {again}.") from error
-        advance_to(next(prompts))
+        advance_to(done())
     mirror(repository, run_ids, settings)
-    done = [repository.run(run_id) for run_id in run_ids]
-    errors = dict.fromkeys(run.error for run in done if run.error)
-    if not any(run.status == "finished" for run in done):
+    ended = [repository.run(run_id) for run_id in run_ids]
+    errors = dict.fromkeys(run.error for run in ended if run.error)
+    if not any(run.status == "finished" for run in ended):
         raise FsdError(" ".join(errors) or "No run was finished.")
     for error in errors:
         say(f"error: {error}")
-    return done
+    return ended
 
 
 def mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
     """Copies runs to MLflow; if that is down they stay whole, and are mirrored by the worker later."""
+    with _mirrored(settings) as copies:
+        for run_id in run_ids:
+            copies.sync(repository, run_id)
+
+
+def delete_copies(repository: Repository, settings: Settings) -> None:
+    """Deletes in MLflow what was deleted here; if that is down, the worker does so later."""
+    with _mirrored(settings) as copies:
+        copies.delete_pending(repository)
+
+
+@contextmanager
+def _mirrored(settings: Settings) -> Iterator[MlflowMirror]:
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
 
     # How it makes its tables is not for standard error. It reads the variable when it is imported, which is later.
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     try:
-        copies = MlflowMirror(settings.resolved_mlflow_uri)
-        for run_id in run_ids:
-            copies.sync(repository, run_id)
+        yield MlflowMirror(settings.resolved_mlflow_uri)
     except TrackingUnavailable as error:
         say(f"warning: {error}")

@@ -137,3 +137,38 @@ def upgrade_database() -> None:
 
     upgrade(url)
     print("The database is up to date.")
+
+
+@database.command("backup")
+def backup_database(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+) -> None:
+    """Write a checked copy of the database as it is now; others may go on using it."""
+    from fsd_core.tracking.database.upkeep import backup
+
+    size = backup(get_settings().resolved_database_url, file)
+    print(f"{file} holds the database as it was just now, checked: {size / 1e6:,.1f} MB.")
+
+
+@database.command("restore")
+def restore_database(
+    file: Annotated[Path, typer.Argument(help="A backup.")],
+) -> None:
+    """Put a backup in the place of the database, which is kept beside it. The application must be stopped."""
+    from fsd_core.jobs import handling
+    from fsd_core.tracking.database.upkeep import restore
+
+    settings = get_settings()
+    settings.make_folders()
+    with handling.nobody_else(settings.home):
+        former = restore(settings.resolved_database_url, file)
+    print(f"The database is that of {file} now." + (f" The former one is {former}." if former else ""))
+
+
+@database.command("vacuum")
+def vacuum_database() -> None:
+    """Give the space of what was deleted back to the disk."""
+    from fsd_core.tracking.database.upkeep import vacuum
+
+    before, after = vacuum(get_settings().resolved_database_url)
+    print(f"The database takes {after / 1e6:,.1f} MB, {(before - after) / 1e6:,.1f} MB less than before.")

@@ -42,8 +42,8 @@ class Decoder:
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
     def prompt_ids(self, text: str) -> list[int]:
-        """Token ids of a prompt. Raises ``InvalidSetting`` for an empty one."""
-        return encode_prompt(self.pair.tokenizer, text)
+        """Token ids of a prompt. Raises as ``encode_prompt`` does."""
+        return encode_prompt(self.pair.tokenizer, text, context_of(self.pair.target, self.pair.draft, self.config))
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fsd_core.errors import DatabaseUnavailable
+from fsd_core.errors import FsdError
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import JobView
 
@@ -65,7 +65,7 @@ class Heartbeat:
                     if not self._repository.heartbeat(job_id, token, self._lease):
                         self._lost.add(job_id)
                 silent = False
-            except DatabaseUnavailable as error:
+            except FsdError as error:
                 if not silent:
                     logger.warning("No heartbeat: %s", error)
                 silent = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import DatabaseUnavailable, TrackingUnavailable
+from fsd_core.errors import DatabaseUnavailable, TrackingUnavailable, UnknownName
 from fsd_core.tracking.database.repository import Repository
 
 if TYPE_CHECKING:
@@ -20,10 +21,13 @@ INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
 
 
 class Mirroring:
-    """Nothing that goes wrong here stops a run: it is told once and tried again when the worker is idle."""
+    """Nothing that goes wrong here stops a run: it is told once and tried again when the worker is idle.
 
-    def __init__(self, uri: str, repository: Repository, stop: threading.Event) -> None:
-        self._uri, self._repository, self._stop = uri, repository, stop
+    ``wanted`` says whether the worker has something better to do; what is left then waits.
+    """
+
+    def __init__(self, uri: str, repository: Repository, wanted: Callable[[], bool]) -> None:
+        self._uri, self._repository, self._wanted = uri, repository, wanted
         self._down = False
         self._next = 0.0
 
@@ -45,10 +49,13 @@ class Mirroring:
 
     def _sync(self) -> None:
         try:
+            if self._repository.mlflow_deletions():
+                self._mlflow.delete_pending(self._repository)
             for run in self._repository.unsynced_runs():
-                if self._stop.is_set():
+                if self._wanted():
                     return
-                self._mlflow.sync(self._repository, run.id)
+                with suppress(UnknownName):  # it was deleted meanwhile
+                    self._mlflow.sync(self._repository, run.id)
             self._down = False
         except DatabaseUnavailable as error:
             logger.warning("Runs are mirrored later: %s", error)

@@ -19,16 +19,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-import torch
-
 from fsd_core.benchmarks import bounds
-from fsd_core.benchmarks.execution import execute_runs
-from fsd_core.errors import Cancelled, DatabaseUnavailable, FsdError, WorkerRunning, told
+from fsd_core.benchmarks.execution import execute_runs, give_up
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, told
 from fsd_core.jobs import lock, playground
 from fsd_core.jobs.heartbeat import Heartbeat
+from fsd_core.jobs.last_words import LastWords
 from fsd_core.jobs.mirroring import Mirroring
 from fsd_core.jobs.pair_cache import PairCache
-from fsd_core.models.loading import resolve_device
+from fsd_core.jobs.supervisor import SUPERVISED
+from fsd_core.models import threads
+from fsd_core.models.loading import LoadedPair, resolve_device
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -40,8 +41,8 @@ T = TypeVar("T")
 LEASE = 10.0  # seconds
 POLL = 0.2  # seconds between two looks at an empty queue
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
-STREAMS_KEPT = timedelta(hours=24)
-LOST_WORKERS_ALLOWED = 3
+STALLS_ALLOWED = 3
+"""so many workers in a row may be lost over a job without anything to show for it"""
 
 
 class Stopping(Exception):
@@ -60,7 +61,9 @@ class Worker:
         self._stop = threading.Event()
         self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
-        self._kinds = {"experiment": self._experiment, "playground": self._playground, "bounds": self._bounds}
+        self._kinds = {
+            "experiment": self._do_runs, "run": self._do_runs, "playground": self._playground, "bounds": self._bounds,
+        }  # fmt: skip
 
     def run(self) -> None:
         """Returns when asked to stop.
@@ -69,40 +72,52 @@ class Worker:
         """
         home = self._settings.home
         self._settings.make_folders()
-        descriptor = lock.acquire(home / "worker.lock")
-        if descriptor is None:
+        held = lock.acquire(home / "worker.lock")
+        if held is None:
             about = lock.holder(home / "worker.lock") or {}
             raise WorkerRunning(
                 f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has one: "
                 "stop that one first, or set FSD_HOME to another folder."
             )
-        lock.sign(descriptor, pid=os.getpid())
+        # The supervisor ends the worker that it started, and no other.
+        self._words = LastWords(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
         log_to(home / "logs" / "worker.log")
         try:
             self._serve()
         except Stopping:  # while no job was held, or no database answered
             pass
         finally:
-            os.close(descriptor)
+            held.close()
 
     def _serve(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._asked_to_stop)
-        if self._settings.threads is not None:
-            torch.set_num_threads(self._settings.threads)
+        threads.fix(self._settings.threads)
         device = str(resolve_device(self._settings.device))
         database = self._patiently(lambda: open_database(self._settings.resolved_database_url))
         self._repository = Repository(database)
-        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._stop)
+        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._people_wait)
+        # Having the lock proves that the worker before this one is dead, whatever the clock says of its leases.
+        self._patiently(lambda: self._repository.worker_lost(*self._words.inherited))
+        self._words.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
         with Heartbeat(self._repository, device, LEASE) as self._heartbeat:
             while not self._stop.is_set():
-                if job := self._patiently(lambda: self._repository.claim(tuple(self._kinds), LEASE)):
+                if job := self._next_job():
                     self._work(job)
+                    self._mirroring.after_runs()
                 else:
                     self._tidy()
                     self._stop.wait(POLL)
         logger.info("Worker %d ends.", os.getpid())
+
+    def _next_job(self) -> JobView | None:
+        try:
+            return self._patiently(lambda: self._repository.claim(tuple(self._kinds), LEASE))
+        except DataDamaged as error:  # somebody has to mend it, and then work goes on
+            logger.error("No job can be taken: %s", error)
+            self._stop.wait(LAST_RETRY)
+            return None
 
     def _asked_to_stop(self, number: int, _frame: FrameType | None) -> None:
         self._stop.set()
@@ -124,13 +139,10 @@ class Worker:
         """Does a job and says how it ended."""
         assert job.claim_token is not None
         token, status, sentence = job.claim_token, "finished", None
-        with self._heartbeat.holding(job):
+        with self._heartbeat.holding(job), self._words.working_on(job.id, token):
             try:
-                if job.lost_workers >= LOST_WORKERS_ALLOWED:
-                    raise FsdError(
-                        f"The worker was lost {job.lost_workers} times while doing this, so it is not tried again: "
-                        "the pair may need more memory than this machine has. Choose a smaller one."
-                    )
+                if job.stalled >= STALLS_ALLOWED:
+                    self._give_up(job)
                 self._kinds[job.kind](job)
             except Stopping:
                 status = "queued"
@@ -144,6 +156,27 @@ class Worker:
             self._patiently(lambda: self._repository.finish_job(job.id, token, status, sentence))
         logger.info("Job %s (%s): %s.", job.id, job.kind, status)
 
+    def _give_up(self, job: JobView) -> None:
+        """Raises the sentence for a job over which workers are lost again and again; its runs keep their figures."""
+        error = (
+            f"The worker was lost {job.stalled} times in a row over this, with nothing done in between, so it is not "
+            f"tried again by itself. What was done is kept. Look into {self._settings.home / 'logs'} for the cause, "
+            "then resume it."
+        )
+        runs = self._runs_of(job)
+        self._patiently(lambda: give_up(self._repository, runs, error))
+        raise FsdError(error)
+
+    def _runs_of(self, job: JobView) -> list[str]:
+        """The runs that a job is to do; none for the playground and the like."""
+        match job.kind:
+            case "experiment":
+                experiment = self._patiently(lambda: self._repository.experiment(job.payload["experiment_id"]))
+                return [run.id for run in experiment.runs]
+            case "run":
+                return [job.payload["run_id"]]
+        return []
+
     def _check(self, job: JobView) -> None:
         """Raises what should end the job here."""
         if self._heartbeat.lost(job):
@@ -152,19 +185,25 @@ class Worker:
             raise Stopping
         if self._patiently(lambda: self._repository.cancel_requested(job.id)):
             raise Cancelled("Cancelled by a user.")
+        threads.fit()
 
-    def _experiment(self, job: JobView) -> None:
-        experiment = self._patiently(lambda: self._repository.experiment(job.payload["experiment_id"]))
-
+    def _do_runs(self, job: JobView) -> None:
         def before_a_prompt(run: RunView) -> None:
             self._serve_waiting()
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        self._check(job)
-        runs = [run.id for run in experiment.runs]
-        self._patiently(lambda: execute_runs(self._repository, runs, self._pairs, before_a_prompt))
-        self._mirroring.after_runs()
+        runs, writing = self._runs_of(job), self._words.writing
+        self._patiently(
+            lambda: execute_runs(
+                self._repository, runs, self._pair, before_a_prompt, writing, on_start=lambda _: self._check(job)
+            )
+        )
+
+    def _pair(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
+        pair = self._pairs(name, device, dtype)
+        threads.adopt(pair)
+        return pair
 
     def _fetching(self, what: str, done: int, total: int) -> None:
         fetched = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
@@ -175,9 +214,13 @@ class Worker:
         while not self._stop.is_set() and (job := self._repository.claim(("playground",), LEASE)):
             self._work(job)
 
+    def _people_wait(self) -> bool:
+        """Whether to leave off what can wait."""
+        return self._stop.is_set() or self._repository.queue_length(("playground",)) > 0
+
     def _playground(self, job: JobView) -> None:
         self._check(job)
-        pair = self._pairs(job.payload["pair"])
+        pair = self._pair(job.payload["pair"])
         self._heartbeat.activity = "Playground"
         playground.generate(
             job.payload,
@@ -196,16 +239,21 @@ class Worker:
             self._heartbeat.activity = f"Bounds of {run.label}: position {done} of {total}"
 
         self._check(job)
-        pair = self._pairs(run.pair, run.config.device, run.config.dtype)
+        pair = self._pair(run.pair, run.config.device, run.config.dtype)
         bounds.measure(self._repository, run.id, pair, job.payload["temperature"], on_position=before_the_next)
-        self._mirroring.after_runs()
 
     def _tidy(self) -> None:
         """What can wait until there is nothing else to do."""
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
-            self._patiently(lambda: self._repository.prune_streams(STREAMS_KEPT))
+            self._patiently(self._prune)
             self._prune_at = time.monotonic() + 3600
+
+    def _prune(self) -> None:
+        """Deletes what the settings do not keep any longer."""
+        self._repository.prune_playground(timedelta(days=self._settings.keep_playground_days))
+        if self._settings.keep_traces_days is not None:
+            self._repository.prune_traces(timedelta(days=self._settings.keep_traces_days))
 
 
 def log_to(path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tracking_examples import run_config, sweep
+from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
 from fsd_core.jobs import lock
@@ -47,7 +47,7 @@ def killed(home: Path, arguments: Sequence[str]) -> list[RunView]:
             time.sleep(0.02)
         run = runs_of(home)[0]
         holder = lock.holder(home / "runs" / f"{run.experiment_id or run.id}.lock")
-        assert holder == {"pid": process.pid}
+        assert (holder or {})["pid"] == process.pid
     finally:
         process.kill()
         process.communicate()
@@ -92,7 +92,7 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
 
     status, out, err = call("resume", id)
     assert (status, out) == (2, "")
-    assert f"{id} has ended already (finished)" in err
+    assert f"{id} is finished, and none of its prompts failed" in err
 
 
 def refused(call: Call, id: str) -> str:
@@ -108,12 +108,12 @@ def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repos
     experiment_id = repository.create_experiment(sweep(), enqueue=False)
     (home / "runs").mkdir()
     for id, ids in ((run_id, [run_id]), (experiment_id, [experiment_id, runs_of(home)[-1].id])):
-        descriptor = lock.acquire(home / "runs" / f"{id}.lock")
-        assert descriptor is not None
-        lock.sign(descriptor, pid=4711)
+        held = lock.acquire(home / "runs" / f"{id}.lock")
+        assert held is not None
+        held.sign(pid=4711)
         for asked in ids:
             assert f"{id} is being worked on by another process (4711)" in refused(call, asked)
-        os.close(descriptor)
+        held.close()
     assert {run.status for run in runs_of(home)} == {"queued"}
 
 
@@ -124,14 +124,36 @@ def test_what_the_worker_has_is_left_to_it(call: Call, repository: Repository) -
         assert "belongs to the worker, which goes on with it by itself" in told
 
 
-def test_an_experiment_is_over_when_all_its_runs_are(call: Call, repository: Repository) -> None:
-    id = repository.create_experiment(sweep(), enqueue=False)
+def test_what_failed_or_was_cancelled_goes_on(call: Call, toy: str, repository: Repository) -> None:
+    id = repository.create_experiment(sweep().model_copy(update={"pair": toy}), enqueue=False)
     first, second, third = (run.id for run in repository.experiment(id).runs)
-    repository.finish_run(first, {})
-    repository.fail_run(second, "The weights are missing.")
+    repository.record_generation(first, generation(0, "as it was"))
+    repository.record_generation(first, generation(1, "", outcome="failed"))
+    repository.finish_run(first, {"failed": 1})
+    repository.record_generation(second, generation(0, "as it was"))
+    repository.fail_run(second, "The weights are missing.", {"n": 1})
     repository.cancel_run(third)
-    assert f"The experiment {id} has ended already (finished and failed and cancelled)" in refused(call, id)
-    assert f"The run {second} has ended already (failed)" in refused(call, second)
+    assert call("resume", id)[0] == 0
+    done = repository.experiment(id)
+    assert [(run.status, run.prompts_done, run.error) for run in done.runs] == [("finished", 2, None)] * 3
+    for run in (first, second):
+        kept, again = repository.generations(run)
+        assert (kept.text, again.outcome != "failed") == ("as it was", True)
+    assert "is finished, and none of its prompts failed" in refused(call, id)
+
+
+def test_what_failed_at_the_worker_is_queued_for_it_again(call: Call, repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+    job = repository.claim(("experiment",), 60)
+    assert job is not None
+    assert job.claim_token is not None
+    repository.finish_job(id, job.claim_token, "failed", "The worker was lost.")
+    assert repository.experiment(id).status == "failed"
+    status, out, err = call("resume", id)
+    assert (status, out) == (0, f"The experiment {id} is queued for the worker again.\n")
+    assert "No worker runs now" in err
+    assert {run.status for run in repository.experiment(id).runs} == {"queued"}
+    assert (repository.job(id).status, repository.job(id).error) == ("queued", None)
 
 
 def test_one_run_of_an_experiment_can_be_resumed(call: Call, home: Path, toy: str, repository: Repository) -> None:
@@ -152,8 +174,8 @@ def test_ids_that_mean_nothing_or_too_much(call: Call, repository: Repository, m
     monkeypatch.setattr("fsd_core.tracking.database.runs.new_id", lambda: next(ids))
     first, _ = (repository.create_run(run_config(seed=seed)) for seed in range(2))
     assert "Several ids begin with 'abcdef'" in refused(call, "abcdef")
-    repository.cancel_run(first)
-    assert "The run abcdef0 has ended already" in refused(call, "abcdef0")
+    repository.finish_run(first, {})
+    assert "The run abcdef0 is finished" in refused(call, "abcdef0")
 
 
 def test_a_database_that_fails_under_way_is_told_with_the_command(
@@ -179,11 +201,11 @@ def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, re
     assert start("--seed", "1") != unfinished
     assert start("--fresh") != unfinished
     (home / "runs").mkdir(exist_ok=True)
-    descriptor = lock.acquire(home / "runs" / f"{unfinished}.lock")
-    assert descriptor is not None
-    lock.sign(descriptor, pid=4711)
+    held = lock.acquire(home / "runs" / f"{unfinished}.lock")
+    assert held is not None
+    held.sign(pid=4711)
     assert start() != unfinished  # another process is at work on it
-    os.close(descriptor)
+    held.close()
     assert repository.run(unfinished).status == "queued"
     assert start() == unfinished
     assert start() != unfinished  # it has ended

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.rescoring import rescore
-from fsd_core.benchmarks.tasks import Example, Score, get_task
+from fsd_core.benchmarks.tasks import Example, Score, Task, get_task
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -108,6 +110,7 @@ def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: Lo
     run = repository.run(run_id)
     assert (run.status, len(repository.generations(run_id))) == ("failed", 2)
     assert "no longer those that the first 2 prompts were done with" in (run.error or "")
+    assert (run.metrics or {})["n"] == 2  # what is done keeps its figures
 
 
 def test_a_finished_run_is_left_alone(repository: Repository, pair: LoadedPair) -> None:
@@ -353,3 +356,77 @@ def test_a_prompt_that_cannot_be_done_leaves_the_batch_alone(repository: Reposit
     outcomes = {g.position: g.outcome for g in repository.generations(run_id)}
     assert [outcomes[i] == "failed" for i in range(5)] == [length >= context for length in lengths]
     assert len(set(outcomes.values())) > 1
+
+
+class Death(BaseException):
+    """The end of a process, as far as one process can play it."""
+
+
+def killed_by(repository: Repository, run_id: str, pair: LoadedPair, deadly: int) -> int:
+    """Does a run whose prompt at ``deadly`` ends the process that writes it; how many processes that took."""
+    deaths = 0
+
+    @contextmanager
+    def writing(run_id: str, positions: Sequence[int]) -> Iterator[None]:
+        at_work.update({run_id: list(positions)})
+        if deadly in positions and deadly not in (g.position for g in repository.generations(run_id)):
+            raise Death
+        yield
+        at_work.clear()
+
+    while deaths < 20:
+        at_work: dict[str, list[int]] = {}
+        try:
+            execute_runs(repository, [run_id], lambda *_: pair, writing=writing)
+        except Death:
+            deaths += 1
+            repository.worker_lost({}, at_work)
+        else:
+            break
+    return deaths
+
+
+@pytest.mark.parametrize(("batch", "deaths"), [(1, 3), (3, 3)])
+@pytest.mark.parametrize("deadly", [0, 3, 6])
+def test_a_deadly_prompt_is_found_and_set_aside(
+    repository: Repository, pair: LoadedPair, batch: int, deaths: int, deadly: int
+) -> None:
+    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=7, batch=batch)
+    undisturbed, disturbed = repository.create_run(config), repository.create_run(config)
+    execute_runs(repository, [undisturbed], lambda *_: pair)
+    assert killed_by(repository, disturbed, pair, deadly) == deaths
+    run = repository.run(disturbed)
+    assert (run.status, run.prompts_done, (run.metrics or {})["failed"], run.losses) == ("finished", 7, 1, {})
+    expected, found = texts(repository, undisturbed), texts(repository, disturbed)
+    assert found == expected | {deadly: ""}
+    (failed,) = repository.generations(disturbed, outcome="failed")
+    assert "ended 3 times while it wrote this prompt" in (failed.error or "")
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_scorer_that_fails_costs_that_prompt_its_verdict_alone(
+    repository: Repository, pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    first = TASK.examples(1)[0]
+    score = type(TASK).score
+
+    def fails_at_first(self: Task, text: str, example: Example, stop: str) -> Score:
+        if example == first:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        return score(self, text, example, stop)
+
+    monkeypatch.setattr(type(TASK), "score", fails_at_first)
+    run_id = repository.create_run(
+        RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=4, batch=batch)
+    )
+    execute_runs(repository, [run_id], lambda *_: pair)
+    run = repository.run(run_id)
+    assert (run.status, (run.metrics or {})["failed"], (run.metrics or {})["n"]) == ("finished", 1, 4)
+    (failed,) = repository.generations(run_id, outcome="failed")
+    assert (failed.position, failed.text != "") == (0, True)
+    assert "UnicodeDecodeError" in (failed.error or "")
+
+    monkeypatch.undo()
+    assert rescore(repository, run_id) == 1  # the text is there to be judged
+    assert repository.count_generations(run_id, outcome="failed") == 0
+    assert {g.error for g in repository.generations(run_id)} == {None}

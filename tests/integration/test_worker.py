@@ -7,12 +7,13 @@ import signal
 import sqlite3
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from worker_process import Home, until
 
-from fsd_core.tracking.database.models import Job
+from fsd_core.tracking.database.models import Job, now
 
 
 @pytest.fixture
@@ -138,15 +139,45 @@ def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home
     assert worker.poll() is None
 
 
-def test_a_job_that_kills_its_workers_is_given_up(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=2))
+def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_be_resumed(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=6))
     job_id = home.job_of(experiment)
-    with home.database.session() as session:  # as three killed workers leave it
-        session.get_one(Job, job_id).lost_workers = 3
+    worker = home.worker()
+    until(lambda: home.prompts_done(experiment) >= 4, "four prompts")
+    worker.kill()
+    worker.wait()
+    with home.database.session() as session:  # as if this were the third in a row that was lost over nothing
+        job = session.get_one(Job, job_id)
+        job.stalled, job.progress = 3, 1000
     home.worker()
     assert home.until_done(job_id) == "failed"
-    assert "lost 3 times" in home.repository.job(job_id).error
-    assert {run.status for run in home.repository.experiment(experiment).runs} == {"failed"}
+    assert "lost 3 times in a row over this" in home.repository.job(job_id).error
+    before = home.written(experiment)
+    for run in home.repository.experiment(experiment).runs:
+        assert run.status == "failed"
+        assert (run.metrics or {"n": 0})["n"] == run.prompts_done
+
+    home.repository.reopen_runs([run.id for run in home.repository.experiment(experiment).runs])
+    assert home.until_done(job_id) == "finished"
+    after = home.written(experiment)
+    assert len(after) == 18
+    assert before.items() <= after.items()
+    assert {run.error for run in home.repository.experiment(experiment).runs} == {None}
+
+
+def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
+    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    job_id = home.job_of(experiment)
+    worker = home.worker()
+    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    worker.kill()
+    worker.wait()
+    with home.database.session() as session:  # as its lease looks when the clock goes back by an hour
+        job = session.get_one(Job, job_id)
+        job.lease_expires_at = now() + timedelta(hours=1)
+    home.worker()
+    assert home.until_done(job_id) == "finished"
+    assert home.repository.job(job_id).lost_workers == 1
 
 
 def test_a_database_that_is_locked_for_a_while_costs_time_alone(home: Home) -> None:

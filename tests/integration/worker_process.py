@@ -44,11 +44,11 @@ class Home:
         self.repository = Repository(self.database)
         self.started: list[subprocess.Popen[str]] = []
 
-    def worker(self) -> subprocess.Popen[str]:
-        """A new worker process."""
+    def worker(self, *command: str) -> subprocess.Popen[str]:
+        """A new worker process; ``command``: Python's arguments, where it is not the usual one."""
         own = {f"FSD_{k}".upper(): str(v) for k, v in self.settings.model_dump().items() if v is not None}
         process = subprocess.Popen(
-            [sys.executable, "-m", "fsd_core", "worker"],
+            [sys.executable, *(command or ("-m", "fsd_core", "worker"))],
             cwd=ROOT,
             env={**os.environ, **own},
             stdout=subprocess.PIPE,

@@ -11,6 +11,7 @@ import sys
 import uvicorn
 
 from dashboard.web import build_app
+from fsd_core.asgi.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings, get_settings
@@ -70,6 +71,7 @@ def serve(settings: Settings) -> None:
 
 
 def main() -> int:
+    bound_log_lines()
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     # uvicorn stops on this signal and then raises it anew: leave by the door, so that the children are stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dashboard.comparison import compare
-from dashboard.export import write_csv
+from dashboard.export import csv_text
 from dashboard.report import markdown
 from fsd_core.cli.find import find_work
 from fsd_core.errors import FsdError
@@ -33,7 +32,7 @@ def export(
         comparison = compare(repository, [run.id for run in work.runs], None)
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
-        shutil.copy(write_csv(comparison), out / f"{name}.csv")
+        (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")
         print(out / f"{name}.md")
 
 

@@ -1,12 +1,8 @@
-"""A comparison as files: CSV for a spreadsheet, one HTML file that needs no network."""
+"""A comparison as text for a file: CSV for a spreadsheet, one HTML page that needs no network."""
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,8 +18,6 @@ from dashboard.formatting import moment
 from dashboard.run_settings import settings_read
 from dashboard.theme import CSS
 
-KEPT = 3600.0  # seconds
-
 # A spreadsheet takes a text that begins like this for a formula and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -33,25 +27,16 @@ def table(comparison: Comparison) -> pd.DataFrame:
     return pd.DataFrame([_record(row) for row in comparison.rows])
 
 
-def write_csv(comparison: Comparison) -> Path:
-    """Writes :func:`table` to a new temporary file; ``float`` columns keep every digit."""
+def csv_text(comparison: Comparison) -> str:
+    """:func:`table` as CSV; ``float`` columns keep every digit."""
     frame = table(comparison)
     texts = frame.select_dtypes(include=["object", "str"]).columns
     frame[texts] = frame[texts].map(_harmless)
-    path = _new_file("comparison.csv")
-    frame.to_csv(path, index=False)
-    return path
+    return frame.to_csv(index=False)
 
 
-def write_html(comparison: Comparison, title: str = "Comparison of runs") -> Path:
-    """Writes the warnings, tables and figures to a new temporary file, with plotly.js inside."""
-    path = _new_file("comparison.html")
-    path.write_text(html(comparison, title), encoding="utf-8")
-    return path
-
-
-def html(comparison: Comparison, title: str) -> str:
-    """The page that :func:`write_html` writes."""
+def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
+    """The warnings, tables and figures as a page of its own, with plotly.js inside."""
     figures = "".join(
         pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config=EXPORT_CONFIG)
         for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline))
@@ -105,13 +90,3 @@ def _record(row: Row) -> dict[str, Any]:
 
 def _harmless(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
-
-
-def _new_file(name: str) -> Path:
-    """A path in a fresh folder; folders of earlier exports, long since downloaded, are removed."""
-    exports = Path(tempfile.gettempdir()) / "fsd-lab-exports"
-    exports.mkdir(mode=0o700, exist_ok=True)
-    for old in exports.iterdir():
-        if old.stat().st_mtime < time.time() - KEPT:
-            shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(dir=exports)) / name

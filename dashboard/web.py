@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+# Of its last 10,000 events Gradio makes a table of percentiles after each event, for a page that is closed.
+os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 
 import gradio as gr
-from fastapi import FastAPI, Request, Response
-from starlette.middleware.base import RequestResponseEndpoint
+from fastapi import FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from dashboard.header import PAGES, build_header
+from dashboard.header import PAGES, STATUS_SECONDS, build_header, worker_status
 from dashboard.pages import compare, experiments, playground, runs, theory
+from dashboard.pages.exports import export_routes
+from dashboard.polled import Polled
+from dashboard.response_headers import ResponseHeaders, content_policy
+from dashboard.routes import OpenRoutes
+from dashboard.sessions import Heartbeats, Sessions
 from dashboard.theme import CSS, FAVICON, HEAD, build_theme
+from fsd_core.asgi.body import BoundedBody
+from fsd_core.asgi.origin import SameOrigin
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -29,43 +39,26 @@ _BUILDERS = {
     "runs": runs.build,
     "theory": theory.build,
 }
-_ON_SPACES = "SPACE_ID" in os.environ
-
-# Gradio compiles its templates in the browser, which needs eval and inline scripts; everything else is ours alone.
-_CONTENT_POLICY = "; ".join(
-    (
-        "default-src 'self'",
-        "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
-        "style-src 'self' 'unsafe-inline'",
-        "img-src 'self' data: blob:",
-        "font-src 'self' data:",
-        "worker-src 'self' blob:",
-        "object-src 'none'",
-        "base-uri 'self'",
-        "form-action 'self'",
-        f"frame-ancestors 'self'{' https://huggingface.co' if _ON_SPACES else ''}",
-    )
-)
+_SPACE = os.environ.get("SPACE_ID")
 
 
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
     """The application over one database. Starts nothing: the worker is the supervisor's."""
     app = FastAPI(title="FSD Lab", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _ON_SPACES else settings.hosts)
-
-    @app.middleware("http")
-    async def harden(request: Request, call_next: RequestResponseEndpoint) -> Response:
-        response = await call_next(request)
-        response.headers["Content-Security-Policy"] = _CONTENT_POLICY
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        response.headers["Referrer-Policy"] = "same-origin"
-        return response
-
+    sessions = Sessions()
+    # The last that is added is the first to see a request.
+    app.add_middleware(Heartbeats, sessions=sessions)
+    app.add_middleware(BoundedBody)
+    app.add_middleware(SameOrigin, names=_own_names(settings))
+    app.add_middleware(OpenRoutes)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _SPACE else settings.hosts)
+    app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if _SPACE else [])))
+    app.include_router(export_routes(repository))
     pages = build_pages(repository, settings)
     with warnings.catch_warnings():
         # Said of every application of several pages, also where nobody asked for rendering on the server.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
-        return gr.mount_gradio_app(
+        gr.mount_gradio_app(
             app,
             pages,
             path="/",
@@ -75,21 +68,30 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             show_error=False,
             ssr_mode=False,
             pwa=False,
-            max_file_size="1mb",
             blocked_paths=[str(settings.home), str(Path.cwd())],
             favicon_path=str(FAVICON),
             theme=build_theme(),
             css=CSS,
             head=HEAD,
         )
+    sessions.keep_those_of(app, pages)
+    return app
 
 
 def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     """All pages, each under a header with the navigation and the worker's state."""
     blocks = gr.Blocks(title="FSD Lab", analytics_enabled=False, fill_width=True)
+    status = Polled(partial(worker_status, repository), STATUS_SECONDS / 2)
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(repository, page)
+            build_header(status, page)
             _BUILDERS[page.path](repository, settings)
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
+
+
+def _own_names(settings: Settings) -> list[str]:
+    """Names that our pages have in a browser, whatever the ``Host`` header says: those given one by one, a Space's."""
+    given = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip() and "*" not in name]
+    space = [re.sub("[^a-z0-9]+", "-", _SPACE.lower()) + ".hf.space"] if _SPACE else []
+    return [*given, *space]

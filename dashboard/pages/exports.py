@@ -1,40 +1,65 @@
-"""The buttons that save a comparison as a file."""
+"""A comparison saved as a file: the links on the page, and the addresses that they lead to. Nothing is kept on disk."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
-import gradio as gr
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 
 from dashboard.comparison import Comparison, compare
-from dashboard.components import QUIET, tells_errors
-from dashboard.export import write_csv, write_html
+from dashboard.components import escape
+from dashboard.export import csv_text, html
+from fsd_core.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
-# The file is written when it is asked for; the browser then follows the hidden button's link.
-FOLLOW = "() => setTimeout(() => document.querySelector('#{0}').closest('a, button').click(), 50)"
+FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
+    "csv": (csv_text, "text/csv"),
+    "html": (html, "text/html"),
+}
+NO_RUNS = "No run is named: expected ?runs= and their ids with commas between, and baseline= if it is not the first."
+UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
 
-class Exports:
-    """Two buttons side by side, in the row of the caller."""
+def query_of(comparison: Comparison) -> str:
+    """What follows the question mark of an address that leads to this comparison; empty where nothing is compared."""
+    if not comparison.runs or not comparison.baseline:
+        return ""
+    ids = ",".join(run.id for run in comparison.runs)
+    return urlencode({"runs": ids, "baseline": comparison.baseline.id}, safe=",")
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
-        self.buttons = [gr.Button(f"Export {name}", size="md", min_width=140) for name in ("CSV", "HTML")]
 
-    def follow(self, chosen: list[Any]) -> None:
-        """Makes the buttons work, outside the row. ``chosen``: the ids of the runs, and that of the baseline."""
-        for button, name, write in zip(self.buttons, ("csv", "html"), (write_csv, write_html), strict=True):
-            file = gr.DownloadButton(name, visible="hidden", elem_id=f"compare-{name}-file")
-            event = button.click(tells_errors(1)(self._export(write)), chosen, file, **QUIET)
-            event.then(None, js=FOLLOW.format(file.elem_id))
+def links_html(comparison: Comparison) -> str:
+    """A link for each format. They are downloads and not navigations, which would end the page's connections."""
+    query = query_of(comparison)
+    links = (
+        f'<a class="fsd-button" href="/export/comparison.{name}?{escape(query)}" download>Export {name.upper()}</a>'
+        for name in FORMATS
+    )
+    return f'<div class="fsd-buttons">{"".join(links)}</div>' if query else ""
 
-    def _export(self, write: Callable[[Comparison], Path]) -> Callable[[list[str], str | None], str]:
-        def export(ids: list[str], baseline: str | None) -> str:
-            return str(write(compare(self.repository, ids, baseline)))
 
-        return export
+def export_routes(repository: Repository) -> APIRouter:
+    """``GET /export/comparison.csv`` and ``.html``, of the runs and the baseline that the query names."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/comparison.{extension}")
+    def export(extension: str, runs: str = "", baseline: str | None = None) -> Response:
+        write, media_type = FORMATS[extension]
+        ids = [part.strip() for part in runs.split(",") if part.strip()]
+        if not ids:
+            return PlainTextResponse(NO_RUNS, 400)
+        try:
+            comparison = compare(repository, ids, baseline)
+        except DatabaseUnavailable as error:
+            return PlainTextResponse(str(error), 503)
+        if not comparison.runs:
+            return PlainTextResponse(UNKNOWN, 404)
+        disposition = f'attachment; filename="comparison.{extension}"'
+        return Response(write(comparison), media_type=media_type, headers={"Content-Disposition": disposition})
+
+    return router

@@ -1,7 +1,8 @@
 """Keeps the worker and MLflow's pages running beside the web process, which imports neither torch nor mlflow.
 
-Both are processes of their own session: they outlive a web process that is killed, and the next one finds them by
-the locks they hold (``fsd_core.jobs.lock``) instead of starting a second of each.
+Both are processes of their own session: they outlive a web process that is killed, and the next one detects them by
+their lock files (``fsd_core.jobs.lock``) instead of starting a second of each. Of several web processes on one home
+one supervises; another takes over when that one is gone.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import contextlib
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fsd_core.jobs import lock
+from fsd_core.jobs.mlflow_service import mlflow_service
 from fsd_core.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
 SHORTEST_WAIT, LONGEST_WAIT, SETTLED = 1.0, 30.0, 60.0  # seconds; settled: alive that long, so the next wait is short
 LOG_LIMIT = 1_000_000  # bytes
+SUPERVISED = "FSD_SUPERVISED"
+"""set in the environment of what the supervisor starts"""
 
 
 class Service:
@@ -58,6 +61,12 @@ class Service:
             return about["pid"]
         return self._process.pid if self._process and self._process.poll() is None else None
 
+    @property
+    def _ours_to_end(self) -> int | None:
+        """The process, unless somebody started it by hand."""
+        about = lock.holder(self.path) or {}
+        return self.pid if about.get("supervised", True) else None
+
     def keep_alive(self) -> None:
         """Starts the process if there is none and it is time to."""
         if self._process is not None and (status := self._process.poll()) is not None:
@@ -78,29 +87,29 @@ class Service:
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _start(self) -> None:
-        descriptor = None
-        if self.port is not None and (descriptor := lock.acquire(self.path, patience=0)) is None:
+        held = None
+        if self.port is not None and (held := lock.acquire(self.path, patience=0)) is None:
             return
         mode = "wb" if self.log.exists() and self.log.stat().st_size > LOG_LIMIT else "ab"
         with self.log.open(mode) as output:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=self.environment, start_new_session=True, pass_fds=() if descriptor is None else (descriptor,),
+                env=self.environment, start_new_session=True, pass_fds=() if held is None else (held.descriptor,),
             )  # fmt: skip
         self._started = time.monotonic()
-        if descriptor is not None:
-            lock.sign(descriptor, pid=self._process.pid, port=self.port)
-            os.close(descriptor)  # the child's copy keeps the lock
+        if held is not None:
+            held.sign(pid=self._process.pid, port=self.port)
+            held.close(handed_over=True)  # the child's copy keeps the lock
 
     def ask_to_stop(self) -> None:
-        """Sends SIGTERM to the process, whoever started it."""
-        if pid := self.pid:
+        """Sends SIGTERM to the process, if a supervisor started it, this one or an earlier one."""
+        if pid := self._ours_to_end:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
     def wait(self, deadline: float) -> bool:
         """Whether the process has ended by ``deadline`` on the monotonic clock."""
-        while (pid := self.pid) is not None:
+        while (pid := self._ours_to_end) is not None:
             if time.monotonic() > deadline:
                 logger.warning("%s (process %d) has not ended yet and is left to do so.", self.name, pid)
                 return False
@@ -117,7 +126,9 @@ class Supervisor:
         # What is started gets the settings we have, however we came by them, and finds the project from anywhere.
         own = {f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {**os.environ, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        environment = {
+            **os.environ, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true", SUPERVISED: "1",
+        }  # fmt: skip
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
@@ -129,11 +140,19 @@ class Supervisor:
         self.settings = settings
         """the same, with the port that MLflow's pages really have"""
         self._stop = threading.Event()
+        self._lock: lock.Lock | None = None
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
+
+    def _supervises(self) -> bool:
+        """Whether this process is the one of the home that supervises; it becomes so when no other is left."""
+        if self._lock is None and (held := lock.acquire(self.settings.home / "app.lock", patience=0)) is not None:
+            held.sign(pid=os.getpid())
+            self._lock = held
+        return self._lock is not None
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            for service in self._services:
+            for service in self._services if self._supervises() else ():
                 try:
                     service.keep_alive()
                 except OSError as error:  # no process, no disk: told, and tried again
@@ -153,37 +172,15 @@ class Supervisor:
         return self.settings.mlflow_url
 
     def stop(self, patience: float = 10.0) -> None:
-        """Ends both processes. A worker in the middle of a long prompt may take longer than ``patience`` seconds."""
+        """Ends what it supervises. A worker in the middle of a long prompt may take longer than ``patience``, in s."""
         self._stop.set()
         self._thread.join()
+        if self._lock is None:
+            return
         for service in self._services:
             service.ask_to_stop()
         deadline = time.monotonic() + patience
         for service in self._services:
             service.wait(deadline)
-
-
-def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
-    """MLflow's server on loopback over our own store: one process that serves, no job runner."""
-    path = settings.home / "mlflow.lock"
-    port = (lock.holder(path) or {}).get("port") or free_port(settings.mlflow_port)
-    artifacts = settings.mlflow_folder / "artifacts"
-    command = (
-        sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-        "--default-artifact-root", artifacts.as_uri(),
-    )  # fmt: skip
-    environment = {
-        **environment,
-        # By environment: a database URL may hold a password, and a command line is everybody's to read.
-        "MLFLOW_BACKEND_STORE_URI": settings.resolved_mlflow_uri,
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }
-    return Service("MLflow", command, path, settings.home / "logs" / "mlflow.log", environment, port)
-
-
-def free_port(first: int) -> int:
-    """The first port from ``first`` on that nothing on this machine's loopback listens on."""
-    for port in range(first, min(first + 200, 65536)):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise OSError(f"No port from {first} to {first + 199} is free.")
+        self._lock.close()
+        self._lock = None

@@ -16,7 +16,8 @@ from worker_process import ROOT, Home, until
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs import lock
-from fsd_core.jobs.supervisor import Supervisor, free_port, mlflow_service
+from fsd_core.jobs.mlflow_service import free_port, mlflow_service
+from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings
 
 # A web process in miniature: it supervises until it is killed.
@@ -124,7 +125,7 @@ def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert lock.holder(path) is None
     program = f"from fsd_core.jobs import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
-    program += "lock.sign(d, pid=1); print('held', flush=True); time.sleep(60)"
+    program += "d.sign(pid=1); print('held', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
@@ -133,7 +134,20 @@ def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
         other.kill()
         other.wait()
         assert lock.holder(path) is None
-        descriptor = lock.acquire(path)
-        assert descriptor is not None
+        held = lock.acquire(path)
+        assert held is not None
+        assert held.last_words == {"pid": 1}
         assert lock.holder(path) == {}
-        os.close(descriptor)
+        held.sign(pid=2, claims={"a": "b"})
+        held.sign(pid=2)  # shorter than what stood there
+        assert lock.holder(path) == {"pid": 2}
+        held.close()
+    after = lock.acquire(path)
+    assert after is not None
+    assert after.last_words == {}  # its holder ended properly
+    after.close()
+    path.write_bytes(b'{"pid": 12, \x00\x00\x00')  # as a crash of the machine may leave it
+    torn = lock.acquire(path)
+    assert torn is not None
+    assert torn.last_words == {}
+    torn.close()

@@ -15,7 +15,7 @@ import pytest
 from worker_process import ROOT, until
 
 from fsd_core.jobs import lock
-from fsd_core.jobs.supervisor import free_port
+from fsd_core.jobs.mlflow_service import free_port
 
 
 class App:

@@ -36,6 +36,9 @@ class Site:
     url: str
     home: Path
     repository: Repository
+    log: Path
+    temporary: Path
+    """the server's own folder for temporary files"""
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +49,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    temporary = home / "temporary"
+    temporary.mkdir()
     log = (home / "web.log").open("w+")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.ui.serve", str(port)], cwd=ROOT, stdout=log, stderr=log,
-        env=os.environ | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999"},
+        env=os.environ
+        | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "TMPDIR": str(temporary)},
     )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
         _wait(url, process, Path(log.name))
-        yield Site(url, home, repository)
+        yield Site(url, home, repository, Path(log.name), temporary)
     finally:
         process.terminate()
         process.wait(20)

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-import time
-from os import utime
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dashboard.comparison import MOST_RUNS, compare, experiment_runs
 from dashboard.comparison_html import comparison_html, nothing_chosen, pairing_summary, pairs_html, settings_html
-from dashboard.export import KEPT, html, table, write_csv, write_html
+from dashboard.export import csv_text, html, table
 from dashboard.pairing import pair_up
 from fsd_core.errors import UnknownName
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import PROMPTS, add_finished, do_prompts, new_repository, sweep
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the database."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def repository(folder: Path) -> Repository:
     """A database that the tests of this file share: each adds to it, none changes what is there."""
-    return new_repository(tmp_path_factory.mktemp("home"))
+    return new_repository(folder)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +81,7 @@ def test_unknown_and_too_many_runs_are_warnings(repository: Repository, experime
 
 def test_csv_keeps_every_digit_and_no_text_is_a_formula(repository: Repository, experiment: str):
     comparison = compare(repository, experiment_runs(repository, experiment), None)
-    read = pd.read_csv(write_csv(comparison))
+    read = pd.read_csv(io.StringIO(csv_text(comparison)))
     assert read["tokens_per_second"].tolist() == table(comparison)["tokens_per_second"].tolist()
     assert read["tokens_per_second_ratio"][0] != read["tokens_per_second_ratio"][1]
     assert read["accuracy_difference"][1] == pytest.approx(read["accuracy"][1] - read["accuracy"][0])
@@ -91,12 +101,16 @@ def test_html_holds_plotly_once_and_escapes_all_that_is_data(repository: Reposit
     assert 'src="http' not in text
 
 
-def test_old_exports_are_removed_with_the_next(repository: Repository, experiment: str):
-    comparison = compare(repository, experiment_runs(repository, experiment), None)
-    old, young = write_csv(comparison), write_csv(comparison)
-    utime(old.parent, (time.time() - KEPT - 1,) * 2)
-    new = write_html(comparison)
-    assert (old.exists(), young.exists(), new.exists()) == (False, True, True)
+def test_the_command_writes_what_the_page_exports(
+    repository: Repository, experiment: str, folder: Path, tmp_path: Path
+):
+    subprocess.run(
+        [sys.executable, "-m", "dashboard", experiment[:8], "--out", str(tmp_path)],
+        cwd=ROOT, env=os.environ | {"FSD_HOME": str(folder)}, check=True, timeout=120,
+    )  # fmt: skip
+    written = {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()}
+    assert set(written) == {".csv", ".md"}
+    assert written[".csv"] == csv_text(compare(repository, experiment_runs(repository, experiment), None))
 
 
 def test_two_runs_are_paired_on_what_both_have_done(repository: Repository, experiment: str):

@@ -1,0 +1,31 @@
+"""What a process writes to its log, bounded: an error may quote the whole request that caused it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO, cast
+
+LONGEST = 16_000  # characters that are written at once: a traceback is shorter, a request that is quoted need not be
+
+
+class _Bounded:
+    """A stream that leaves out the middle of what is too long."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if (left_out := len(text) - LONGEST) > 0:
+            half = LONGEST // 2
+            self._stream.write(f"{text[:half]} … ({left_out:,} characters left out) … {text[-half:]}")
+        else:
+            self._stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def bound_log_lines() -> None:
+    """From now on the process's standard error takes no long lines. Call it before logging is configured."""
+    sys.stderr = cast(TextIO, _Bounded(sys.stderr))

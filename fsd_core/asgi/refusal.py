@@ -1,0 +1,31 @@
+"""A sentence in place of what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from starlette.types import Receive, Send
+
+LINGER_SECONDS = 2.0
+
+
+async def refuse(receive: Receive, send: Send, status: int, sentence: str) -> None:
+    """Answers with ``status`` and ``sentence``, and closes the connection.
+
+    What the client is still sending is read and dropped for a moment: a client whose connection is cut while it writes
+    never sees the answer.
+    """
+    body = sentence.encode()
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LINGER_SECONDS):
+            while (await receive()).get("more_body"):
+                pass
+    await send({"type": "http.response.body", "body": b""})

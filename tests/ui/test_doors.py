@@ -1,0 +1,188 @@
+"""Which addresses are open, to whom, and how much they take: what an attacker asks, asked of the real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsd_core.asgi.logs import LONGEST
+from tests.attack.http import asked
+from tests.attack.server import served
+from tests.attack.visitor import Visitor
+from tests.integration.worker_process import until
+from tests.ui.conftest import ROOT, Site
+from tests.ui.plausible import new_repository
+
+pytestmark = pytest.mark.ui
+
+OPEN = {
+    ("GET", "/"),
+    ("HEAD", "/"),
+    *(("GET", f"/{page}{slash}") for page in ("experiments", "compare", "runs", "theory") for slash in ("", "/")),
+    ("GET", "/assets/{path:path}"),
+    ("GET", "/static/{path:path}"),
+    ("GET", "/theme.css"),
+    ("GET", "/favicon.ico"),
+    ("GET", "/manifest.json"),
+    ("GET", "/pwa_icon"),
+    ("GET", "/gradio_api/app_id"),
+    ("GET", "/gradio_api/heartbeat/{session_hash}"),
+    ("GET", "/gradio_api/queue/data"),
+    ("POST", "/gradio_api/queue/join"),
+    ("POST", "/gradio_api/run/{api_name}"),
+    ("GET", "/export/comparison.{extension}"),
+}
+PARAMETERS = {
+    "/assets/{path:path}": "/assets/index.js",
+    "/static/{path:path}": "/static/fonts/IBMPlexSans/IBMPlexSans-Bold.woff2",
+    "/gradio_api/run/{api_name}": "/gradio_api/run/predict",
+    "/export/comparison.{extension}": "/export/comparison.csv",
+}
+CLOSED = b"There is nothing at this address."
+FOREIGN = ("https://evil.example", "http://localhost:3000", "http://127.0.0.1:3000", "null")
+
+
+def test_every_route_is_one_that_the_pages_need_or_closed(site: Site, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tests.attack.routes", str(tmp_path)]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
+    every = {(method, route) for method, route in json.loads(listed)}
+    assert len(every) > 80  # all that Gradio brings along
+    assert every >= OPEN
+    for method, route in sorted(every):
+        path = re.sub(r"\{[^}]*\}", "abc", PARAMETERS.get(route, route))
+        if route == "/gradio_api/heartbeat/{session_hash}":
+            continue  # a stream, which the pages' own tests need to be open
+        status, headers, _ = asked(site.url, method, path)
+        closed = (status, headers.get("content-length")) == (404, str(len(CLOSED)))
+        assert closed == ((method, route) not in OPEN), (method, path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/openapi.json"),
+        ("GET", "/docs"),
+        ("GET", "/config"),
+        ("GET", "/gradio_api/file=/etc/hostname"),
+        ("GET", "/static/../../../app.py"),
+        ("GET", "/static/%2e%2e/%2e%2e/app.py"),
+        ("GET", "/assets/..%2f..%2fapp.py"),
+        ("GET", "//config"),
+        ("GET", "/static/js/../../config"),
+        ("GET", "/export/comparison.csv/../../config"),
+        ("POST", "/gradio_api/run/anything"),
+        ("POST", "/"),
+        ("PUT", "/gradio_api/queue/join"),
+        ("OPTIONS", "/gradio_api/queue/join"),
+        ("TRACE", "/"),
+    ],
+)
+def test_what_is_not_needed_is_not_there(site: Site, method: str, path: str) -> None:
+    status, headers, text = asked(site.url, method, path)
+    assert (status, text) == (404, CLOSED if method != "HEAD" else b"")
+    assert "default-src 'self'" in headers["content-security-policy"]
+
+
+def test_an_upload_is_refused_and_not_kept(site: Site) -> None:
+    form = (
+        b'--line\r\nContent-Disposition: form-data; name="files"; filename="a.bin"\r\n'
+        b"Content-Type: application/octet-stream\r\n\r\n" + b"x" * 900_000 + b"\r\n--line--\r\n"
+    )
+    for headers in ({}, {"Origin": site.url}, {"Origin": FOREIGN[0]}, {"Origin": FOREIGN[1]}):
+        kind = {"Content-Type": "multipart/form-data; boundary=line"}
+        assert asked(site.url, "POST", "/gradio_api/upload", form, **headers, **kind)[0] == 404
+    assert list(site.temporary.rglob("*.bin")) == []
+
+
+def starting(visitor: Visitor) -> dict[str, Any]:
+    """What the button "Start experiment" sends, with the form as it is when the page opens."""
+    button = next(c["id"] for c in visitor.config["components"] if c["props"].get("value") == "Start experiment")
+    event = next(event for event in visitor.events if [button, "click"] in event["targets"])
+    data = [visitor.values[component] for component in event["inputs"]]
+    return {"data": data, "fn_index": event["id"], "session_hash": visitor.session, "event_data": None}
+
+
+def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
+    with Visitor(site.url, "experiments") as visitor:
+        body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
+        join, kind = "/gradio_api/queue/join", {"Content_Type": "application/json"}
+        for origin in FOREIGN:
+            assert asked(site.url, "POST", join, body, Origin=origin, **kind)[0] == 403
+            assert asked(site.url, "POST", join, body, Origin=origin, Content_Type="text/plain")[0] == 403
+        for where in ("cross-site", "same-site"):
+            assert asked(site.url, "POST", join, body, Sec_Fetch_Site=where, **kind)[0] == 403
+        visitor.open()
+        assert len(site.repository.experiments()) == began
+        for headers in ({"Origin": site.url}, {}):
+            assert asked(site.url, "POST", join, body, **headers, **kind)[0] == 200
+        until(lambda: len(site.repository.experiments()) == began + 2, "two experiments")
+
+
+@pytest.mark.parametrize("origin", [*FOREIGN, "own"])
+@pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/app_id", "/gradio_api/queue/join"])
+def test_no_origin_is_told_that_it_may_read_answers(site: Site, origin: str, path: str) -> None:
+    origin = site.url if origin == "own" else origin
+    for method in ("GET", "POST"):
+        _, headers, _ = asked(site.url, method, path, Origin=origin)
+        assert [name for name in headers if name.startswith("access-control-")] == []
+    preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "content-type"}
+    status, headers, _ = asked(site.url, "OPTIONS", path, Origin=origin, **preflight)
+    assert status in (403, 404)
+    assert [name for name in headers if name.startswith("access-control-")] == []
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_fifty_megabytes_are_refused_and_not_logged(site: Site, chunked: bool) -> None:
+    logged = site.log.stat().st_size
+    pieces = [b'{"data": ["', *[b"x" * 1_000_000] * 50, b'"], "fn_index": 0, "session_hash": "abc"}']
+    body = iter(pieces) if chunked else b"".join(pieces)
+    status, _, text = asked(site.url, "POST", "/gradio_api/queue/join", body, Content_Type="application/json")
+    assert status == 413
+    assert b"at most 2,000,000 bytes" in text
+    assert site.log.stat().st_size == logged
+
+
+def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
+    with Visitor(site.url, "runs") as visitor:
+        logged = site.log.stat().st_size
+        event = next(event for event in visitor.events if not event["queue"] and len(event["inputs"]) > 1)
+        wrong = {"data": ["x\n" * 450_000], "fn_index": event["id"], "session_hash": visitor.session}
+        for _ in range(3):
+            kind = {"Content_Type": "application/json"}
+            assert asked(site.url, "POST", "/gradio_api/run/predict", json.dumps(wrong), **kind)[0] == 500
+        assert LONGEST < site.log.stat().st_size - logged < 3 * 2 * LONGEST
+
+
+@pytest.mark.parametrize("query", ["deep_link=..%2F..%2Fetc", "view=api", "__theme=dark"])
+def test_an_address_with_more_in_it_still_leads_to_the_page(site: Site, query: str) -> None:
+    status, _, text = asked(site.url, "GET", f"/?{query}")
+    assert status == 200
+    assert b"<html" in text
+
+
+def test_a_page_that_does_not_exist_is_told(site: Site) -> None:
+    logged = site.log.stat().st_size
+    for path in ("/nonsense", "/?page=nonsense", "/?page=compare"):
+        assert asked(site.url, "GET", path)[0] == 404
+    assert site.log.stat().st_size == logged
+
+
+def test_behind_a_proxy_the_names_that_are_given_are_our_own(tmp_path: Path) -> None:
+    new_repository(tmp_path)
+    given = {"SPACE_ID": "Team/My_Lab.2", "FSD_ALLOWED_HOSTS": "lab.example.org,*.example.net,*"}
+    with served(tmp_path, **given) as (url, _):
+        for origin, status in {
+            "https://team-my-lab-2.hf.space": 422,  # let in: it is the empty body that is wrong
+            "https://lab.example.org": 422,
+            "https://other.hf.space": 403,
+            "https://huggingface.co": 403,
+            "https://any.example.net": 403,
+            "https://evil.example": 403,
+        }.items():
+            assert asked(url, "POST", "/gradio_api/queue/join", Host="10.0.0.7:7860", Origin=origin)[0] == status

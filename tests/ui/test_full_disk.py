@@ -1,0 +1,33 @@
+"""The web process once nothing can be written to any file, those in the temporary folder among them."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from dashboard.comparison import experiment_runs
+from tests.attack.server import served
+from tests.attack.visitor import Visitor
+from tests.ui.plausible import add_finished, new_repository
+
+pytestmark = pytest.mark.ui
+
+
+def test_pages_and_exports_need_no_room_on_the_disk(tmp_path: Path) -> None:
+    repository = new_repository(tmp_path)
+    experiment = add_finished(repository)
+    runs = ",".join(experiment_runs(repository, experiment))
+    with served(tmp_path) as (url, process):
+        # Every write to a file fails from now on, as it does on a full disk.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        for page in ("", "experiments", "compare", "runs", "theory"):
+            with Visitor(url, page, experiment=experiment) as visitor:
+                visitor.open()
+                visitor.tick()
+        for name, size in (("csv", 1000), ("html", 1_000_000)):
+            with urlopen(f"{url}/export/comparison.{name}?runs={runs}", timeout=60) as answer:
+                assert answer.headers["Content-Disposition"] == f'attachment; filename="comparison.{name}"'
+                assert len(answer.read()) > size

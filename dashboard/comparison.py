@@ -60,7 +60,7 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
     names = run_names(runs)
     warnings += comparability(runs, names)
-    solved = {run.id: _solved(repository, run) for run in runs if baseline and run.metrics}
+    solved = _solved(repository, [run.id for run in runs if run.metrics])
     rows = [_row(run, names[run.id], baseline, solved) for run in runs] if baseline else []
     return Comparison(runs, baseline, rows, warnings)
 
@@ -124,9 +124,12 @@ _GROUNDS = (
 )
 
 
-def _solved(repository: Repository, run: RunView) -> dict[int, bool]:
-    generations = repository.generations(run.id)
-    return {g.position: g.outcome == "correct" for g in generations if g.outcome != "unscored"}
+def _solved(repository: Repository, run_ids: Sequence[str]) -> dict[str, dict[int, bool]]:
+    """By run and position, without the prompts that nothing scores."""
+    return {
+        run_id: {position: outcome == "correct" for position, outcome in outcomes.items() if outcome != "unscored"}
+        for run_id, outcomes in repository.outcomes(run_ids).items()
+    }
 
 
 def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dashboard.actions import button, delete_button
 from dashboard.components import Column, empty_state, escape, notice, pill, table
 from dashboard.formatting import NONE, ago, count, percent, quantity
 from fsd_core.jobs.queue import time_left
+from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import ExperimentView, RunView, WorkerView
@@ -41,17 +43,25 @@ def experiments_html(experiments: Sequence[ExperimentView]) -> str:
 
 def _card(e: ExperimentView) -> str:
     under_way = e.status in OPEN
-    compare = f'<a href="compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>'
-    cancel = (
-        f'<button type="button" data-cancel="{escape(e.id)}"{" disabled" if e.cancel_requested else ""}>'
-        f"{'Cancelling' if e.cancel_requested else 'Cancel'}</button>"
-    )
-    foot = compare if not under_way else cancel if e.job_id else ""
     body = (_bar(e) + _runs_table(e.runs)) if under_way else _failures(e.runs)
     return (
         f'<article class="exp" data-experiment="{escape(e.id)}"><div class="exp-head"><h3>{escape(e.name)}</h3>'
         f"{pill(e.status)}</div>{body}"
-        f'<div class="exp-foot"><p>{escape(_line(e))}</p>{foot}</div></article>'
+        f'<div class="exp-foot"><p>{escape(_line(e))}</p><span class="exp-acts">{_actions(e)}</span></div></article>'
+    )
+
+
+def _actions(e: ExperimentView) -> str:
+    if e.status in OPEN:
+        words = "Cancelling" if e.cancel_requested else "Cancel"
+        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else ""
+    left = any(run.status != "finished" or (run.metrics or {}).get("failed") for run in e.runs)
+    compare = f'<a href="compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>'
+    gone = Deletion(e.name, len(e.runs), e.prompts_done)
+    return (
+        compare
+        + (button("resume", "experiment", e.id, "Resume") if left else "")
+        + delete_button("experiment", e.id, gone)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
@@ -32,8 +33,8 @@ PAGES = (
 )
 
 
-def build_header(repository: Repository, current: Page) -> None:
-    """Adds the header to the page that is being built."""
+def build_header(status_now: Callable[[], str], current: Page) -> None:
+    """Adds the header to the page that is being built; ``status_now`` says how the worker is."""
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
         show(navigation(current))
@@ -41,7 +42,7 @@ def build_header(repository: Repository, current: Page) -> None:
     shown = gr.State("")
 
     def refresh(last: str) -> tuple[object, object]:
-        now = worker_status(repository)
+        now = status_now()
         return (gr.skip(), gr.skip()) if now == last else (now, now)
 
     gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **QUIET)

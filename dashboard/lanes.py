@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.formatting import count
-from fsd_core.config import LOSSLESS, DecodingConfig
+from fsd_core.config import LONGEST_PROMPT, LOSSLESS, DecodingConfig
 from fsd_core.errors import InvalidSetting
 
 MOST_SETTINGS = 4
@@ -58,7 +58,9 @@ class Job:
 
 
 def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
-    """A playground job's payload. Raises ``InvalidSetting`` for an empty prompt or a seed that is none."""
+    """A playground job's payload. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
+    if len(prompt) > LONGEST_PROMPT:
+        raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
     if not prompt.strip():
         raise InvalidSetting("The prompt is empty: write one, or pick an example.")
     if not 0 <= seed < 2**31:

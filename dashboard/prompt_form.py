@@ -8,7 +8,7 @@ import gradio as gr
 
 from dashboard.components import QUIET
 from fsd_core.benchmarks.arithmetic import held_out
-from fsd_core.config import DecodingConfig
+from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.models.pairs import PAIRS
 
 EXAMPLES = 8
@@ -49,7 +49,7 @@ class PromptForm:
                     info=HINT,
                     lines=6,
                     max_lines=12,
-                    max_length=20_000,
+                    max_length=LONGEST_PROMPT,
                 )
             with gr.Column(scale=2, min_width=320):
                 with gr.Row():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from dashboard.actions import button, delete_button
 from dashboard.cells import likelihood_model
 from dashboard.components import (
     Column,
@@ -23,6 +24,7 @@ from dashboard.formatting import NONE, count, duration, interval, moment, percen
 from dashboard.run_list import estimate
 from dashboard.run_settings import settings_table
 from fsd_core.tracking.links import run_url
+from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import GenerationView, RunView
@@ -47,6 +49,7 @@ def header_html(run: RunView, mlflow: str | None) -> str:
         links.append(f'<a href="{address}" target="_blank" rel="noreferrer">Open in MLflow</a>')
     elif run.ended:
         links.append('<span class="fsd-faded">Not in MLflow yet</span>' if mlflow else "")
+    links += _actions(run)
     about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
     if run.experiment_name:
         about.append(f"experiment {run.experiment_name}")
@@ -55,6 +58,14 @@ def header_html(run: RunView, mlflow: str | None) -> str:
         f'</h1><p class="fsd-lead">{escape(" · ".join(about))}</p><p class="run-links">{"".join(links)}</p>'
         f"{notice(run.error, 'bad') if run.error else ''}"
     )
+
+
+def _actions(run: RunView) -> list[str]:
+    if not run.ended:
+        return []
+    left = run.status != "finished" or (run.metrics or {}).get("failed")
+    resume = [button("resume", "run", run.id, "Resume")] if left else []
+    return [*resume, delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
 
 
 def tiles_html(run: RunView) -> str:

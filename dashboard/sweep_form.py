@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dashboard.algorithms import PLAIN, SEVERAL, TREE_TOKENS, can_be_off
@@ -58,6 +58,8 @@ class SweepForm:
 
 def build_sweep(form: SweepForm) -> SweepConfig:
     """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence."""
+    several = ("baselines", "several", "rules", "divergences", "drafters", "shapes")
+    form = replace(form, **{name: list(dict.fromkeys(getattr(form, name))) for name in several})
     rules = _rules(form)
     if not rules:
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 import gradio as gr
 
@@ -12,7 +11,7 @@ from dashboard.comparison import MOST_RUNS, Comparison, Stage, compare, experime
 from dashboard.comparison_html import comparison_html, nothing_chosen, settings_html, warnings_html
 from dashboard.components import QUIET, heading, notice, section, show, tells_errors
 from dashboard.figures import divergence
-from dashboard.pages.exports import Exports
+from dashboard.pages.exports import links_html, query_of
 from dashboard.pages.figures import Figures
 from dashboard.pages.pairs import PromptPairs
 from dashboard.pairing import Show
@@ -21,7 +20,7 @@ from fsd_core.errors import FsdError
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import RunName, RunView
 
 OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
@@ -99,29 +98,31 @@ class ComparePage:
                 min_width=300,
                 elem_id="compare-link",
             )
-            self.exports = Exports(self.repository)
-        self.exports.follow([self.runs, self.baseline])
+            with gr.Column(scale=1, min_width=300, elem_classes=["cmp-exports"]):
+                self.exports = show()
 
     def _events(self) -> None:
         chosen = [self.runs, self.baseline, self.differences_only]
-        drawn = [self.warnings, self.table, *self.figures.outputs, self.seen, self.clock]
-        everything = [
-            *drawn, self.experiment, self.runs, self.baseline, self.empty, self.results, self.settings,
-            self.pairs.run_a, self.pairs.run_b, self.link,
+        told = [self.warnings, self.table, self.seen, self.clock]
+        first = [
+            *told, self.experiment, self.runs, self.baseline, self.empty, self.results, self.settings,
+            self.pairs.run_a, self.pairs.run_b, self.link, self.exports,
         ]  # fmt: skip
 
-        def then_pairs(event: Any) -> None:
-            event.then(self.pairs.show, self.pairs.chosen, self.pairs.outputs, **QUIET)
+        def then_the_rest(event: Any) -> None:
+            """The table comes first: figures and prompts take longer, and are further down."""
+            drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **QUIET)
+            drawn.then(self.pairs.show, self.pairs.chosen, self.pairs.outputs, queue=False, **QUIET)
 
-        then_pairs(gr.on(fn=self.open, outputs=everything, **QUIET))
-        then_pairs(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], everything, **QUIET))
+        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET))
+        then_the_rest(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], first, **QUIET))
         for field in (self.runs, self.baseline):
-            then_pairs(field.input(self.choose, chosen, everything, **QUIET))
+            then_the_rest(field.input(self.choose, chosen, first, **QUIET))
         self.differences_only.input(tells_errors(1)(self.show_settings), chosen, self.settings, **QUIET)
         self.clock.tick(
             self.refresh,
             [self.runs, self.baseline, self.figures.run, self.seen, *self.pairs.chosen, self.pairs.page],
-            [*drawn, *self.pairs.outputs],
+            [*told, *self.figures.outputs, *self.pairs.outputs],
             queue=False,
             trigger_mode="once",
             **QUIET,
@@ -148,6 +149,13 @@ class ComparePage:
         """The chosen runs and baseline."""
         shown = self._guarded(lambda: self._shown(ids, baseline, differences_only))
         return {self.experiment: None} | shown
+
+    def draw(self, ids: list[str], baseline: str | None) -> Updates:
+        """The figures of the chosen runs."""
+        try:
+            return self.figures.draw(compare(self.repository, ids, baseline), None)
+        except FsdError:
+            return {}  # the page says so already
 
     def show_settings(self, ids: list[str], baseline: str | None, differences_only: bool) -> str:
         """The settings table alone."""
@@ -181,8 +189,8 @@ class ComparePage:
     def _opened(self, ids: list[str], experiment: str | None, baseline: str | None) -> Updates:
         if experiment and not ids:
             ids = experiment_runs(self.repository, experiment)
-        found = self.repository.experiments(limit=OFFERED_EXPERIMENTS, offset=0)
-        choices = [(f"{e.name} · {len(e.runs)} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
+        found = self.repository.experiment_names(OFFERED_EXPERIMENTS)
+        choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
         return self._shown(ids, baseline, True) | {
             self.experiment: gr.Dropdown(choices, value=experiment if experiment in {id for _, id in choices} else None)
         }
@@ -200,13 +208,13 @@ class ComparePage:
             self.empty: "" if comparison.rows else nothing_chosen(self.repository.experiments(limit=5, offset=0)),
             self.results: gr.Column(visible=bool(comparison.rows)),
             self.table: comparison_html(comparison),
-            **self.figures.draw(comparison, None),
             self.settings: settings_html(comparison, differences_only),
             self.pairs.run_a: gr.Dropdown(names, value=pinned),
             self.pairs.run_b: gr.Dropdown(
                 names, value=telling.id if telling and telling.id in others else next(iter(others), None)
             ),
-            self.link: self._link(comparison),
+            self.link: f"?{query_of(comparison)}",
+            self.exports: links_html(comparison),
             **self._watching(comparison),
         }
 
@@ -218,15 +226,9 @@ class ComparePage:
 
     def _offered(self, chosen: Sequence[RunView]) -> list[tuple[str, str]]:
         """The latest runs, and those chosen even if they are older."""
-        latest = self.repository.runs(limit=OFFERED_RUNS)
+        latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
         older = [run for run in chosen if run.id not in {offered.id for offered in latest}]
         return [(_choice_name(run), run.id) for run in [*latest, *older]]
-
-    def _link(self, comparison: Comparison) -> str:
-        if not comparison.runs or not comparison.baseline:
-            return "?"
-        ids = ",".join(run.id for run in comparison.runs)
-        return "?" + urlencode({"runs": ids, "baseline": comparison.baseline.id}, safe=",")
 
     def _guarded(self, update: Callable[[], Updates]) -> Updates:
         """What ``update`` returns; or its error as a sentence on the page, everything else as it was."""
@@ -240,7 +242,7 @@ def _measured(stages: dict[str, Stage]) -> set[str]:
     return {run_id for run_id, stage in stages.items() if stage.measured}
 
 
-def _choice_name(run: RunView) -> str:
+def _choice_name(run: RunName | RunView) -> str:
     """A run as the list of runs calls it: what a person may search for."""
     parts = [run.label, f"seed {run.seed}", run.experiment_name, run.task, f"{run.created_at:%d %b %H:%M}", run.id[:6]]
     return " · ".join(filter(None, parts))

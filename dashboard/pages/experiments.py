@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard import actions
 from dashboard.algorithms import (
     DRAFTER_CHOICES,
     PLAIN,
@@ -17,6 +19,7 @@ from dashboard.algorithms import (
 )
 from dashboard.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
+from dashboard.polled import Polled
 from dashboard.sweep_form import SweepForm, build_sweep, size_line
 from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.config import CHAIN, DIVERGENCES, RULES
@@ -37,23 +40,18 @@ THRESHOLD_HINT = (
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
 
-# A click on a list's Cancel button tells the server which experiment; the list is HTML that data cannot script.
-CANCEL_CLICK = """element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-cancel]');
-  if (button) { button.disabled = true; trigger('click', {experiment: button.dataset.cancel}); }
-});"""
-
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    ExperimentsPage(repository)
+    ExperimentsPage(repository, settings.home)
 
 
 class ExperimentsPage:
     """The components as attributes; a method per event."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
+    def __init__(self, repository: Repository, home: Path) -> None:
+        self.repository, self.home = repository, home
+        self.latest = Polled(self._latest, POLL_SECONDS / 2)
         show(heading("Experiments", LEAD))
         self.worker = show()
         with gr.Row(equal_height=False):
@@ -65,7 +63,7 @@ class ExperimentsPage:
             with gr.Column(scale=6, min_width=340):
                 show(section("Progress and history"))
                 self.list = gr.HTML(
-                    apply_default_css=False, js_on_load=CANCEL_CLICK, elem_classes=["fsd-html"], elem_id="experiments"
+                    apply_default_css=False, js_on_load=actions.CLICKS, elem_classes=["fsd-html"], elem_id="experiments"
                 )
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
         self.shown = gr.State(("", ""))
@@ -127,7 +125,8 @@ class ExperimentsPage:
     def _events(self) -> None:
         fields = list(self.fields.values())
         # Without triggers: when the page opens, and whenever a field changes.
-        gr.on(fn=self.measure, inputs=fields, outputs=[self.size, self.start], trigger_mode="always_last", **QUIET)
+        size = [self.size, self.start]
+        gr.on(fn=self.measure, inputs=fields, outputs=size, trigger_mode="always_last", queue=False, **QUIET)
         poll: dict[str, Any] = {
             "fn": self.poll, "inputs": [self.limit, self.shown],
             "outputs": [self.worker, self.list, self.older, self.shown], **QUIET,
@@ -137,7 +136,7 @@ class ExperimentsPage:
         self.start.click(
             self.begin, fields, [self.answer, self.fields["name"]], trigger_mode="once", **QUIET
         ).then(**poll)  # fmt: skip
-        self.list.click(self.cancel, None, self.answer, **QUIET).then(**poll)
+        self.list.click(self.act, None, self.answer, **QUIET).then(**poll)
         self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **QUIET).then(**poll)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -156,31 +155,32 @@ class ExperimentsPage:
         try:
             sweep = build_sweep(form)
             self.repository.create_experiment(sweep)
+            self.latest.forget()
         except FsdError as error:
             return notice(str(error), "bad"), form.name
         return notice(f"Added: {size_line(sweep)}."), ""
 
-    def cancel(self, event: gr.EventData) -> str:
-        """Asks the worker to stop an experiment at its next prompt."""
-        try:
-            experiment = self.repository.experiment(str(event.experiment))
-            if experiment.job_id:
-                self.repository.request_cancel(experiment.job_id)
-        except FsdError as error:
-            return notice(str(error), "bad")
-        return notice(f"{experiment.name} stops after the prompt that is being done.")
+    def act(self, event: gr.EventData) -> str:
+        """Cancels, resumes or deletes the experiment whose button was clicked."""
+        answer = actions.answered(self.repository, self.home, str(event.act), str(event.kind), str(event.id))
+        self.latest.forget()
+        return answer
 
     def poll(self, limit: int, shown: tuple[str, str]) -> tuple[Any, Any, Any, Any]:
         """The list and the worker's state; nothing where nothing has changed."""
         try:
-            found = self.repository.experiments(limit=limit + 1, offset=0)
-            waiting = any(experiment.status in OPEN for experiment in found)
-            now = (worker_notice(self.repository.worker(), waiting), experiments_html(found[:limit]))
+            worker, experiments, more = self.latest(limit)
         except FsdError as error:
-            found, now = [], (notice(str(error), "bad"), shown[1])
-        if now == tuple(shown):
+            worker, experiments, more = notice(str(error), "bad"), shown[1], False
+        if (worker, experiments) == shown:
             return gr.skip(), gr.skip(), gr.skip(), gr.skip()
-        return *now, gr.Button(visible=len(found) > limit), now
+        return worker, experiments, gr.Button(visible=more), (worker, experiments)
+
+    def _latest(self, limit: int) -> tuple[str, str, bool]:
+        """The worker's state and the list, as HTML, and whether there are older experiments."""
+        found = self.repository.experiments(limit=limit + 1, offset=0)
+        waiting = any(experiment.status in OPEN for experiment in found)
+        return worker_notice(self.repository.worker(), waiting), experiments_html(found[:limit]), len(found) > limit
 
     def _filled(self, values: tuple[Any, ...]) -> SweepForm:
         return SweepForm(**dict(zip(self.fields, values, strict=True)))

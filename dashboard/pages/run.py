@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard import actions
 from dashboard.components import QUIET, section, show, tells_errors
 from dashboard.figures import divergence, positions
 from dashboard.pager import Pager
 from dashboard.run_detail import CHOOSE_PROMPT, header_html, prompt_html, prompts_html, provenance_html, tiles_html
 from dashboard.token_text import shown_tokens
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, UnknownName
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -28,10 +30,11 @@ Updates = dict[Any, Any]
 class RunDetail:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, repository: Repository, mlflow_url: str | None) -> None:
-        self.repository = repository
+    def __init__(self, repository: Repository, home: Path, mlflow_url: str | None) -> None:
+        self.repository, self.home = repository, home
         self.mlflow_url = mlflow_url
-        self.head = show()
+        self.head = show(js_on_load=actions.CLICKS)
+        self.answer = show()
         self.tiles = show()
         with gr.Row(visible=False) as self.figures:
             with gr.Column(min_width=340):
@@ -65,8 +68,8 @@ class RunDetail:
     def outputs(self) -> list[Any]:
         """What the events may change."""
         return [
-            self.head, self.tiles, self.figures, self.positions, self.divergences, self.provenance, self.prompts,
-            self.prompt, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
+            self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.provenance,
+            self.prompts, self.prompt, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
         ]  # fmt: skip
 
     def _events(self) -> None:
@@ -77,6 +80,7 @@ class RunDetail:
             button.click(self._turn(step), [self.pager.page, *inputs], listing, **QUIET)
         self.prompts.click(self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **QUIET)
         self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **QUIET)
+        self.head.click(self.act, None, self.outputs, **QUIET)
 
     def open(self, run_id: str) -> Updates:
         """The whole run, its first prompt chosen. Raises ``UnknownName`` if there is no such run."""
@@ -85,6 +89,25 @@ class RunDetail:
         chosen = first[0].position if first else None
         prompt = {self.prompt: self._prompt(run, first[0])} if first else {}
         return {self.run_id: run_id} | self._run(run) | self.list_prompts(0, run_id, ALL, "", chosen) | prompt
+
+    def act(self, event: gr.EventData) -> Updates:
+        """Resumes or deletes the run, as its button asks for."""
+        act, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = {self.answer: actions.answered(self.repository, self.home, act, kind, id)}
+        try:
+            return self._run(self.repository.run(id)) | answer
+        except UnknownName:
+            return self._gone() | answer
+        except FsdError:
+            return answer
+
+    def _gone(self) -> Updates:
+        """The page of a run that is no more."""
+        return dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "") | {
+            self.head: '<p class="run-back"><a href="/runs">All runs</a></p>',
+            self.figures: gr.Row(visible=False),
+            self.clock: gr.Timer(active=False),
+        }
 
     @tells_errors(6)
     def filter(self, *inputs: Any) -> Updates:
@@ -101,7 +124,7 @@ class RunDetail:
     def choose(self, page: int, run_id: str, outcome: str, search: str, _: int | None, event: gr.EventData) -> Updates:
         """Shows the prompt whose row was clicked."""
         position = int(event.prompt)
-        found = [g for g in self.repository.generations(run_id) if g.position == position]
+        found = self.repository.generations(run_id, position=position)
         if not found:
             return self.list_prompts(page, run_id, outcome, search, None)
         return self.list_prompts(page, run_id, outcome, search, position) | {
@@ -144,6 +167,7 @@ class RunDetail:
         )
         return figures | {
             self.head: header_html(run, self.mlflow_url),
+            **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
             self.tiles: tiles_html(run),
             self.figures: gr.Row(visible=drawn),
             self.provenance: provenance_html(run),

@@ -11,11 +11,13 @@ import gradio as gr
 from dashboard.components import QUIET, heading, notice, on_load, show, tells_errors
 from dashboard.pager import Pager
 from dashboard.pages.run import RunDetail
+from dashboard.polled import Polled
 from dashboard.run_list import ORDERS, SELECTION, runs_html
 from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.config import RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
+from fsd_core.tracking.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -27,7 +29,6 @@ STATUSES = ("queued", "running", "finished", "failed", "cancelled")
 ALL = "all"
 LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
-LONGEST_SEARCH = 200
 # The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
 FILTERS = {"search": "", "pair": ALL, "task": ALL, "algorithm": ALL, "status": ALL, "sort": next(iter(ORDERS))}
 
@@ -53,7 +54,7 @@ def build(repository: Repository, settings: Settings) -> None:
     with gr.Column(visible=False) as list_part:
         runs = RunList(repository)
     with gr.Column(visible=False) as detail_part:
-        detail = RunDetail(repository, settings.mlflow_url)
+        detail = RunDetail(repository, settings.home, settings.mlflow_url)
 
     def open_page(request: gr.Request) -> Updates:
         """The run that the address names, or the list."""
@@ -72,6 +73,7 @@ class RunList:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
+        self.found = Polled(self._found, POLL_SECONDS / 2)
         show(heading("Runs", LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
@@ -98,8 +100,8 @@ class RunList:
 
     def _events(self) -> None:
         settled = gr.on([field.input for field in self.fields], None, js=SETTLE, trigger_mode="multiple", **QUIET)
-        settled.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
-        settled.then(self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
+        filtered = settled.then(self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
+        filtered.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
         inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:
             button.click(self._turn(step), inputs, self.outputs, **QUIET)
@@ -131,8 +133,15 @@ class RunList:
             return gr.skip()  # the header says that the database does not answer
         return gr.skip() if updates[self.shown] == shown else updates
 
-    def view(self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str) -> Updates:
+    def view(self, page: int, *filters: str) -> Updates:
         """A page of the list."""
+        page, total, html = self.found(page, *filters)
+        return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
+
+    def _found(
+        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str
+    ) -> tuple[int, int, str]:
+        """The number of the nearest page there is, of how many runs, and its runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
         filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
         if search.strip():
@@ -143,8 +152,7 @@ class RunList:
         runs = self.repository.runs(
             **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE
         )
-        html = runs_html(runs, filtered=bool(filters))
-        return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
+        return page, total, runs_html(runs, filtered=bool(filters))
 
 
 def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:

@@ -58,13 +58,13 @@ def do_prompts(repository: Repository, run: RunView, count: int) -> list[Generat
     """Starts a run and records its first ``count`` prompts."""
     repository.start_run(run.id, PROVENANCE)
     problems = arithmetic.held_out(count)
-    generations = [_generation(run, position, problem) for position, problem in enumerate(problems)]
-    for generation in generations:
-        repository.record_generation(run.id, generation)
+    generations = [generation(run, position, problem) for position, problem in enumerate(problems)]
+    for done in generations:
+        repository.record_generation(run.id, done)
     return generations
 
 
-def _generation(run: RunView, position: int, problem: arithmetic.Problem) -> GenerationRecord:
+def generation(run: RunView, position: int, problem: arithmetic.Problem) -> GenerationRecord:
     rng = random.Random(f"{run.label} {run.seed} {position}")
     accuracy, speed, acceptance = _character(run)
     # The same prompts are hard for every setting, as they are in life.

@@ -204,12 +204,45 @@ def test_two_runs_prompt_by_prompt(page: Page, site: Site, experiment: str):
 def test_csv_has_every_run(page: Page, site: Site, experiment: str, tmp_path: Path):
     open_experiment(page, site, experiment)
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export CSV").click()
+        page.get_by_role("link", name="Export CSV").click()
     download.value.save_as(tmp_path / "runs.csv")
     frame = pd.read_csv(tmp_path / "runs.csv")
     assert list(frame["run"]) == [run.id for run in site.repository.experiment(experiment).runs]
     assert frame["accuracy"].between(0, 1).all()
     assert frame["baseline"].tolist() == [True] + [False] * (RUNS - 1)
+    assert download.value.suggested_filename == "comparison.csv"
+    assert [path for path in site.temporary.rglob("*") if path.is_file()] == []
+
+
+def test_the_exports_follow_the_choice_and_leave_the_page_alive(
+    page: Page, site: Site, experiment: str, tmp_path: Path
+):
+    open_experiment(page, site, experiment)
+    with page.expect_download():
+        page.get_by_role("link", name="Export CSV").click()
+    choose(page, "Baseline", "SD · γ 5")
+    expect(page.locator("tr.baseline")).to_contain_text("SD · γ 5")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export CSV").click()
+    download.value.save_as(tmp_path / "runs.csv")
+    frame = pd.read_csv(tmp_path / "runs.csv")
+    assert frame["name"][frame["baseline"]].tolist() == ["SD · γ 5"]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "sentence"),
+    [
+        ("", 400, "No run is named"),
+        ("runs=,%20,", 400, "No run is named"),
+        (f"runs={'f' * 32},nonsense", 404, "None of these runs is in this database"),
+        ("runs=%00%27%3Cb%3E", 404, "None of these runs is in this database"),
+    ],
+)
+@pytest.mark.parametrize("name", ["csv", "html"])
+def test_an_export_that_cannot_be_is_told(page: Page, site: Site, name: str, query: str, status: int, sentence: str):
+    answer = page.request.get(f"{site.url}/export/comparison.{name}?{query}")
+    assert (answer.status, answer.headers["content-type"]) == (status, "text/plain; charset=utf-8")
+    assert answer.text().startswith(sentence)
 
 
 def test_the_exported_page_needs_nothing_else(
@@ -217,7 +250,7 @@ def test_the_exported_page_needs_nothing_else(
 ):
     open_experiment(page, site, experiment)
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export HTML").click()
+        page.get_by_role("link", name="Export HTML").click()
     file = tmp_path / "comparison.html"
     download.value.save_as(file)
     context = browser.new_context(offline=True)

@@ -21,7 +21,7 @@ from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import select
 
 from fsd_core.jobs import lock
-from fsd_core.jobs.supervisor import free_port
+from fsd_core.jobs.mlflow_service import free_port
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import Job
 from fsd_core.tracking.database.repository import Repository

@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.benchmarks.metrics import summarise
+from fsd_core.errors import UnknownName
 from tests.ui.conftest import Site
 from tests.ui.plausible import do_prompts, finish, sweep
 
@@ -72,6 +73,7 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     repository.finish_job(job.id, job.claim_token, "finished")
 
     expect(shown.locator(".fsd-notice.bad")).to_have_text("SD · γ 5: The <b>draft</b> model is damaged.")
+    expect(shown.get_by_role("button", name="Resume")).to_be_visible()
     shown.get_by_role("link", name="Compare these 4 runs").click()
     expect(page.locator(".cmp").first.locator("tbody tr")).to_have_count(4)
     expect(page.locator(".fsd-notice.warn")).to_contain_text("1 run failed")
@@ -92,6 +94,42 @@ def test_an_experiment_is_cancelled(page: Page, site: Site):
     card(page, "Unwanted").get_by_role("button", name="Cancel").click()
     expect(card(page, "Unwanted")).to_contain_text("cancelled")
     assert site.repository.experiment(experiment).status == "cancelled"
+
+
+def test_what_failed_is_resumed_and_deleted_after_a_question(page: Page, site: Site):
+    repository = site.repository
+    id = repository.create_experiment(sweep("<i>Broken</i> {x}"))
+    while (job := repository.claim(("experiment",), lease_seconds=600)) and job.id != id:
+        pass
+    assert job is not None
+    assert job.claim_token is not None
+    do_prompts(repository, repository.experiment(id).runs[0], 2)
+    repository.finish_job(id, job.claim_token, "failed", "The worker was lost.")
+    opened(page, site)
+    shown = card(page, "Broken")
+    shown.get_by_role("button", name="Resume").click()
+    expect(shown).to_contain_text("queued")
+    assert repository.job(id).status == "queued"
+    expect(page.locator(".fsd-notice").filter(has_text="goes on at its next prompt")).to_be_visible()
+
+    expect(shown.get_by_role("button", name="Delete")).to_have_count(0)  # it is under way
+    job = repository.claim(("experiment",), lease_seconds=600)
+    assert job is not None
+    assert job.claim_token is not None
+    repository.finish_job(job.id, job.claim_token, "failed", "The worker was lost.")
+    shown.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(
+        "Delete the experiment “<i>Broken</i> {x}” with its 7 runs, 2 prompts and their traces"
+    )
+    dialog.get_by_role("button", name="Keep").click()
+    expect(dialog).to_have_count(0)
+    assert repository.experiment(id).prompts_done == 2
+    shown.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(shown).to_have_count(0)
+    with pytest.raises(UnknownName):
+        repository.experiment(id)
 
 
 def test_older_experiments_are_one_click_away(page: Page, site: Site):

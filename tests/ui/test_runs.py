@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from tracking_examples import generation
 
 from fsd_core.config import RunConfig
 from tests.ui import plausible
@@ -178,3 +179,26 @@ def test_a_run_that_failed_tells_why_and_one_that_is_not_there_too(page: Page, f
     expect(page.get_by_text("The folder of the pair is empty: put the weights back.")).to_be_visible()
     page.goto(f"{filled.url}/runs?run=<img src=x>")
     expect(page.get_by_role("alert")).to_contain_text("<img src=x>")
+
+
+def test_a_run_that_failed_is_resumed_and_deleted(page: Page, filled: Site) -> None:
+    repository = filled.repository
+    run = repository.create_run(RunConfig(limit=3))
+    repository.record_generation(run, generation(0))
+    repository.fail_run(run, "The worker was lost.")
+    page.goto(f"{filled.url}/runs?run={run}")
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator(".fsd-h1 .fsd-pill")).to_have_text("queued")
+    expect(page.get_by_role("button", name="Delete")).to_have_count(0)
+    job = repository.claim(("run",), 600)
+    assert job is not None
+    assert (job.id, job.claim_token is not None) == (run, True)
+    repository.finish_job(run, str(job.claim_token), "failed", "The worker was lost again.")
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("dialog")).to_contain_text("with 1 prompt and their traces, here and in MLflow?")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.get_by_text("was deleted.")).to_be_visible()
+    expect(page.locator("#prompts")).to_be_empty()
+    assert repository.count_runs(id_begins=run) == 0
+    page.get_by_role("link", name="All runs").click()
+    expect(rows(page)).to_have_count(50)

@@ -1,0 +1,19 @@
+"""One request on a connection of its own, with whatever headers an attacker likes."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+from urllib.parse import urlsplit
+
+
+def asked(url: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and the beginning of the answer's body. An iterator of bytes is sent in chunks."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
+    try:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, named, encode_chunked=not isinstance(body, bytes | str | None))
+        answer = connection.getresponse()
+        return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read(100_000)
+    finally:
+        connection.close()

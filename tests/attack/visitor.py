@@ -1,0 +1,130 @@
+"""A visit of a page as a browser makes it: the page, what it runs when it opens, its clocks, its sign of life."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import secrets
+import socket
+from collections.abc import Iterator
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+PATIENCE = 60  # seconds
+_CONFIG = re.compile(r"window\.gradio_config = (.*?);</script>", re.DOTALL)
+
+
+class Visitor:
+    """One session on one page, a context manager; at its end the connections are cut, as closing the tab does."""
+
+    def __init__(self, url: str, page: str = "", **query: str) -> None:
+        self.address = urlsplit(url).netloc
+        self.origin = f"http://{self.address}"
+        self.query = urlencode(query)
+        self.session = secrets.token_hex(6)
+        self.connection = http.client.HTTPConnection(self.address, timeout=PATIENCE)
+        self.config = self._page(f"/{page}")
+        self.values = {c["id"]: _shown(c) for c in self.config["components"]}
+        self.running = {c["id"] for c in self.config["components"] if c["props"].get("active")}
+        self.alive = http.client.HTTPConnection(self.address, timeout=PATIENCE)
+        self.alive.request("GET", f"/gradio_api/heartbeat/{self.session}")
+        self.alive.getresponse()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leave()
+
+    def open(self) -> None:
+        """What the page runs when it is opened, and what follows from that."""
+        due = [event for event in self.events if any(name == "load" for _, name in event["targets"])]
+        while due:
+            due = list(self._run(due))
+
+    def tick(self) -> list[Any]:
+        """Every clock of the page that runs, once; what the server sent for each of their outputs."""
+        sent = []
+        for event in self.events:
+            if any(name == "tick" and clock in self.running for clock, name in event["targets"]):
+                output = self._post("/gradio_api/run/predict", event)
+                sent += output["data"]
+                self._take(event, output)
+        return sent
+
+    def lose_heartbeat(self) -> None:
+        """What happens to a page whose computer sleeps."""
+        _cut(self.alive)
+
+    def leave(self) -> None:
+        """Closes the tab."""
+        _cut(self.alive)
+        _cut(self.connection)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the page may ask the server for."""
+        return [event for event in self.config["dependencies"] if event["backend_fn"]]
+
+    def _page(self, path: str) -> dict[str, Any]:
+        self.connection.request("GET", f"{path}?{self.query}")
+        answer = self.connection.getresponse()
+        text = answer.read().decode()
+        found = _CONFIG.search(text)
+        assert answer.status == 200, text[:500]
+        assert found is not None, text[:500]
+        return json.loads(found[1])
+
+    def _run(self, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Runs events through the queue, and yields those that follow them."""
+        waiting = {}
+        for event in events:
+            waiting[self._post("/gradio_api/queue/join", event)["event_id"]] = event
+        self.connection.request("GET", f"/gradio_api/queue/data?session_hash={self.session}")
+        answer = self.connection.getresponse()
+        for line in answer:
+            if not line.startswith(b"data: "):
+                continue
+            message = json.loads(line[6:])
+            if message["msg"] == "process_completed":
+                event = waiting.pop(message["event_id"])
+                assert message["success"], message
+                self._take(event, message["output"])
+                yield from (after for after in self.events if after["trigger_after"] == event["id"])
+        assert not waiting, "The stream ended before what it was for."
+
+    def _post(self, path: str, event: dict[str, Any]) -> dict[str, Any]:
+        body = {
+            "data": [self.values.get(component) for component in event["inputs"]],
+            "event_data": None,
+            "fn_index": event["id"],
+            "trigger_id": None,
+            "session_hash": self.session,
+        }
+        headers = {"Content-Type": "application/json", "Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
+        self.connection.request("POST", f"{path}?{self.query}", json.dumps(body), headers)
+        answer = self.connection.getresponse()
+        text = answer.read()
+        assert answer.status == 200, text[:500]
+        return json.loads(text)
+
+    def _take(self, event: dict[str, Any], output: dict[str, Any]) -> None:
+        for component, value in zip(event["outputs"], output["data"], strict=True):
+            if isinstance(value, dict) and value.get("__type__") == "update":
+                if "active" in value:
+                    (self.running.add if value["active"] else self.running.discard)(component)
+                value = value.get("value", self.values.get(component))
+            self.values[component] = value
+
+
+def _shown(component: dict[str, Any]) -> Any:
+    """A component's value as the browser has it once it is drawn."""
+    value = component["props"].get("value")
+    return "" if value is None and component["type"] == "textbox" else value
+
+
+def _cut(connection: http.client.HTTPConnection) -> None:
+    if isinstance(connection.sock, socket.socket):
+        connection.sock.close()
+    connection.close()

@@ -1,6 +1,7 @@
-# make run   installs what is needed and starts the application on http://127.0.0.1:7860
-# make test  installs what tests need as well, checks the code and runs the tests
-# make lint  the checks alone
+# make run     installs what is needed and starts the application on http://127.0.0.1:7860
+# make test    installs what tests need as well, checks the code and runs the tests
+# make lint    the checks alone
+# make attack  tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
 # PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
 
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 
-.PHONY: run test lint
+.PHONY: run test lint attack
 .DELETE_ON_ERROR:
 
 run: $(RUNTIME)
@@ -18,6 +19,9 @@ run: $(RUNTIME)
 
 test: lint
 	$(BIN)/python -m pytest --durations=10
+
+attack: $(DEVELOPMENT)
+	@$(BIN)/python -m tests.attack
 
 lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .

@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tracking_examples import generation, sweep
-
 from fsd_core.errors import FsdError
 from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from tests.tracking_examples import generation, sweep
 
 
 def filled(path: Path) -> None:

@@ -15,13 +15,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from worker_process import Home, until
-
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.jobs import lock
 from fsd_core.tracking.artifacts import write_artifacts
 from fsd_core.tracking.mlflow_mirror import _flat, _metrics
 from fsd_core.tracking.records import RunView
+from tests.integration.worker_process import Home, until
 
 KILLS = 30
 DEADLY = """

@@ -12,12 +12,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from worker_process import ROOT, Home
 
 from fsd_core.config import DecodingConfig, Speculative
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
 from fsd_core.testing.toy import save_toy_pair
+from tests.integration.worker_process import ROOT, Home
 
 TEXT = "Eva has 3 apples. "
 

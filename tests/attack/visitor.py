@@ -7,6 +7,7 @@ import json
 import re
 import secrets
 import socket
+import time
 from collections.abc import Iterator
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -19,6 +20,7 @@ class Visitor:
     """One session on one page, a context manager; at its end the connections are cut, as closing the tab does."""
 
     def __init__(self, url: str, page: str = "", **query: str) -> None:
+        self.begun = time.monotonic()
         self.address = urlsplit(url).netloc
         self.origin = f"http://{self.address}"
         self.query = urlencode(query)
@@ -37,20 +39,26 @@ class Visitor:
     def __exit__(self, *_: object) -> None:
         self.leave()
 
-    def open(self) -> None:
-        """What the page runs when it is opened, and what follows from that."""
-        due = [event for event in self.events if any(name == "load" for _, name in event["targets"])]
+    def open(self) -> float:
+        """What the page runs when it is opened, then what follows from that; seconds of the visit between the two."""
+        due = list(self._run([event for event in self.events if any(name == "load" for _, name in event["targets"])]))
+        seconds = time.monotonic() - self.begun
         while due:
             due = list(self._run(due))
+        return seconds
 
-    def tick(self) -> list[Any]:
-        """Every clock of the page that runs, once; what the server sent for each of their outputs."""
+    @property
+    def clocks(self) -> dict[int, float]:
+        """The clocks of the page that run, with the seconds between two ticks."""
+        return {c["id"]: c["props"]["value"] for c in self.config["components"] if c["id"] in self.running}
+
+    def tick(self, only: int | None = None) -> list[Any]:
+        """Every clock of the page that runs, or ``only`` one, once; what the server sent for each of their outputs."""
+        ticking = self.running if only is None else {only}
         sent = []
         for event in self.events:
-            if any(name == "tick" and clock in self.running for clock, name in event["targets"]):
-                output = self._post("/gradio_api/run/predict", event)
-                sent += output["data"]
-                self._take(event, output)
+            if any(name == "tick" and clock in ticking for clock, name in event["targets"]):
+                sent += self._call(event)["data"]
         return sent
 
     def lose_heartbeat(self) -> None:
@@ -77,10 +85,16 @@ class Visitor:
         return json.loads(found[1])
 
     def _run(self, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Runs events through the queue, and yields those that follow them."""
+        """Runs events, through the queue where they want it, and yields those that follow them."""
         waiting = {}
         for event in events:
+            if not event["queue"]:
+                self._call(event)
+                yield from self._after(event)
+                continue
             waiting[self._post("/gradio_api/queue/join", event)["event_id"]] = event
+        if not waiting:
+            return
         self.connection.request("GET", f"/gradio_api/queue/data?session_hash={self.session}")
         answer = self.connection.getresponse()
         for line in answer:
@@ -91,8 +105,17 @@ class Visitor:
                 event = waiting.pop(message["event_id"])
                 assert message["success"], message
                 self._take(event, message["output"])
-                yield from (after for after in self.events if after["trigger_after"] == event["id"])
+                yield from self._after(event)
         assert not waiting, "The stream ended before what it was for."
+
+    def _after(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        return (after for after in self.events if after["trigger_after"] == event["id"])
+
+    def _call(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Runs one event past the queue."""
+        output = self._post("/gradio_api/run/predict", event)
+        self._take(event, output)
+        return output
 
     def _post(self, path: str, event: dict[str, Any]) -> dict[str, Any]:
         body = {

@@ -1,0 +1,163 @@
+"""Everything that was tried against the program, in one command: ``python -m tests.attack``, which is ``make attack``.
+
+Every trial runs in a process and a folder of its own, two at a time, on loopback alone, and is ended when it takes too
+long. Each prints one line; the command fails if one trial fails. ``--table FILE`` writes the lines into FILE, between
+the marks that docs/reliability.md has for them. Needs Linux, root for the trials with small disks, chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.attack.growth import grown
+from tests.attack.kills import deadly_prompt, random_moments
+from tests.attack.lengths import endless_template, forged_models, long_jobs, long_prompts
+from tests.attack.storage import (
+    clock_set_back,
+    damaged_bytes,
+    full_home,
+    full_temporary_folder,
+    locked_database,
+    odd_homes,
+)
+
+ROOT = Path(__file__).parents[2]
+AT_ONCE = 2
+LONGEST = 420
+"""seconds after which a trial is ended"""
+BEGIN, END = "<!-- trials: written by make attack -->", "<!-- end of trials -->"
+
+
+def tests(*paths: str) -> Callable[[Path], str]:
+    """A trial that is tests of the test suite: all of them must pass, and none be left out."""
+
+    def run(folder: Path) -> str:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/tests", *paths]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        last = done.stdout.strip().splitlines()[-1]
+        assert done.returncode == 0, done.stdout[-3000:]
+        passed = re.fullmatch(r"(\d+) passed in .*", last)
+        assert passed is not None, last
+        return f"{passed[1]} tests passed"
+
+    return run
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One line of the table: what is promised, and what was done to break it."""
+
+    title: str
+    promise: str
+    run: Callable[[Path], str]
+
+
+# The longest first, so that none is alone at the end.
+TRIALS = {
+    "kills": Trial("Kills of the worker at random moments", "What is written is not lost nor doubled", random_moments),
+    "growth": Trial("Visits of pages, one after the other", "The web process grows by 50 MB at most", grown),
+    "programs": Trial(
+        "Programs that attack their judge",
+        "A program sees nothing of the host and cannot judge itself",
+        tests(*(f"tests/unit/{path.name}" for path in sorted((ROOT / "tests/unit").glob("test_sandbox*.py")))),
+    ),
+    "doors": Trial(
+        "Requests of foreign pages, closed routes, large bodies",
+        "Pages answer their own origin, and what they do not need is closed",
+        tests("tests/ui/test_doors.py", "tests/ui/test_cross_site.py", "tests/integration/test_asgi.py"),
+    ),
+    "damage": Trial("Bytes of the database changed at random", "A sentence, whatever is read", damaged_bytes),
+    "prompt": Trial("A prompt that kills whatever writes it", "It is set aside; the run goes on", deadly_prompt),
+    "mlflow": Trial(
+        "Writes and odd locations on MLflow's pages",
+        "MLflow's pages read our store and write nothing outside of it",
+        tests("tests/integration/test_mlflow_server.py"),
+    ),
+    "template": Trial("A chat template that loops for years", "It is ended, with a sentence", endless_template),
+    "full-home": Trial("The database's disk fills up", "What is written stays; the run goes on later", full_home),
+    "locked": Trial("A database locked for longer than a lease", "It costs time alone", locked_database),
+    "homes": Trial("Folders of odd names as FSD_HOME", "The folder that was named, and no other", odd_homes),
+    "clock": Trial("A kill, and the clock goes back by an hour", "The job does not wait for the clock", clock_set_back),
+    "full-tmp": Trial("A full temporary folder", "The run is kept; MLflow hears of it later", full_temporary_folder),
+    "prompts": Trial("Prompts of megabytes on the command line", "Refused before they are tokenised", long_prompts),
+    "jobs": Trial("A prompt of 10 MB in the queue", "Refused; the next job is done", long_jobs),
+    "forged": Trial("Forged headers and configurations of models", "A sentence each", forged_models),
+}  # fmt: skip
+
+
+def tried(name: str) -> tuple[bool, float, str]:
+    """Runs a trial in a process of its own: whether it held, its seconds, and what it came to."""
+    begun = time.monotonic()
+    command = [sys.executable, "-m", "tests.attack", "--one", name]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=os.environ | {"FSD_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=LONGEST)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return False, time.monotonic() - begun, f"not done after {LONGEST} s"
+    seconds = time.monotonic() - begun
+    if process.returncode:
+        print(err[-6000:], file=sys.stderr, flush=True)
+        return False, seconds, (err.strip().splitlines() or ["no word"])[-1]
+    return True, seconds, out.strip().splitlines()[-1]
+
+
+def row(name: str) -> tuple[bool, str]:
+    """Runs a trial and prints its line; the line for the table."""
+    held, seconds, result = tried(name)
+    trial = TRIALS[name]
+    print(f"{'held' if held else 'FELL'}  {seconds:4.0f} s  {trial.title}: {result}", flush=True)
+    return held, f"| {trial.promise} | {trial.title} | {result if held else f'**fell**: {result}'} | {seconds:.0f} s |"
+
+
+def write_table(file: Path, rows: list[str], seconds: float) -> None:
+    """Puts the rows between the marks of ``file``."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout
+    told = (
+        f"{len(rows)} trials in {seconds:.0f} s, {AT_ONCE} at a time, on {os.cpu_count()} processors "
+        f"({platform.machine()}, Python {platform.python_version()}), commit {commit.strip()}."
+    )
+    head = ["| Promised | Tried | What came of it | Took |", "|---|---|---|---|"]
+    before, _, rest = file.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    file.write_text("\n".join([before + BEGIN, "", *head, *rows, "", told, "", END + after]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", choices=[*TRIALS, []], help="some trials alone; all by default")
+    parser.add_argument("--table", type=Path, help="a file with the marks of the table")
+    parser.add_argument("--one", choices=TRIALS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        with tempfile.TemporaryDirectory(prefix="fsd-attack-") as folder:
+            print(TRIALS[options.one].run(Path(folder)))
+        return 0
+    begun, names = time.monotonic(), options.names or list(TRIALS)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        rows = list(pool.map(row, names))
+    seconds, fell = time.monotonic() - begun, sum(not held for held, _ in rows)
+    print(f"{len(rows)} trials in {seconds:.0f} s, {fell} fell")
+    if options.table:
+        write_table(options.table, [line for _, line in rows], seconds)
+    return 1 if fell else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What every answer tells the browser: load nothing from elsewhere, and let no other site read this."""
+"""What every answer tells the browser: load nothing from elsewhere, let no other site read this, what to keep."""
 
 from __future__ import annotations
 
@@ -27,8 +27,14 @@ def content_policy(*frames: str) -> str:
     )
 
 
+KEEP = "public, max-age=31536000, immutable"
+
+
 class ResponseHeaders:
-    """Sets the headers that protect the pages, and removes Gradio's, which let other origins read them."""
+    """Sets the headers that protect the pages, and removes Gradio's, which let other origins read them.
+
+    Files whose address has a hash of their contents may be kept for good: a browser would ask for each of them again.
+    """
 
     def __init__(self, app: ASGIApp, policy: str) -> None:
         self.app, self.policy = app, policy
@@ -42,6 +48,13 @@ class ResponseHeaders:
                 headers["Content-Security-Policy"] = self.policy
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "same-origin"
+                if _has_hash(scope) and message["status"] == 200:
+                    headers["Cache-Control"] = KEEP
             await send(message)
 
         await self.app(scope, receive, send_protected)
+
+
+def _has_hash(scope: Scope) -> bool:
+    path = scope["path"]
+    return path.startswith("/assets/") or (path == "/theme.css" and scope["query_string"].startswith(b"v="))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from plotly.graph_objects import Figure
 
 from dashboard.bounds import coupling, curves, read_pair, token_names
 from dashboard.components import QUIET, Tile, heading, notice, on_load, show, tiles
@@ -28,6 +30,11 @@ SAMPLINGS = (
     ("without replacement", "without_replacement"),
     ("greedy, the last sampled", "greedy"),
 )
+COUPLING = (
+    "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, each cell how "
+    "often a token is written with it, the stronger the more often: teal where it is one of them, grey where it is not."
+)
+NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
 EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
 
 Updates = dict[Any, Any]
@@ -56,7 +63,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
     def draw(target_text: str, draft_text: str, number: str, way: str) -> Updates:
         try:
-            p, q = read_pair(target_text or "", draft_text or "")
+            html, rates, pairs, note = _drawn(target_text or "", draft_text or "", int(number), way)
         except FsdError as error:
             return {
                 numbers: notice(str(error), "bad"),
@@ -64,19 +71,11 @@ def build(repository: Repository, settings: Settings) -> None:
                 joint: gr.Plot(visible=False),
                 told: "",
             }
-        found, names = curves(p, q), token_names(len(p))
-        pairs = coupling(p, q, int(number), way)
         return {
-            numbers: _tiles(found.optima, int(number)),
-            by_number: gr.Plot(bounds_figure.draw(found.optima, found.verifiers), visible=True),
-            joint: gr.Plot(coupling_figure.draw(names, pairs) if pairs else None, visible=pairs is not None),
-            told: notice(
-                "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, "
-                "each cell how often a token is written with it, the stronger the more often: teal where it is one of "
-                "them, grey where it is not."
-                if pairs
-                else "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
-            ),
+            numbers: html,
+            by_number: gr.Plot(rates, visible=True),
+            joint: gr.Plot(pairs, visible=pairs is not None),
+            told: note,
         }
 
     fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, told]
@@ -84,6 +83,19 @@ def build(repository: Repository, settings: Settings) -> None:
         field.change(draw, fields, outputs, trigger_mode="always_last", **QUIET)
     on_load(draw, fields, outputs)
     RunTheory(repository)
+
+
+@lru_cache(maxsize=64)  # the same for everyone who opens the page
+def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure, Figure | None, str]:
+    """Tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
+    p, q = read_pair(target, draft)
+    found, pairs = curves(p, q), coupling(p, q, drafts, way)
+    return (
+        _tiles(found.optima, drafts),
+        bounds_figure.draw(found.optima, found.verifiers),
+        coupling_figure.draw(token_names(len(p)), pairs) if pairs else None,
+        notice(COUPLING if pairs else NO_COUPLING),
+    )
 
 
 def _tiles(optima: dict[str, list[float]], drafts: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -33,6 +34,25 @@ def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "default-src 'self'" in policy
     assert "http" not in policy
+
+
+def test_files_named_by_their_contents_are_kept_by_the_browser(site: Site) -> None:
+    with urlopen(site.url, timeout=20) as answer:
+        assert answer.headers["Cache-Control"] is None
+        named = re.search(r"/assets/index-[^\"']+\.js", answer.read().decode())
+    assert named is not None
+    for path, kept in (
+        (named[0], True),
+        ("/theme.css?v=1", True),
+        ("/theme.css", False),
+        ("/assets/no-such.js", False),
+    ):
+        request = Request(site.url + path)
+        try:
+            headers = urlopen(request, timeout=20).headers
+        except HTTPError as error:
+            headers = error.headers
+        assert ("immutable" in (headers["Cache-Control"] or "")) == kept, path
 
 
 def test_neither_the_database_nor_the_program_is_served(site: Site) -> None:

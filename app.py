@@ -18,6 +18,9 @@ from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 
+POLITENESS = 10
+"""niceness of the web process, so that visitors do not slow down what the worker measures"""
+
 
 class Server(uvicorn.Server):
     """Says where it listens once it does, and ends without a word."""
@@ -65,6 +68,8 @@ def serve(settings: Settings) -> None:
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
         with Supervisor(settings) as supervisor:
+            if sys.platform == "linux":  # where it is the thread's: the supervisor's, and so the worker, keep their own
+                os.nice(POLITENESS)
             app = build_app(repository, supervisor.settings)
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
             Server(config).run(sockets=[listener])

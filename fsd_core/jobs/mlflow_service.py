@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 from sqlalchemy import make_url
 
 from fsd_core.jobs import lock
+from fsd_core.jobs.service import Service
 
 if TYPE_CHECKING:
-    from fsd_core.jobs.supervisor import Service
     from fsd_core.settings import Settings
 
 
 def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
     """MLflow's server on loopback over our own store: one process that serves, no job runner."""
-    from fsd_core.jobs.supervisor import Service  # which imports this module
-
     path = settings.home / "mlflow.lock"
     port = (lock.holder(path) or {}).get("port") or free_port(settings.mlflow_port)
     store, artifacts = _store(settings)

@@ -27,7 +27,7 @@ from fsd_core.jobs.heartbeat import Heartbeat
 from fsd_core.jobs.last_words import LastWords
 from fsd_core.jobs.mirroring import Mirroring
 from fsd_core.jobs.pair_cache import PairCache
-from fsd_core.jobs.supervisor import SUPERVISED
+from fsd_core.jobs.service import SUPERVISED
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair, resolve_device
 from fsd_core.settings import Settings

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from worker_process import ROOT, until
 
@@ -71,6 +72,13 @@ def refused(app: App, **environment: str) -> str:
     assert "Traceback" not in err
     assert app.worker() is None
     return err
+
+
+def test_the_worker_comes_before_the_pages(app: App) -> None:
+    process = app.start()
+    first_line(process)
+    worker = until(app.worker, "a worker")
+    assert psutil.Process(worker).nice() == psutil.Process().nice() < psutil.Process(process.pid).nice()
 
 
 def test_it_says_where_it_is_and_takes_its_worker_along(app: App) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import uvicorn
 
+from app import POLITENESS
 from dashboard.web import build_app
 from fsd_core.asgi.logs import bound_log_lines
 from fsd_core.settings import get_settings
@@ -14,6 +16,7 @@ from fsd_core.tracking.database.session import open_database
 
 if __name__ == "__main__":
     bound_log_lines()
+    os.nice(POLITENESS)
     settings = get_settings()
     repository = Repository(open_database(settings.resolved_database_url))
     uvicorn.run(build_app(repository, settings), port=int(sys.argv[1]), log_level="warning")

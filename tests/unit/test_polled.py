@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from dashboard.polled import Polled
-from fsd_core.errors import FsdError, StorageUnavailable
+from fsd_core.errors import DatabaseUnavailable, FsdError
 
 
 def test_many_who_ask_at_once_cost_one_question() -> None:
@@ -36,7 +36,7 @@ def test_an_answer_is_forgotten_after_its_time_or_a_change() -> None:
 
 
 def test_an_error_is_raised_each_time_and_not_kept() -> None:
-    answers = iter([StorageUnavailable("away"), StorageUnavailable("away"), "here"])
+    answers = iter([DatabaseUnavailable("away"), DatabaseUnavailable("away"), "here"])
 
     def ask() -> str:
         answer = next(answers)
@@ -46,6 +46,6 @@ def test_an_error_is_raised_each_time_and_not_kept() -> None:
 
     polled = Polled(ask, 60.0)
     for _ in range(2):
-        with pytest.raises(StorageUnavailable, match="away"):
+        with pytest.raises(DatabaseUnavailable, match="away"):
             polled()
     assert polled() == "here"

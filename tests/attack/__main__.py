@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.attack.growth import grown
@@ -64,9 +65,11 @@ class Trial:
     run: Callable[[Path], str]
 
 
+KILLS = "Kills of the worker at random moments"
 # The longest first, so that none is alone at the end.
 TRIALS = {
-    "kills": Trial("Kills of the worker at random moments", "What is written is not lost nor doubled", random_moments),
+    "kills": Trial(KILLS, "What is written is not lost nor doubled", partial(random_moments, kills=15, seed=0)),
+    "more-kills": Trial(f"{KILLS}, others", "As above", partial(random_moments, kills=15, seed=1)),
     "growth": Trial("Visits of pages, one after the other", "The web process grows by 50 MB at most", grown),
     "programs": Trial(
         "Programs that attack their judge",

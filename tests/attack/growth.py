@@ -65,7 +65,7 @@ def measured(folder: Path, visits: int, warm_up: int) -> dict[str, dict[str, flo
         }
 
 
-def grown(folder: Path, visits: int = 500) -> str:
+def grown(folder: Path, visits: int = 250) -> str:
     """The trial of the attack: both pages together stay below what 1,000 visits may cost."""
     found = measured(folder, visits, WARM_UP)
     cost = {page: row["growth_mb"] for page, row in found.items()}

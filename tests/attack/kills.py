@@ -22,7 +22,6 @@ from fsd_core.tracking.mlflow_mirror import _flat, _metrics
 from fsd_core.tracking.records import RunView
 from tests.integration.worker_process import Home, until
 
-KILLS = 30
 DEADLY = """
 import os, signal
 from fsd_core.decoding.decoder import Decoder
@@ -39,7 +38,7 @@ Worker(get_settings()).run()
 """
 
 
-def random_moments(folder: Path, kills: int = KILLS, seed: int = 0) -> str:
+def random_moments(folder: Path, kills: int, seed: int) -> str:
     """Kills workers one after the other until so many are dead; then one may finish."""
     with closing(Home(folder)) as home:
         home.settings = home.settings.model_copy(update={"mlflow_uri": None})

@@ -20,6 +20,7 @@ from fsd_core.asgi.allow_list import AllowList
 from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.logs import bound_log_lines
 from fsd_core.asgi.origin import SameOrigin
+from fsd_core.tracking.mlflow_creation import create_store
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
@@ -76,6 +77,7 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
     from mlflow.server.handlers import initialize_backend_stores
 
     os.environ[BACKEND_STORE_URI_ENV_VAR], os.environ[ARTIFACT_ROOT_ENV_VAR] = store, artifacts.as_uri()
+    create_store(store, artifacts)
     initialize_backend_stores(store, store, artifacts.as_uri())
     serve_artifacts_of(artifacts)
     return guarded(app)

@@ -13,6 +13,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.settings import Settings, get_settings
+from fsd_core.tracking.mlflow_creation import create_store
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,13 +42,14 @@ def connect(uri: str) -> tuple[MlflowClient, str]:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with reached(uri):
+        if root := artifact_root(uri):
+            create_store(uri, root)
         _check_database(uri)
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(EXPERIMENT)
         if found is None:
-            root = artifact_root(uri)
             return client, client.create_experiment(EXPERIMENT, artifact_location=root.as_uri() if root else None)
         if found.lifecycle_stage != "active":
             client.restore_experiment(found.experiment_id)

@@ -24,6 +24,7 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.figures import NOTHING, write_figures
 from fsd_core.tracking.links import run_url
+from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 
 METRICS = {
@@ -46,6 +47,9 @@ def finished(repository: Repository, run_id: str) -> None:
     for position in range(2):
         repository.record_generation(run_id, generation(position, text="<b>x</b>"))
     repository.finish_run(run_id, METRICS)
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def client_of(uri: str):
@@ -218,6 +222,53 @@ def test_a_home_may_have_any_name(name: str, tmp_path: Path) -> None:
     client.log_dict(run.info.run_id, {}, "empty.json")
     assert list(settings.mlflow_folder.glob("artifacts/*/artifacts/empty.json"))
     assert [folder.name for folder in tmp_path.iterdir()] == [name]
+
+
+def test_a_kill_while_the_store_is_created_leaves_none(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    settings.make_folders()
+    code = "from fsd_core.settings import Settings; from fsd_core.tracking.mlflow_mirror import prepare_store; "
+    command = [sys.executable, "-c", f"{code}prepare_store(Settings(home={str(tmp_path)!r}))"]
+    new, store = settings.mlflow_folder / "mlflow.db.new", settings.mlflow_folder / "mlflow.db"
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not (new.exists() and new.stat().st_size > 200_000) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert new.exists()
+    assert not store.exists()
+    prepare_store(settings)
+    assert client_of(settings.resolved_mlflow_uri).get_experiment_by_name("FSD Lab")
+    assert [file.name for file in settings.mlflow_folder.iterdir() if file.is_file()] == ["mlflow.db"]
+
+
+def test_a_store_that_was_never_completed_gives_way(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    settings.make_folders()
+    prepare_store(settings)
+    file = settings.mlflow_folder / "mlflow.db"
+    with sqlite3.connect(file) as half:
+        half.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        half.execute("CREATE TABLE _alembic_tmp_trace_tags (key TEXT)")
+    half.close()
+    prepare_store(settings)
+    assert client_of(settings.resolved_mlflow_uri).get_experiment_by_name("FSD Lab")
+    assert (settings.mlflow_folder / "mlflow.db.unfinished").exists()
+
+
+@pytest.mark.parametrize("statement", ["CREATE TABLE mine (key TEXT)", "INSERT INTO runs (run_uuid) VALUES ('kept')"])
+def test_what_is_of_somebody_is_never_moved_aside(statement: str, tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
+    settings.make_folders()
+    prepare_store(settings)
+    with sqlite3.connect(settings.mlflow_folder / "mlflow.db") as theirs:
+        theirs.execute("UPDATE alembic_version SET version_num = '451aebb31d03'")
+        theirs.execute(statement)
+    theirs.close()
+    before = (settings.mlflow_folder / "mlflow.db").stat()
+    create_store(settings.resolved_mlflow_uri, settings.mlflow_folder / "artifacts")
+    assert (settings.mlflow_folder / "mlflow.db").stat() == before
 
 
 def refused(uri: str, repository: Repository, run_id: str) -> str:

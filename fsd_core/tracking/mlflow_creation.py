@@ -1,0 +1,79 @@
+"""A new MLflow store in SQLite: created whole, or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+
+from sqlalchemy import URL, create_engine, inspect, make_url, text
+from sqlalchemy.exc import DBAPIError
+
+from fsd_core.settings import sqlite_url
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 3  # seconds
+
+
+def create_store(uri: str, artifacts: Path) -> None:
+    """Creates MLflow's tables, unless ``uri`` is a store already or is no SQLite file.
+
+    MLflow creates them in some fifty steps that are no transaction, and refuses a file with half of them for good. So
+    the tables are created in a file of their own, which then takes its place. What a process left that was killed while
+    MLflow created them in place is moved aside. One process at a time does this; the kernel releases the lock of one
+    that is killed. Raises ``OSError`` and what MLflow raises.
+    """
+    url = make_url(uri) if uri.startswith("sqlite") else None
+    if url is None or not url.database:
+        return
+    file = Path(url.database).absolute()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if file.exists() and file.stat().st_size and not _unfinished(url):
+            return
+        new = file.with_name(f"{file.name}.new")
+        for left in (new, new.with_name(f"{new.name}-journal")):
+            left.unlink(missing_ok=True)
+        _create(sqlite_url(new, "sqlite+pysqlite"), artifacts)
+        if file.exists() and file.stat().st_size:
+            aside = file.with_name(f"{file.name}.unfinished")
+            os.replace(file, aside)
+            logger.warning("The MLflow store %s was never completed and is now %s; a new one is there.", file, aside)
+        os.replace(new, file)
+    finally:
+        os.close(folder)
+
+
+def _unfinished(url: URL) -> bool:
+    """Whether the file has nothing but some of MLflow's tables, and no run. ``False`` for what cannot be read."""
+    engine = create_engine(url, connect_args={"timeout": _PATIENCE})
+    try:
+        with engine.connect() as connection:
+            tables = set(inspect(connection).get_table_names())
+            if "runs" in tables and connection.execute(text("SELECT 1 FROM runs LIMIT 1")).first():
+                return False
+            version = None
+            if "alembic_version" in tables:
+                version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    except DBAPIError:
+        return False
+    finally:
+        engine.dispose()
+    from mlflow.store.db.utils import _get_latest_schema_revision
+    from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
+    from mlflow.store.tracking.dbmodels.models import Base
+
+    known = {*InitialBase.metadata.tables, *Base.metadata.tables}
+    foreign = {table for table in tables if table not in known and not table.startswith(("alembic_", "_alembic_"))}
+    return not foreign and version != _get_latest_schema_revision()
+
+
+def _create(uri: str, artifacts: Path) -> None:
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    store = SqlAlchemyStore(uri, artifacts.as_uri())
+    store._dispose_engine()

@@ -44,7 +44,7 @@ def random_moments(folder: Path, kills: int, seed: int) -> str:
         home.settings = home.settings.model_copy(update={"mlflow_uri": None})
         chance, where = random.Random(seed), Counter[str]()
         words = home.settings.home / "worker.lock"
-        disturbed = home.repository.create_experiment(home.sweep(limit=80))
+        disturbed = home.repository.create_experiment(home.sweep(limit=120))
         done = 0
         while done < kills:
             worker = home.worker()
@@ -61,14 +61,14 @@ def random_moments(folder: Path, kills: int, seed: int) -> str:
             )
             where["mirroring" if finished else stage] += 1
             done += 1
-        undisturbed = home.repository.create_experiment(home.sweep(limit=80))
+        undisturbed = home.repository.create_experiment(home.sweep(limit=120))
         home.worker()
         for experiment in (disturbed, undisturbed):
             assert home.until_done(home.job_of(experiment), timeout=180) == "finished"
         until(lambda: not home.repository.unsynced_runs(), "the copies in MLflow", 120)
         assert home.written(disturbed) == home.written(undisturbed)
         for run in home.repository.experiment(disturbed).runs:
-            assert (run.status, run.prompts_done, (run.metrics or {})["failed"]) == ("finished", 80, 0)
+            assert (run.status, run.prompts_done, (run.metrics or {})["failed"]) == ("finished", 120, 0)
             same_in_mlflow(home, run)
         job = home.repository.job(home.job_of(disturbed))
         told = ", ".join(f"{count} {stage}" for stage, count in where.items())

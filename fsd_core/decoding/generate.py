@@ -21,6 +21,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 from fsd_core.config import BASELINES, DecodingConfig, EagleDrafter, shape_for
 from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
+from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 
@@ -118,12 +119,14 @@ def generate(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
             "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
         )
-    vocabulary = model.config.vocab_size
+    vocabulary = model.config.get_text_config(decoder=True).vocab_size
     if draft_module is not None:
-        vocabulary = min(vocabulary, draft_module.config.vocab_size)
+        vocabulary = min(vocabulary, draft_module.config.get_text_config(decoder=True).vocab_size)
     # The modules are the caller's, so they run as they are.
     target = LanguageModel(model, vocabulary, lean=False)
     draft = LanguageModel(draft_module, vocabulary, lean=False) if draft_module is not None else None
+    for each in filter(None, (target, draft)):
+        check_cache(each)
     ends = settings.eos_token_id
     eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
     criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]

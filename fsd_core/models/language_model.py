@@ -17,6 +17,10 @@ from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 
 FULL, SLIDING = "full_attention", "sliding_attention"
+CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+"""what configurations call the number of positions"""
+DEFAULT_CONTEXT = 2048
+"""of models that name none, since a linear bias (ALiBi) takes the place of positions: what BLOOM was trained on"""
 
 
 class LanguageModel:
@@ -32,19 +36,21 @@ class LanguageModel:
     def __init__(
         self, module: PreTrainedModel, vocabulary: int | None = None, lean: bool = True, static: bool | None = None
     ) -> None:
-        config = module.config
+        config = module.config.get_text_config(decoder=True)
         self._window: int | None = getattr(config, "sliding_window", None)
         # Where the kinds of the layers are not told, all are alike.
         self._kinds: list[str] = sorted(set(getattr(config, "layer_types", None) or ()))
-        if getattr(config, "is_encoder_decoder", False) or not set(self._kinds) <= {FULL, SLIDING}:
+        if module.config.is_encoder_decoder or not set(self._kinds) <= {FULL, SLIDING}:
             raise IncompatibleModels(
-                f"A {config.model_type} model of this kind is not supported: expected a decoder whose layers attend to "
-                "the whole prefix, or to a sliding window of it. Choose another pair."
+                f"A {module.config.model_type} model of this kind is not supported: expected a decoder whose layers "
+                "attend to the whole prefix, or to a sliding window of it. Choose another pair."
             )
         self.module = module.eval()
-        self._known: int = config.vocab_size
-        self.vocabulary = vocabulary or self._known
-        self.context: int = config.max_position_embeddings
+        self.kind: str = config.model_type
+        self.known: int = config.vocab_size
+        self.vocabulary = vocabulary or self.known
+        self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
+        self._biased = self.kind == "bloom" or bool(getattr(config, "alibi", False))
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
         self._lean = LeanLlama(module, self.context) if lean and LeanLlama.supports(module) else None
@@ -82,9 +88,9 @@ class LanguageModel:
         # Branches have no fixed shape, and taps are read by who needs no graph: both go past what is static.
         plain = branches is not None or taps is not None
         places = KVCache.reserve(cache, count, self.device) if plain else cache.reserve(count, self.device)
-        missing = self.vocabulary - self._known
+        missing = self.vocabulary - self.known
         if missing > 0:
-            tokens = tokens.clamp_max(self._known - 1)
+            tokens = tokens.clamp_max(self.known - 1)
         if branches is not None:
             places = branches.places(count)
         static = None if plain or places is None else self._static
@@ -96,17 +102,22 @@ class LanguageModel:
                 mask = causal_mask(self._places(places, start, count), start + count)
             logits = self._lean.forward(tokens, mask, cache, keep or count, places, taps)
         else:
+            if self._biased and (places is not None or branches is not None):
+                raise IncompatibleModels(
+                    f"A {self.kind} model adds a bias to its attention that knows one text without "
+                    "branches: expected chains and a batch of 1."
+                )
             places = self._places(places, start, count)
+            positions = {"position_ids": places, "attention_mask": self._masks(places, start + count, branches)}
             found = self.module(
                 input_ids=tokens,
-                attention_mask=self._masks(places, start + count, branches),
-                position_ids=places,
+                **({} if self._biased else positions),
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=keep or 0,
                 output_hidden_states=taps is not None,
             )
-            logits = found.logits
+            logits = found.logits[:, -(keep or count) :]  # some architectures give all, whatever they are asked
             if taps is not None:
                 taps.keep([found.hidden_states[index] for index in taps.layers])
         cache.advance(count)

@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from fsd_core.errors import DoesNotFit, IncompatibleModels, InvalidSetting, ModelUnavailable
 from fsd_core.models import trimmed
+from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.hub import OnProgress, obtain
@@ -181,7 +182,7 @@ def make_pair(
     Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer; both
     answer with the target's as far as they can. Raises ``IncompatibleModels`` if those of the target are too few.
     """
-    ours, theirs = target.config.vocab_size, draft.config.vocab_size
+    ours, theirs = (module.config.get_text_config(decoder=True).vocab_size for module in (target, draft))
     if ours < len(tokenizer):
         raise IncompatibleModels(
             f"The target of '{spec.name}' has {ours} logits for {len(tokenizer)} tokens: restore its folder from where "
@@ -189,5 +190,7 @@ def make_pair(
         )
     vocabulary = min(ours, theirs) if theirs >= len(tokenizer) else ours
     models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
+    for model in models:
+        check_cache(model)
     device, dtype = str(models[0].device), str(models[0].dtype).removeprefix("torch.")
     return LoadedPair(spec, tokenizer, *models, device, dtype, head)

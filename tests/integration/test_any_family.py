@@ -1,0 +1,106 @@
+"""Every family of transformers that can be built at toy size: greedy SD is the greedy target, or it is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+
+from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import IncompatibleModels
+from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.testing.toy import related, toy_pair, toy_tokenizer
+
+VOCABULARY = len(toy_tokenizer())
+SIZE: dict[str, Any] = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
+    "initializer_range": 0.15, "bos_token_id": None, "eos_token_id": VOCABULARY - 1, "pad_token_id": VOCABULARY - 1,
+}  # fmt: skip
+LATENT = {  # keys and values are of different widths
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 6,
+    "num_key_value_heads": 4,
+}  # fmt: skip
+EXPERTS = {
+    "n_routed_experts": 4, "moe_intermediate_size": 16, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
+    "num_experts_per_tok": 2, "n_shared_experts": 1,
+}  # fmt: skip
+# A window shorter than the texts, so that a layer which ignored it would be found out.
+WINDOWED = ("cohere2", "cohere2_moe", "gemma3_text", "mixtral", "olmo3", "phi3", "starcoder2")
+OWN: dict[str, dict[str, Any]] = {
+    **{family: {"sliding_window": 9} for family in WINDOWED},
+    "codegen": {"rotary_dim": 8},
+    "deepseek_v2": LATENT | EXPERTS,
+    "deepseek_v3": LATENT | EXPERTS,
+    "dots1": EXPERTS,
+    "falcon-alibi": {"alibi": True},
+    "glm4_moe": EXPERTS,
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 9,
+                "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "gptj": {"rotary_dim": 8},
+    "granitemoehybrid": {"layer_types": ["attention"] * 4, "mamba_n_heads": 8, "mamba_d_head": 8,
+                         "num_local_experts": 4, "num_experts_per_tok": 2},
+    "minicpm3": LATENT,
+    "qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2},
+    "qwen3_next": {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16,
+                   "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+                   "linear_value_head_dim": 8},
+}  # fmt: skip
+SUPPORTED = (
+    "apertus", "arcee", "aria_text", "biogpt", "bitnet", "bloom", "codegen", "cohere", "cohere2", "cohere2_moe", "ctrl",
+    "deepseek_v2", "deepseek_v3", "diffllama", "doge", "dots1", "ernie4_5", "exaone4", "falcon", "falcon-alibi",
+    "flex_olmo", "fuyu", "gemma", "gemma3_text", "gemma4_unified_text", "glm", "glm4", "glm4_moe", "gpt-sw3", "gpt2",
+    "gpt_bigcode", "gpt_neox", "gpt_neox_japanese", "gpt_oss", "gptj", "granite", "granite_swa", "granitemoe",
+    "granitemoe_swa", "granitemoehybrid", "granitemoeshared", "helium", "hrm_text", "hunyuan_v1_dense",
+    "hunyuan_v1_moe", "hyperclovax", "internlm3", "iquestcoder", "jais2", "jetmoe", "lfm2", "minicpm3", "ministral",
+    "ministral3", "mixtral", "mpt", "nanochat", "nemotron", "olmo", "olmo2", "olmo3", "olmoe", "opt", "persimmon",
+    "phi", "phi3", "phimoe", "qwen3_moe", "seed_oss", "smollm3", "stablelm", "starcoder2", "trocr", "vaultgemma",
+    "xglm",
+)  # fmt: skip
+"""beside those of test_families.py"""
+REFUSED = (
+    "bert", "bert-generation", "big_bird", "electra", "ernie", "falcon_h1", "falcon_mamba", "jamba",
+    "lfm3", "llama4_text", "mamba", "megatron-bert", "minimax", "olmo_hybrid", "openai-gpt", "qwen3_5_text",
+    "qwen3_next", "recurrent_gemma", "rembert", "roformer", "rwkv", "xlm", "xlstm",
+)  # fmt: skip
+
+
+def model_of(family: str) -> PreTrainedModel:
+    size = SIZE | OWN.get(family, {})
+    if family.startswith("falcon") and "_" not in family:  # which has a property of that name
+        del size["head_dim"]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = AutoConfig.for_model(family.removesuffix("-alibi"), **size)
+        return AutoModelForCausalLM.from_config(config).eval()
+
+
+def pair_of(target: PreTrainedModel) -> LoadedPair:
+    return make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, 0.02, seed=1))
+
+
+@pytest.mark.filterwarnings("ignore")  # of modules that miss fast kernels or are to go
+@pytest.mark.parametrize("family", SUPPORTED)
+def test_greedy_sd_is_the_greedy_target(family: str) -> None:
+    target = model_of(family)
+    pair = pair_of(target)
+    prompt = pair.tokenizer("Nine hens lay seven eggs each day.")["input_ids"]
+    theirs = target.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt) :].tolist()
+    rounds = {}
+    for rule in (Autoregressive(), Speculative()):
+        decoder = Decoder(pair, DecodingConfig(acceptance=rule, topology=ChainTopology(length=4), max_new_tokens=16))
+        generation = decoder.generate(prompt, seed=0)
+        assert generation.tokens == theirs
+        rounds[rule.kind] = len(generation.records)
+    assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("family", REFUSED)
+def test_what_cannot_be_rolled_back_is_refused_in_a_sentence(family: str) -> None:
+    model = model_of(family)
+    with pytest.raises(IncompatibleModels, match=r"model of this kind is not supported: .+ Choose another pair\.$"):
+        pair_of(model)

@@ -18,7 +18,11 @@ run: $(RUNTIME)
 	@$(BIN)/python app.py
 
 test: lint
-	$(BIN)/python -m pytest --durations=10
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" --durations=15
+	$(BIN)/python -m pytest -m alone
+
+test-fast: $(DEVELOPMENT)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q -x $(FAST)
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.attack

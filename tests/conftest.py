@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded: several processes share the processors
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import shutil
 import socket
 import subprocess

@@ -14,7 +14,9 @@ from sqlalchemy import URL, Connection, text
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
 from fsd_core.tracking.database.failures import redacted
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "migrations"
+_PACKAGE = Path(__file__).resolve().parents[2]
+# Inside the package where it is installed, beside it in a checkout.
+SCRIPTS = next(folder for folder in (_PACKAGE / "migrations", _PACKAGE.parent / "migrations") if folder.is_dir())
 COMMAND = "python -m fsd_core db upgrade"
 _UPGRADE_LOCK = 0x465344  # any number, as long as all processes use the same
 

@@ -1,0 +1,67 @@
+"""What ``pip install .`` gives: the library and its command, with migrations and models, away from the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+APPLICATION = {"gradio", "cachetools", "plotly", "pandas", "pyarrow"}
+"""what the pages alone import"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel's contents; its dependencies are those of the tests."""
+    built, folder = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    offline = ["--no-deps", "--no-index"]
+    subprocess.run([*pip, "wheel", *offline, "--no-build-isolation", "-w", str(built), str(ROOT)], check=True)
+    (wheel,) = built.iterdir()
+    subprocess.run([*pip, "install", *offline, "--target", str(folder), str(wheel)], check=True)
+    return folder
+
+
+def run(installed: Path, home: Path, *command: str) -> str:
+    environment = os.environ | {"PYTHONPATH": str(installed), "FSD_HOME": str(home), "FSD_THREADS": "1"}
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_generates_and_creates_its_database(installed: Path, tmp_path: Path) -> None:
+    command = str(installed / "bin" / "fsd-lab")
+    text = run(installed, tmp_path, command, "generate", "Question: Eva has 3 apples.", "--max-new-tokens", "4")
+    assert text.strip()
+    run(installed, tmp_path, command, "db", "upgrade")
+    assert (tmp_path / "fsd.db").stat().st_size > 0
+
+
+def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) -> None:
+    where = run(installed, tmp_path, sys.executable, "-c", "import fsd_core; print(fsd_core.__file__)")
+    assert Path(where.strip()).is_relative_to(installed)
+    assert sorted(path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")) == [
+        "bin", "fsd_core",
+    ]  # fmt: skip
+
+
+def test_what_is_pinned_is_what_the_library_asks_for() -> None:
+    pinned = [
+        Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1] not in ("", "#")
+    ]
+    versions = {canonicalize_name(each.name): each.specifier for each in pinned}
+    wanted = [
+        Requirement(text) for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    ]
+    assert {canonicalize_name(each.name) for each in wanted} == versions.keys() - APPLICATION
+    for each in wanted:
+        pin = next((version.version for version in versions[canonicalize_name(each.name)]), None)
+        assert pin is not None or not each.specifier, f"{each.name} is not pinned"
+        assert pin is None or each.specifier.contains(pin), f"{each.name} is pinned to {pin}"

@@ -33,10 +33,6 @@ class Family(NamedTuple):
     symbol: str
     runs: list[RunView]
 
-    @property
-    def has_threshold(self) -> bool:
-        return any(run.decoding.threshold is not None for run in self.runs)
-
 
 def metrics(run: RunView) -> dict[str, Any]:
     """A run's metrics; empty before it has any."""

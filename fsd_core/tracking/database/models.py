@@ -27,10 +27,6 @@ NAMING = {
     "pk": "pk_%(table_name)s",
 }
 
-RUN_STATUSES = ("queued", "running", "finished", "failed", "cancelled")
-JOB_STATUSES = ("queued", "running", "finished", "failed", "cancelled")
-OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
-
 
 def now() -> datetime:
     return datetime.now(UTC)

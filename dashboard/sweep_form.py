@@ -21,10 +21,10 @@ from fsd_core.config import (
     TopologyConfig,
     shape_for,
 )
+from fsd_core.config.thresholds import parse_thresholds
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.pairs import check_drafter
 
-MOST_THRESHOLDS = 50
 MOST_SEEDS = 20
 MOST_RUNS = 200
 
@@ -110,25 +110,6 @@ def size_line(sweep: SweepConfig) -> str:
     return f"{' × '.join(parts)} = {_count(settings * seeds * sweep.limit, 'generation')}"
 
 
-def parse_thresholds(text: str) -> tuple[float | None, ...]:
-    """Thresholds from ``0.05, 0.1, off`` or from a range ``start:stop:count``; ``None`` is off: exact SD.
-
-    Raises ``InvalidSetting`` for anything else.
-    """
-    found: list[float | None] = []
-    for part in text.replace(";", ",").split(","):
-        if word := part.strip():
-            found += _range(word) if ":" in word else [None if word.lower() == "off" else _threshold(word)]
-    if not found:
-        raise InvalidSetting(
-            "The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7."
-        )
-    found = list(dict.fromkeys(found))
-    if len(found) > MOST_THRESHOLDS:
-        raise InvalidSetting(f"These are {len(found)} thresholds: expected at most {MOST_THRESHOLDS}.")
-    return tuple(found)
-
-
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds from ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
     words = [word.strip() for word in text.split(",") if word.strip()]
@@ -167,35 +148,8 @@ def _rules(form: SweepForm) -> list[Any]:
     return chosen
 
 
-def _range(word: str) -> list[float | None]:
-    parts = word.split(":")
-    if len(parts) != 3 or not _is_whole(parts[2].strip()):
-        raise InvalidSetting(
-            f"The range {word[:60]!r} cannot be read: expected start:stop:count, such as 0:0.6:7 for seven thresholds."
-        )
-    start, stop, count = _threshold(parts[0]), _threshold(parts[1]), int(parts[2])
-    if not 2 <= count <= MOST_THRESHOLDS or stop <= start:
-        raise InvalidSetting(
-            f"The range {word[:60]!r} cannot be used: expected a stop above the start, "
-            f"and a count from 2 to {MOST_THRESHOLDS}."
-        )
-    return [round(start + (stop - start) * i / (count - 1), 6) for i in range(count)]
-
-
 def _is_whole(word: str) -> bool:
     return word.isascii() and word.isdigit() and len(word) <= 10
-
-
-def _threshold(word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InvalidSetting(
-            f"The threshold {word.strip()[:60]!r} is not a number: expected one such as 0.1, or off for exact SD."
-        )
-    return value
 
 
 def _number(what: str, value: float | None) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, get_args
 
-import numpy as np
 import typer
 
 from fsd_core.config import ACCEPTANCES, CHAIN, DIVERGENCES, DRAFTERS, LONGEST_PROMPT, RULES, TREE, RunConfig
+from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.errors import InvalidSetting
 
 PLAIN: dict[str, Any] = {
@@ -100,24 +99,15 @@ Id = Annotated[
 
 
 def split_thresholds(text: str | None, rule: str) -> list[str | None]:
-    """The thresholds of ``0.05,0.1,off``, or of ``start:stop:count``, both ends included; one of ``None`` for a rule
-    that has none, and was given none. Raises ``InvalidSetting``."""
+    """The thresholds that were given; one of ``None`` for a rule that has none, and was given none.
+
+    Raises ``InvalidSetting``.
+    """
     if text is None:
         if "threshold" in RULES[rule].model_fields:
             raise InvalidSetting(f"The rule '{rule}' has a threshold: give --thresholds, such as 0.05,0.1,0.2.")
         return [None]
-    if ":" not in text:
-        return [part.strip() for part in text.split(",")]
-    expected = "expected start:stop:count with count from 2 to 100, such as 0.05:0.4:8, or a list such as 0.05,0.1,off"
-    try:
-        start, stop, count = text.split(":")
-        low, high, steps = float(start), float(stop), int(count)
-    except ValueError:
-        raise InvalidSetting(f"The thresholds {text!r} cannot be read: {expected}.") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low < high and 2 <= steps <= 100):
-        raise InvalidSetting(f"The thresholds {text!r} are no range: {expected}.")
-    # Rounded, so that 0.15 is 0.15 and is the same setting wherever it is typed.
-    return [repr(round(float(value), 10)) for value in np.linspace(low, high, steps)]
+    return [OFF if threshold is None else repr(threshold) for threshold in parse_thresholds(text)]
 
 
 def read_prompt(argument: str) -> str:

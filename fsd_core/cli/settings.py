@@ -24,6 +24,7 @@ from fsd_core.config import (
     sentence,
     shape_for,
 )
+from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 
 Value = TypeVar("Value", bound=Frozen)
@@ -113,16 +114,6 @@ def build_decoding(
         values["topology"] = checked(type(usual), **usual.model_dump() | given)
     sampling = checked(SamplingConfig, temperature=temperature, top_p=top_p, top_k=top_k)
     return checked(DecodingConfig, **values, sampling=sampling)
-
-
-def parse_threshold(text: str) -> float | None:
-    """``off`` is ``None``. Raises ``InvalidSetting`` for what is neither that nor a number; ranges are not checked."""
-    if text.strip().lower() == "off":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidSetting(f"The threshold {text!r} is not a number: expected one such as 0.1, or 'off'.") from None
 
 
 def _threshold(acceptance: str, text: str) -> float | None:

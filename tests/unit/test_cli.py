@@ -104,7 +104,7 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("bounds", "123456", "--positions", "1"), "--positions is 1: expected 2 to 10,000."),
         (("run", "--dtype", "int8"), "expected one of auto"),
         (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
-        (("run", "--threshold", "nan"), "expected a number from 0 to 0.6931"),
+        (("run", "--threshold", "nan"), "'nan' is not a number: expected one such as 0.1"),
         (("run", "--divergence", "tv", "--threshold", "1.01"), "beyond the range of the divergence 'tv'"),
         (("run", "--acceptance", "speculative", "--threshold", "0.1"), "--threshold does not apply"),
         (("run", "--temperature", "-0.5"), "--temperature is -0.5"),

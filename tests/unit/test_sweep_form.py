@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dashboard.algorithms import PLAIN, SEVERAL, TUNED
-from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, parse_thresholds, size_line
+from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, size_line
 from fsd_core.config import ACCEPTANCES
 from fsd_core.errors import FsdError, InvalidSetting
 
@@ -16,28 +16,6 @@ FORM = SweepForm(
     divergences=["js"], thresholds="0.05, 0.1, 0.2", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0,
     top_p=1, max_new_tokens=128, seeds="0",
 )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0.05, 0.1,0.2", (0.05, 0.1, 0.2)),
-        ("0:0.6:7", (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
-        ("off, 0.1, 0.1", (None, 0.1)),
-        ("0.3; 0:0.1:2", (0.3, 0, 0.1)),
-    ],
-)
-def test_thresholds_are_a_list_or_a_range(text, expected):
-    assert parse_thresholds(text) == expected
-
-
-@pytest.mark.parametrize(
-    "text", ["", " , ", "a", "nan", "inf", "0:1", "0:1:2:3", "1:0:5", "0:1:1", "0:1:x", "0:1:99", "0:1:" + "9" * 5000]
-)
-def test_thresholds_that_cannot_be_read_are_refused_with_a_short_sentence(text):
-    with pytest.raises(InvalidSetting, match="expected") as raised:
-        parse_thresholds(text)
-    assert len(str(raised.value)) < 250
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "2147483648", "9" * 5000, ",".join(map(str, range(21)))])

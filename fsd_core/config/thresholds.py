@@ -1,0 +1,63 @@
+"""How thresholds are written: one grammar for the command line, the pages and Python."""
+
+from __future__ import annotations
+
+import math
+
+from fsd_core.errors import InvalidSetting
+
+OFF = "off"
+MOST_THRESHOLDS = 100
+DIGITS = 6
+"""of the values of a range, so that 0.15 is 0.15 and the same setting wherever it is typed"""
+
+
+def parse_threshold(text: str) -> float | None:
+    """A number, or ``off``, which is ``None``: exact speculative decoding.
+
+    Raises ``InvalidSetting`` for anything else; whether a divergence can be that large is for its rule to say.
+    """
+    if text.strip().lower() == OFF:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if math.isnan(value):
+        raise InvalidSetting(
+            f"The threshold {text.strip()[:60]!r} is not a number: expected one such as 0.1, or '{OFF}' for exact SD."
+        )
+    return value
+
+
+def parse_thresholds(text: str) -> tuple[float | None, ...]:
+    """Thresholds from a list such as ``0.05, 0.1, off``, from ranges ``start:stop:count`` with both ends, or both.
+
+    Raises ``InvalidSetting`` for anything else.
+    """
+    found: list[float | None] = []
+    for part in text.replace(";", ",").split(","):
+        if word := part.strip():
+            found += _range(word) if ":" in word else [parse_threshold(word)]
+    if not found:
+        raise InvalidSetting(
+            "The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7."
+        )
+    found = list(dict.fromkeys(found))
+    if len(found) > MOST_THRESHOLDS:
+        raise InvalidSetting(f"These are {len(found)} thresholds: expected at most {MOST_THRESHOLDS}.")
+    return tuple(found)
+
+
+def _range(word: str) -> list[float | None]:
+    parts = [part.strip() for part in word.split(":")]
+    try:
+        start, stop, count = float(parts[0]), float(parts[1]), int(parts[2])
+    except (ValueError, IndexError):
+        start, stop, count = math.nan, math.nan, 0
+    if len(parts) != 3 or not (math.isfinite(start) and start < stop < math.inf and 2 <= count <= MOST_THRESHOLDS):
+        raise InvalidSetting(
+            f"The range {word[:60]!r} cannot be used: expected start:stop:count with a stop above the start and a "
+            f"count from 2 to {MOST_THRESHOLDS}, such as 0:0.6:7 for seven thresholds."
+        )
+    return [round(start + (stop - start) * i / (count - 1), DIGITS) for i in range(count)]

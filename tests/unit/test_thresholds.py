@@ -1,0 +1,55 @@
+"""The one grammar of thresholds, and that every door makes the same settings of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.sweep_form import SweepForm, build_sweep
+from fsd_core.cli.sweeps import families
+from fsd_core.config.thresholds import parse_threshold, parse_thresholds
+from fsd_core.errors import InvalidSetting
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0.1", (0.1,)),
+        ("0.05, 0.1,0.2", (0.05, 0.1, 0.2)),
+        ("0:0.6:7", (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)),
+        ("0.05:0.25:5", (0.05, 0.1, 0.15, 0.2, 0.25)),
+        ("off, 0.1, 0.1", (None, 0.1)),
+        ("0.3; 0:0.1:2, OFF", (0.3, 0, 0.1, None)),
+        ("0:1:7", (0, 0.166667, 0.333333, 0.5, 0.666667, 0.833333, 1)),
+    ],
+)
+def test_thresholds_are_a_list_or_a_range(text: str, expected: tuple[float | None, ...]) -> None:
+    assert parse_thresholds(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " , ", "a", "nan", "0:1", "1:2:3:4", "a:b:c", "1:0:5", "0:1:1", "0:1:x", "0:1:101", "0:1:2.5", "0:inf:3",
+     "0:1:" + "9" * 5000],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_in_a_short_sentence(text: str) -> None:
+    with pytest.raises(InvalidSetting, match="expected") as raised:
+        parse_thresholds(text)
+    assert len(str(raised.value)) < 250
+
+
+def test_one_threshold_is_a_number_or_off() -> None:
+    assert (parse_threshold(" Off "), parse_threshold("0.1"), parse_threshold("1e9")) == (None, 0.1, 1e9)
+    with pytest.raises(InvalidSetting, match=r"'much' is not a number: expected one such as 0\.1, or 'off'"):
+        parse_threshold("much")
+
+
+def test_page_and_command_line_make_the_same_settings_of_a_range() -> None:
+    form = SweepForm(
+        pair="bundled", task="arithmetic", limit=50, baselines=[], rules=["fsd"], divergences=["tv"],
+        thresholds="0:1:7", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0, top_p=1, max_new_tokens=128, seeds="0",
+    )  # fmt: skip
+    typed = families(
+        ["fsd"], [None], [None], "0:1:7",
+        divergence="tv", draft_length=5, temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=128,
+    )  # fmt: skip
+    assert build_sweep(form).decodings == tuple(typed)

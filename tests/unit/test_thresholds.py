@@ -46,7 +46,8 @@ def test_one_threshold_is_a_number_or_off() -> None:
 def test_page_and_command_line_make_the_same_settings_of_a_range() -> None:
     form = SweepForm(
         pair="bundled", task="arithmetic", limit=50, baselines=[], rules=["fsd"], divergences=["tv"],
-        thresholds="0:1:7", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0, top_p=1, max_new_tokens=128, seeds="0",
+        thresholds="0:1:7", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0, top_p=1,
+        max_new_tokens=128, seeds="0",
     )  # fmt: skip
     typed = families(
         ["fsd"], [None], [None], "0:1:7",

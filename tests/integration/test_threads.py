@@ -13,6 +13,8 @@ import torch
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:

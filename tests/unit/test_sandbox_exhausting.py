@@ -9,6 +9,8 @@ import pytest
 
 from fsd_core.benchmarks.sandbox import judge, runner
 
+pytestmark = pytest.mark.alone
+
 SECONDS, SPARE = 0.3, 0.1
 BUSY = 5.0  # seconds that starting and ending two interpreters may take on a busy machine
 GROWTH = 16 << 10  # kilobytes

@@ -1,7 +1,8 @@
-# make run     installs what is needed and starts the application on http://127.0.0.1:7860
-# make test    installs what tests need as well, checks the code and runs the tests
-# make lint    the checks alone
-# make attack  tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
+# make run        installs what is needed and starts the application on http://127.0.0.1:7860
+# make test       installs what tests need as well, checks the code and runs the tests
+# make test-fast  the unit tests that take no time, for in between
+# make lint       the checks alone
+# make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
 # PYTHON=python3.12 make run   takes another Python; it must be 3.11 or later.
 
@@ -11,7 +12,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 
-.PHONY: run test lint attack
+.PHONY: run test test-fast lint attack
 .DELETE_ON_ERROR:
 
 run: $(RUNTIME)
@@ -22,7 +23,7 @@ test: lint
 	$(BIN)/python -m pytest -m alone
 
 test-fast: $(DEVELOPMENT)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q -x $(FAST)
+	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.attack

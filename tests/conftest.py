@@ -8,6 +8,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is loaded: several proce
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -22,6 +23,9 @@ from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_no_file_is_written_moved_or_deleted(tmp_path: Path, action: str) -> Non
         "call(72, fd, 10, 9)",  # fcntl F_SETSIG
         "call(72, 3, 1031, 1 << 20) or call(72, 4, 1031, 1 << 20)",  # fcntl F_SETPIPE_SZ
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_a_file_that_may_be_read_is_not_changed(action: str) -> None:
     file = Path(sysconfig.get_path("stdlib")) / "json" / "__init__.py"
@@ -88,6 +90,7 @@ def test_a_file_that_may_be_read_is_not_changed(action: str) -> None:
         ("__import__('signal').alarm(1) + call(38, 0, bytes(32), 0)", "EPERM"), ("call(222, 0, 0, bytes(4))", "EPERM"),
         ("call(157, 1, 0, 0, 0, 0)", "EPERM"), ("call(157, 4, 1, 0, 0, 0)", "EPERM"), ("call(135, 0)", "EPERM"),
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_no_process_is_started_or_touched(action: str, told: str) -> None:
     assert told in attempt(action)

@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_no_file_of_the_user_s_is_read(planted: dict[str, Path], place: str, way
         "/etc/hostname", "/etc/hosts", "/etc/localtime", "/etc/resolv.conf", "/dev/zero", "/dev/urandom", "/dev/tty",
         fsd_core.__file__, pytest.__file__, f"{sys.prefix}/pyvenv.cfg", sys.executable,
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_no_other_file_is_read(path: str) -> None:
     if Path(path).exists():
@@ -76,6 +78,7 @@ def test_no_other_file_is_read(path: str) -> None:
         "/dev/shm", str(Path.home()), str(Path(fsd_core.__file__).parent), str(BASE), str(BASE / "site-packages"),
         sysconfig.get_path("purelib"), str(Path.cwd()),
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_no_folder_is_listed(folder: str) -> None:
     if folder == ".." or Path(folder).is_dir():
@@ -92,6 +95,7 @@ def test_no_folder_is_listed(folder: str) -> None:
         "call(332, -100, b'/etc/passwd', 0, 0x7ff, bytes(256))", "os.access('/etc/passwd', 0) or call(21, b'/', 0)",
         "os.statvfs('/')",
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_no_path_is_asked_about_in_other_ways(action: str) -> None:
     assert attempt(action) == "EPERM"
@@ -105,6 +109,7 @@ def test_no_path_is_asked_about_in_other_ways(action: str) -> None:
         f"call(228, {(~PARENT << 3) | 2}, bytes(16))", "call(140, 0, 0)", f"call(121, {PARENT})", "call(103, 3, 0, 0)",
         f"call(302, {PARENT}, 7, 0, bytes(16))", "call(302, 0, 7, 0, bytes(16))", f"call(124, {PARENT})",
     ],
+    ids=count(),  # texts name this process
 )  # fmt: skip
 def test_the_machine_and_its_processes_are_not_asked_about(action: str) -> None:
     assert attempt(action) == "EPERM"

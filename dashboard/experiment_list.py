@@ -55,7 +55,7 @@ def _actions(e: ExperimentView) -> str:
     if e.status in OPEN:
         words = "Cancelling" if e.cancel_requested else "Cancel"
         return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else ""
-    left = any(run.status != "finished" or (run.metrics or {}).get("failed") for run in e.runs)
+    left = any(run.has_more_to_do for run in e.runs)
     compare = f'<a href="compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>'
     gone = Deletion(e.name, len(e.runs), e.prompts_done)
     return (

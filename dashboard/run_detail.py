@@ -63,8 +63,7 @@ def header_html(run: RunView, mlflow: str | None) -> str:
 def _actions(run: RunView) -> list[str]:
     if not run.ended:
         return []
-    left = run.status != "finished" or (run.metrics or {}).get("failed")
-    resume = [button("resume", "run", run.id, "Resume")] if left else []
+    resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
     return [*resume, delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
 
 

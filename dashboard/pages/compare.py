@@ -11,7 +11,7 @@ from dashboard.comparison import MOST_RUNS, Comparison, Stage, compare, experime
 from dashboard.comparison_html import comparison_html, nothing_chosen, settings_html, warnings_html
 from dashboard.components import QUIET, heading, notice, section, show, tells_errors
 from dashboard.figures import divergence
-from dashboard.pages.exports import links_html, query_of
+from dashboard.pages.exports import links_html, named_runs, query_of
 from dashboard.pages.figures import Figures
 from dashboard.pages.pairs import PromptPairs
 from dashboard.pairing import Show
@@ -134,7 +134,7 @@ class ComparePage:
     def open(self, request: gr.Request) -> Updates:
         """The page as its address asks for it."""
         query = request.query_params
-        ids = [part.strip() for part in query.get("runs", "").split(",") if part.strip()]
+        ids = named_runs(query.get("runs", ""))
         return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline")))
 
     def choose_experiment(

@@ -33,6 +33,11 @@ def query_of(comparison: Comparison) -> str:
     return urlencode({"runs": ids, "baseline": comparison.baseline.id}, safe=",")
 
 
+def named_runs(text: str) -> list[str]:
+    """The ids in the query of such an address."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def links_html(comparison: Comparison) -> str:
     """A link for each format. They are downloads and not navigations, which would end the page's connections."""
     query = query_of(comparison)
@@ -50,7 +55,7 @@ def export_routes(repository: Repository) -> APIRouter:
     @router.get("/comparison.{extension}")
     def export(extension: str, runs: str = "", baseline: str | None = None) -> Response:
         write, media_type = FORMATS[extension]
-        ids = [part.strip() for part in runs.split(",") if part.strip()]
+        ids = named_runs(runs)
         if not ids:
             return PlainTextResponse(NO_RUNS, 400)
         try:

@@ -44,7 +44,7 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
     if ended:
         return work
     what = "experiment" if work.is_experiment else "run"
-    if all(run.status == "finished" and not (run.metrics or {}).get("failed") for run in work.runs):
+    if not any(run.has_more_to_do for run in work.runs):
         raise InvalidSetting(
             f"The {what} {work.id} is finished, and none of its prompts failed: start a new one with the same settings."
         )

@@ -23,7 +23,7 @@ from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
-from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.language_model import LanguageModel, vocabulary_of
 
 _OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
 _STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
@@ -119,9 +119,9 @@ def generate(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
             "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
         )
-    vocabulary = model.config.get_text_config(decoder=True).vocab_size
+    vocabulary = vocabulary_of(model)
     if draft_module is not None:
-        vocabulary = min(vocabulary, draft_module.config.get_text_config(decoder=True).vocab_size)
+        vocabulary = min(vocabulary, vocabulary_of(draft_module))
     # The modules are the caller's, so they run as they are.
     target = LanguageModel(model, vocabulary, lean=False)
     draft = LanguageModel(draft_module, vocabulary, lean=False) if draft_module is not None else None

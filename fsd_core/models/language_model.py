@@ -23,6 +23,11 @@ DEFAULT_CONTEXT = 2048
 """of models that name none, since a linear bias (ALiBi) takes the place of positions: what BLOOM was trained on"""
 
 
+def vocabulary_of(module: PreTrainedModel) -> int:
+    """How many tokens a model tells apart, also where it reads more than text."""
+    return module.config.get_text_config(decoder=True).vocab_size
+
+
 class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
@@ -47,7 +52,7 @@ class LanguageModel:
             )
         self.module = module.eval()
         self.kind: str = config.model_type
-        self.known: int = config.vocab_size
+        self.known = vocabulary_of(module)
         self.vocabulary = vocabulary or self.known
         self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
         self._biased = self.kind == "bloom" or bool(getattr(config, "alibi", False))
@@ -102,16 +107,18 @@ class LanguageModel:
                 mask = causal_mask(self._places(places, start, count), start + count)
             logits = self._lean.forward(tokens, mask, cache, keep or count, places, taps)
         else:
-            if self._biased and (places is not None or branches is not None):
+            positions = {}
+            if not self._biased:
+                places = self._places(places, start, count)
+                positions = {"position_ids": places, "attention_mask": self._masks(places, start + count, branches)}
+            elif places is not None or branches is not None:
                 raise IncompatibleModels(
                     f"A {self.kind} model adds a bias to its attention that knows one text without "
                     "branches: expected chains and a batch of 1."
                 )
-            places = self._places(places, start, count)
-            positions = {"position_ids": places, "attention_mask": self._masks(places, start + count, branches)}
             found = self.module(
                 input_ids=tokens,
-                **({} if self._biased else positions),
+                **positions,
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=keep or 0,

@@ -19,7 +19,7 @@ from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.hub import OnProgress, obtain
-from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.memory import check_memory
 from fsd_core.models.pairs import get_pair
 from fsd_core.models.shelf import origin
@@ -182,7 +182,7 @@ def make_pair(
     Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer; both
     answer with the target's as far as they can. Raises ``IncompatibleModels`` if those of the target are too few.
     """
-    ours, theirs = (module.config.get_text_config(decoder=True).vocab_size for module in (target, draft))
+    ours, theirs = vocabulary_of(target), vocabulary_of(draft)
     if ours < len(tokenizer):
         raise IncompatibleModels(
             f"The target of '{spec.name}' has {ours} logits for {len(tokenizer)} tokens: restore its folder from where "

@@ -93,6 +93,11 @@ class RunView:
     def ended(self) -> bool:
         return self.status in ("finished", "failed", "cancelled")
 
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether resuming it would do anything: it is not finished, or prompts of it failed."""
+        return self.status != "finished" or bool((self.metrics or {}).get("failed"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentView:

@@ -68,20 +68,17 @@ def full_home(folder: Path) -> str:
     with small_disk(folder / "home", "4m") as home:
         assert command(home, "db", "upgrade").returncode == 0
         (home / "filler").write_bytes(bytes(shutil.disk_usage(home).free - 60_000))
-        first = command(
-            home, "run", "--limit", "40", "--acceptance", "speculative", FSD_MLFLOW_URI="http://127.0.0.1:9"
-        )
+        run = ("run", "--limit", "40", "--acceptance", "speculative")
+        first = command(home, *run, FSD_MLFLOW_URI="http://127.0.0.1:9")
         assert first.returncode == 2, first.stdout + first.stderr
         assert "the disk is full" in first.stderr
         assert "Traceback" not in first.stderr
         (home / "filler").unlink()
-        again = command(
-            home, "run", "--limit", "40", "--acceptance", "speculative", FSD_MLFLOW_URI="http://127.0.0.1:9"
-        )
+        again = command(home, *run, FSD_MLFLOW_URI="http://127.0.0.1:9")
         assert again.returncode == 0, again.stderr
         assert "Going on with the run" in again.stderr
-        (run,) = Repository(open_database(Settings(home=home).resolved_database_url)).runs()
-        assert (run.status, run.prompts_done) == ("finished", 40)
+        (kept,) = Repository(open_database(Settings(home=home).resolved_database_url)).runs()
+        assert (kept.status, kept.prompts_done) == ("finished", 40)
     return "the run stopped with a sentence, and went on once there was room"
 
 

@@ -6,20 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from toy_families import SIZE, check_greedy_sd_is_the_greedy_target, pair_of
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
-from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import IncompatibleModels
-from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import related, toy_pair, toy_tokenizer
 
-VOCABULARY = len(toy_tokenizer())
-SIZE: dict[str, Any] = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
-    "initializer_range": 0.15, "bos_token_id": None, "eos_token_id": VOCABULARY - 1, "pad_token_id": VOCABULARY - 1,
-}  # fmt: skip
 LATENT = {  # keys and values are of different widths
     "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 6,
     "num_key_value_heads": 4,
@@ -78,24 +69,10 @@ def model_of(family: str) -> PreTrainedModel:
         return AutoModelForCausalLM.from_config(config).eval()
 
 
-def pair_of(target: PreTrainedModel) -> LoadedPair:
-    return make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, 0.02, seed=1))
-
-
 @pytest.mark.filterwarnings("ignore")  # of modules that miss fast kernels or are to go
 @pytest.mark.parametrize("family", SUPPORTED)
 def test_greedy_sd_is_the_greedy_target(family: str) -> None:
-    target = model_of(family)
-    pair = pair_of(target)
-    prompt = pair.tokenizer("Nine hens lay seven eggs each day.")["input_ids"]
-    theirs = target.generate(torch.tensor([prompt]), max_new_tokens=16, do_sample=False)[0, len(prompt) :].tolist()
-    rounds = {}
-    for rule in (Autoregressive(), Speculative()):
-        decoder = Decoder(pair, DecodingConfig(acceptance=rule, topology=ChainTopology(length=4), max_new_tokens=16))
-        generation = decoder.generate(prompt, seed=0)
-        assert generation.tokens == theirs
-        rounds[rule.kind] = len(generation.records)
-    assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved
+    check_greedy_sd_is_the_greedy_target(model_of(family), noise=0.02, tokens=16)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -103,4 +80,4 @@ def test_greedy_sd_is_the_greedy_target(family: str) -> None:
 def test_what_cannot_be_rolled_back_is_refused_in_a_sentence(family: str) -> None:
     model = model_of(family)
     with pytest.raises(IncompatibleModels, match=r"model of this kind is not supported: .+ Choose another pair\.$"):
-        pair_of(model)
+        pair_of(model, noise=0.02)

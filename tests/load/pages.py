@@ -27,6 +27,7 @@ from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from tests.attack.server import ROOT, served
 from tests.load.crowd import STAY, View, crowd
+from tests.ui.conftest import BROWSER_OPTIONS
 
 FIRST_TABLE = {
     "Playground": "textarea", "Experiments": "article.exp", "Compare": "table.cmp tbody tr",
@@ -34,10 +35,6 @@ FIRST_TABLE = {
     "Theory": ".fsd-tiles",
 }  # fmt: skip
 FIRST_FIGURE = {"Compare": ".js-plotly-plot", "Theory": ".js-plotly-plot"}
-BROWSER_OPTIONS = [
-    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run",
-]  # fmt: skip
 OBSERVE = """selector => {
     const look = () => {
         const found = [...document.querySelectorAll(selector)].some(e => e.offsetParent !== null);

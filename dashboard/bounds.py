@@ -76,9 +76,9 @@ def curves(p: list[float], q: list[float]) -> Curves:
     optima = {sampling: [optimal_acceptance(p, q, n, sampling) for n in counts] for sampling in OPTIMA}
     verifiers = {}
     for name, verifier in VERIFIERS.items():
-        if name == "greedy-optimal":  # is the optimum of its drafts
+        if verifier.optimal:  # is the optimum of its drafts
             continue
-        known = (2,) if name == "spec-hub" else counts
+        known = counts if verifier.drafts is None else (verifier.drafts,)
         verifiers[name] = (verifier.title, verifier.sampling, {n: acceptance_rate(name, p, q, n) for n in known})
     return Curves(optima, verifiers)
 

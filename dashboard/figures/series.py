@@ -13,20 +13,10 @@ if TYPE_CHECKING:
 
 # Mid-tones that hold 3:1 on white and on the dark theme, apart for the usual kinds of colour blindness; a family
 # is told by its marker too.
-BASELINE_COLOURS = {"autoregressive": "#6b7280", "draft-only": "#a16207", "speculative": "#3b82f6"}
 PALETTE = ("#0d9488", "#ea6a12", "#8b5cf6", "#db2777", "#65a30d", "#0891b2", "#c2410c", "#6366f1")
-SYMBOLS = {
-    "autoregressive": "square",
-    "draft-only": "triangle-down",
-    "speculative": "diamond",
-    "fsd": "triangle-up",
-    "fsd-reducible": "circle",
-    "fsd-official": "cross",
-}
-
 
 class Family(NamedTuple):
-    """Runs that differ in nothing but threshold and seed: one line of a figure."""
+    """Runs that differ in nothing but their rule's knob and the seed: one line of a figure."""
 
     name: str
     colour: str
@@ -56,13 +46,13 @@ def families(runs: Sequence[RunView]) -> list[Family]:
     """The runs grouped into lines, in the order of first appearance; each line sorted by threshold, then seed."""
     groups: dict[tuple, list[RunView]] = {}
     for run in runs:
-        groups.setdefault((run.pair, run.task, _without_threshold(run.decoding)), []).append(run)
+        groups.setdefault((run.pair, run.task, run.decoding.without_knob()), []).append(run)
     shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
-    names = Counter(_without_threshold(run[0].decoding).label for run in groups.values())
+    names = Counter(run[0].decoding.without_knob().label for run in groups.values())
     found, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
     for (pair, task, bare), members in groups.items():
-        kind = bare.acceptance.kind
-        colour = BASELINE_COLOURS.get(kind)
+        rule = bare.acceptance
+        colour = rule.colour
         if colour is None or colour in taken:
             colour = next(colours)
         taken.add(colour)
@@ -72,7 +62,7 @@ def families(runs: Sequence[RunView]) -> list[Family]:
         ordered = sorted(
             members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
         )
-        found.append(Family(name, colour, SYMBOLS.get(kind, "circle"), ordered))
+        found.append(Family(name, colour, rule.symbol, ordered))
     return _tell_apart(found)
 
 
@@ -88,13 +78,6 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
     return names
-
-
-def _without_threshold(decoding: DecodingConfig) -> DecodingConfig:
-    rule = decoding.acceptance
-    if not hasattr(rule, "threshold"):
-        return decoding
-    return decoding.model_copy(update={"acceptance": rule.model_copy(update={"threshold": 0.0})})
 
 
 def _family_name(bare: DecodingConfig) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fsd_core.acceptance.speculative import passes, residual
 from fsd_core.errors import UnknownName
 from fsd_core.ops.sampling import draw
+from fsd_core.rules.base import passes, residual
 
 
 @dataclass(frozen=True, slots=True)

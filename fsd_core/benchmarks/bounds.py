@@ -85,9 +85,9 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
     for drafts in range(1, MOST_DRAFTS + 1):
         for sampling in SAMPLINGS:
             yield ("optima", sampling, drafts), optimal_acceptance(p, q, drafts, sampling)
-        for name in VERIFIERS:
-            if name == "greedy-optimal" or (name == "spec-hub" and drafts != 2):
-                continue  # the one is its drafts' optimum, the other knows two drafts
+        for name, verifier in VERIFIERS.items():
+            if verifier.optimal or verifier.drafts not in (None, drafts):
+                continue  # the one is its drafts' optimum, the other couples another number
             yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=PATHS)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,12 +18,13 @@ from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
 from fsd_core.cli.find import find_work, left_behind
-from fsd_core.cli.settings import build_decoding, checked
-from fsd_core.cli.sweeps import experiment_name, families, with_baselines
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.building import checked, method
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.sweeps import experiment_name, methods, with_baselines
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.settings import get_settings
+from fsd_core.settings import Settings, get_settings
 
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
 app.add_typer(train, name="train")
@@ -39,158 +40,82 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(2)
 
 
+_OF_A_TEXT = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")
+
+
 @app.command()
+@options.taking(_OF_A_TEXT)
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
-    pair: options.Pair = "bundled",
-    acceptance: options.Acceptance = "fsd-reducible",
-    divergence: options.Divergence = None,
-    threshold: options.Threshold = None,
-    guard: options.Guard = None,
-    divergence_top_k: options.DivergenceTopK = None,
-    drafter: options.Drafter = None,
-    draft_length: options.DraftLength = None,
-    drafts: options.Drafts = None,
-    shape: options.Shape = None,
-    tree_width: options.TreeWidth = None,
-    tree_tokens: options.TreeTokens = None,
-    max_ngram: options.MaxNgram = None,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    max_new_tokens: options.MaxNewTokens = 128,
-    seed: options.Seed = 0,
-    dtype: options.Dtype = "auto",
-    device: options.Device = None,
     json: options.Json = False,
+    **chosen: Any,
 ) -> None:
     """Write the continuation of one prompt."""
-    decoding = build_decoding(
-        acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
-        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
-        shape=shape, tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
     settings, text = get_settings(), options.read_prompt(prompt)
-    config = checked(
-        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding),
-        seed=seed, dtype=dtype, device=device or settings.device,
-    )  # fmt: skip
+    config = _run(chosen, settings)
+    decoding = config.setting.decoding
     loaded = runs.load_for([config], settings.threads)
 
     from fsd_core.benchmarks.harness import written
     from fsd_core.decoding.decoder import Decoder
 
     decoder = Decoder(loaded, decoding)
-    generation = decoder.generate(decoder.prompt_ids(text), seed)
+    generation = decoder.generate(decoder.prompt_ids(text), config.seed)
     continuation = written(loaded, generation.tokens)
     if json:
-        output.print_json(output.generation_json(continuation, generation, decoder, seed))
+        output.print_json(output.generation_json(continuation, generation, decoder, config.seed))
     else:
         print(continuation)
 
 
+def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
+    """The run that options ask for. Raises ``InvalidSetting``."""
+    decoding = method(options.only(chosen, METHOD_OPTIONS), options.flag)
+    setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
+    given = {"device": settings.device} | options.only(chosen, options.RUN)
+    return checked(RunConfig, options.flag, setting=setting, **given)
+
+
 @app.command()
-def run(
-    pair: options.Pair = "bundled",
-    acceptance: options.Acceptance = "fsd-reducible",
-    divergence: options.Divergence = None,
-    threshold: options.Threshold = None,
-    guard: options.Guard = None,
-    divergence_top_k: options.DivergenceTopK = None,
-    drafter: options.Drafter = None,
-    draft_length: options.DraftLength = None,
-    drafts: options.Drafts = None,
-    shape: options.Shape = None,
-    tree_width: options.TreeWidth = None,
-    tree_tokens: options.TreeTokens = None,
-    max_ngram: options.MaxNgram = None,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    task: options.TaskName = "arithmetic",
-    limit: options.Limit = 50,
-    max_new_tokens: options.MaxNewTokens = 128,
-    seed: options.Seed = 0,
-    dtype: options.Dtype = "auto",
-    device: options.Device = None,
-    batch: options.Batch = 1,
-    fresh: options.Fresh = False,
-    json: options.Json = False,
-) -> None:
+@options.taking((*_OF_A_TEXT, "task", "limit", "batch"))
+def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any) -> None:
     """Measure one setting on a task, and keep the run. One that was killed goes on if called again as it was."""
-    decoding = build_decoding(
-        acceptance=acceptance, divergence=divergence, threshold=threshold, guard=guard,
-        divergence_top_k=divergence_top_k, drafter=drafter, draft_length=draft_length, drafts=drafts,
-        shape=shape, tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature,
-        top_p=top_p, top_k=top_k, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
     settings = get_settings()
-    config = checked(
-        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding),
-        task=task, limit=limit, seed=seed, dtype=dtype, device=device or settings.device, batch=batch,
-    )  # fmt: skip
-    runs.check_names(pair, task, limit)
+    config = _run(chosen, settings)
+    runs.check_names(config.setting.pair, config.task, config.limit)
     runs.check_drafters([config])
     repository = runs.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
     left = None if fresh else left_behind(repository, settings.home, config)
     id = runs.going_on(left) if left else repository.create_run(config)
     with runs.alone(repository, settings, "run", id) as writing:
-        (done,) = runs.perform(repository, decoding.label, [id], lambda *_: loaded, settings, writing)
+        label = config.setting.decoding.label
+        (done,) = runs.perform(repository, label, [id], lambda *_: loaded, settings, writing)
     output.tell_run(done, json)
 
 
 @app.command()
+@options.taking(("pair", *METHOD_OPTIONS, "task", "limit", "dtype", "device", "batch"), swept=True)
 def sweep(
-    thresholds: Annotated[
-        str | None, typer.Option(help="A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one.")
-    ] = None,
-    pair: options.Pair = "bundled",
-    acceptance: options.Acceptances = None,
-    divergence: options.Divergence = None,
-    guard: options.Guard = None,
-    divergence_top_k: options.DivergenceTopK = None,
-    drafter: options.Drafters = None,
-    draft_length: options.DraftLength = None,
-    drafts: options.Drafts = None,
-    shape: options.Shapes = None,
-    tree_width: options.TreeWidth = None,
-    tree_tokens: options.TreeTokens = None,
-    max_ngram: options.MaxNgram = None,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    task: options.TaskName = "arithmetic",
-    limit: options.Limit = 50,
-    max_new_tokens: options.MaxNewTokens = 128,
     seed: Annotated[list[int] | None, typer.Option(help="Seed; may be given several times. [default: 0]")] = None,
-    dtype: options.Dtype = "auto",
-    device: options.Device = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Leave the work to the worker and return.")] = False,
-    batch: options.Batch = 1,
     fresh: options.Fresh = False,
     json: options.Json = False,
+    **chosen: Any,
 ) -> None:
     """Measure several thresholds of one or more rules, drafters and shapes on the same prompts: one experiment, in
     which an option goes to those that read it. One that was killed goes on, as ``run`` does."""
-    decodings = families(
-        acceptance or ["fsd-reducible"], drafter or [None], shape or [None], thresholds,
-        divergence=divergence, guard=guard, divergence_top_k=divergence_top_k, draft_length=draft_length, drafts=drafts,
-        tree_width=tree_width, tree_tokens=tree_tokens, max_ngram=max_ngram, temperature=temperature, top_p=top_p,
-        top_k=top_k, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
-    title = name or experiment_name(decodings, task)
-    if baselines:
-        decodings = with_baselines(decodings)
+    decodings = methods(options.unswept(chosen), options.swept_flag)
     settings = get_settings()
+    given = {"device": settings.device} | options.only(chosen, ("pair", *options.RUN))
     config = checked(
-        SweepConfig, name=title, pair=pair, task=task, limit=limit, seeds=tuple(seed or [0]),
-        decodings=tuple(decodings), dtype=dtype, device=device or settings.device, batch=batch,
+        SweepConfig, options.flag, seeds=tuple(seed or [0]),
+        decodings=tuple(with_baselines(decodings) if baselines else decodings), **given,
     )  # fmt: skip
-    runs.check_names(pair, task, limit)
+    config = config.model_copy(update={"name": name or experiment_name(decodings, config.task)})
+    runs.check_names(config.pair, config.task, config.limit)
     runs.check_drafters(config.runs())
     repository = runs.open_repository(settings)
     if enqueue:

@@ -1,84 +1,133 @@
-"""The options that commands share, and how their words are read. No torch: ``--help`` answers at once."""
+"""The options that commands share, made from the table of options. No torch: ``--help`` answers at once."""
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any, get_args
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
 
 import typer
 
-from fsd_core.config import ACCEPTANCES, CHAIN, DIVERGENCES, DRAFTERS, LONGEST_PROMPT, RULES, TREE, RunConfig
-from fsd_core.config.thresholds import OFF, parse_thresholds
+from fsd_core.config import LONGEST_PROMPT
+from fsd_core.config.building import not_known
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
+from fsd_core.config.sweeps import LISTED
 from fsd_core.errors import InvalidSetting
 
 PLAIN: dict[str, Any] = {
     "no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False,
 }  # fmt: skip
-DTYPES = get_args(RunConfig.model_fields["dtype"].annotation)
+RUN = ("task", "limit", "seed", "dtype", "device", "batch")
+"""what a run is beside its pair and its method"""
 
 
-def _choice(flag: str, names: Sequence[str], meaning: str) -> Any:
-    def check(value: str | None) -> str | None:
-        if value is not None and value not in names:
-            raise InvalidSetting(f"{flag} {value!r} is not known: expected one of {', '.join(names)}.")
+def flag(option: Option, value: Any = None) -> str:
+    """``--tree-tokens``: the option as it is typed, also where it was switched off."""
+    return f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}"
+
+
+def swept_flag(option: Option, value: Any = None) -> str:
+    """The same for ``sweep``, which takes several values of a knob under the name of their plural."""
+    return f"--{swept_name(option).replace('_', '-')}" if option.is_knob else flag(option, value)
+
+
+def swept_name(option: Option) -> str:
+    """What a knob is called where it takes several values: ``thresholds``."""
+    return (option.plural or f"{option.name}s").lower().replace(" ", "_")
+
+
+def _one_of(option: Option) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None and one not in option.choices:
+                raise InvalidSetting(not_known(option, one, flag))
         return value
 
-    return typer.Option(flag, callback=check, metavar="NAME", help=f"{meaning}: {', '.join(names)}.")
+    return check
 
 
-def _choices(flag: str, names: Sequence[str], meaning: str) -> Any:
-    def check(values: list[str] | None) -> list[str] | None:
-        for value in values or []:
-            if value not in names:
-                raise InvalidSetting(f"{flag} {value!r} is not known: expected one of {', '.join(names)}.")
-        return values
+def _parameter(option: Option, swept: bool) -> inspect.Parameter:
+    """The parameter of a command that is an option, with what Typer must know of it."""
+    several = swept and option.name in LISTED and option.name != "divergence"
+    name, declared = option.name, flag(option)
+    told, more = option.help, {}
+    kind: Any = str if option.is_knob or option.choices else option.type
+    if option.is_knob:
+        more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
+        if swept:
+            name, declared = swept_name(option), swept_flag(option)
+            told = "A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one"
+            more["metavar"] = "TEXT"
+    elif option.type is bool:
+        declared = f"{flag(option)}/{flag(option, False)}"
+    if option.choices:
+        told += f": {', '.join(option.choices)}" + ("; may be given several times" if several else "")
+        more |= {"metavar": "NAME", "callback": _one_of(option)}
+    if (usual := _usual(option)) is not None:
+        told += f" ({usual})"
+    annotation: Any = (list[kind] if several else kind) | None
+    parameter = typer.Option(declared, help=f"{told}.", **more)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, parameter]
+    )
 
-    told = f"{meaning}: {', '.join(names)}; may be given several times."
-    return typer.Option(flag, callback=check, metavar="NAME", help=told)
+
+def _usual(option: Option) -> str | None:
+    """The value of an option that is not given, as help shows it; ``None`` where the help says it."""
+    if option.is_knob or option.name in ("device",):
+        return None
+    return ("on" if option.default else "off") if option.type is bool else f"{option.default}"
 
 
-Pair = Annotated[str, typer.Option("--pair", help="Model pair; `pairs` lists them.")]
-Acceptance = Annotated[str, _choice("--acceptance", ACCEPTANCES, "What is kept of a draft")]
-Acceptances = Annotated[
-    list[str] | None, _choices("--acceptance", ACCEPTANCES, "What is kept of a draft (fsd-reducible)")
-]
-Divergence = Annotated[str | None, _choice("--divergence", DIVERGENCES, "How far the two models are apart (js)")]
-Threshold = Annotated[
-    str | None, typer.Option("--threshold", metavar="NUMBER|off", help="Largest divergence forgiven; off is exact SD.")
-]
-Guard = Annotated[
-    bool | None,
-    typer.Option("--guard/--no-guard", help="Forgive only tokens that the target's top-k and top-p leave (on)."),
-]
-DivergenceTopK = Annotated[int | None, typer.Option("--divergence-top-k", help="The k of the top-k divergences (50).")]
-Drafter = Annotated[str | None, _choice("--drafter", tuple(DRAFTERS), "What writes the draft (draft-model)")]
-Drafters = Annotated[list[str] | None, _choices("--drafter", tuple(DRAFTERS), "What writes the draft (draft-model)")]
-DraftLength = Annotated[int | None, typer.Option("--draft-length", help="Tokens drafted in a round (5).")]
-Drafts = Annotated[
-    int | None, typer.Option("--drafts", help="Drafts per position, for the rules that verify several (3).")
-]
-Shape = Annotated[str | None, _choice("--shape", (CHAIN, TREE), "The shape of what is drafted (chain)")]
-Shapes = Annotated[list[str] | None, _choices("--shape", (CHAIN, TREE), "The shape of what is drafted (chain)")]
-TreeWidth = Annotated[
-    int | None,
-    typer.Option("--tree-width", help="Best nodes that each step of a tree goes on from (10)."),
-]
-TreeTokens = Annotated[int | None, typer.Option("--tree-tokens", help="Tokens of a tree, its root included (60).")]
-MaxNgram = Annotated[
-    int | None, typer.Option("--max-ngram", help="Longest run of tokens that prompt-lookup looks for (3).")
-]
-Temperature = Annotated[float, typer.Option("--temperature", help="0 is greedy.")]
-TopP = Annotated[float, typer.Option("--top-p", help="Nucleus sampling; 1 is off.")]
-TopK = Annotated[int, typer.Option("--top-k", help="Sampling from the k likeliest; 0 is off.")]
-MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", help="Longest text, in tokens.")]
-TaskName = Annotated[str, typer.Option("--task", help="The prompts, and how they are scored.")]
-Limit = Annotated[int, typer.Option("--limit", help="How many prompts of the task, from its first.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all randomness.")]
-Dtype = Annotated[str, _choice("--dtype", DTYPES, "Arithmetic of the models")]
-Device = Annotated[str | None, typer.Option("--device", help="auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto).")]
+def taking(names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False) -> Callable[[Callable], Callable]:
+    """Gives a command the options of these names in place of its ``**chosen``; ``None`` is one that was not given.
+
+    ``swept``: several values of what a sweep takes several of.
+    """
+
+    def give(command: Callable) -> Callable:
+        written = inspect.signature(command, eval_str=True)
+        own = [p for p in written.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        given = [_parameter(OPTIONS[name], swept) for name in names]
+        last = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.default is not p.empty]
+        first = [p for p in own if p.default is p.empty]
+        parameters = [*first, *given, *last]
+        command.__signature__ = written.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+        return command
+
+    return give
+
+
+def only(chosen: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The options of these names that were given."""
+    return {name: chosen[name] for name in names if chosen.get(name) is not None}
+
+
+def unswept(chosen: dict[str, Any]) -> dict[str, Any]:
+    """The method options of a sweep that were given, under their own names."""
+    names = {name: swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
+    return {name: chosen[typed] for name, typed in names.items() if chosen.get(typed) is not None}
+
+
+def _told(name: str) -> Any:
+    return typer.Option(flag(OPTIONS[name]), help=f"{OPTIONS[name].help}.")
+
+
+Pair = Annotated[str, _told("pair")]
+Limit = Annotated[int, _told("limit")]
+MaxNewTokens = Annotated[int, _told("max_new_tokens")]
+Seed = Annotated[int, _told("seed")]
+Device = Annotated[str | None, _told("device")]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype", metavar="NAME", callback=_one_of(OPTIONS["dtype"]),
+        help=f"{OPTIONS['dtype'].help}: {', '.join(OPTIONS['dtype'].choices)}.",
+    ),
+]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
-Batch = Annotated[int, typer.Option("--batch", help="Texts written side by side; 1 measures each alone.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever was left unfinished.")]
 SHORTEST_ID = 6  # characters
 
@@ -96,18 +145,6 @@ Id = Annotated[
         callback=_beginning_of_id, help=f"Of a run or an experiment; its first {SHORTEST_ID} characters are enough."
     ),
 ]
-
-
-def split_thresholds(text: str | None, rule: str) -> list[str | None]:
-    """The thresholds that were given; one of ``None`` for a rule that has none, and was given none.
-
-    Raises ``InvalidSetting``.
-    """
-    if text is None:
-        if "threshold" in RULES[rule].model_fields:
-            raise InvalidSetting(f"The rule '{rule}' has a threshold: give --thresholds, such as 0.05,0.1,0.2.")
-        return [None]
-    return [OFF if threshold is None else repr(threshold) for threshold in parse_thresholds(text)]
 
 
 def read_prompt(argument: str) -> str:

@@ -9,8 +9,8 @@ import typer
 from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
-from fsd_core.cli.settings import build_decoding, checked
 from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.building import checked, method
 from fsd_core.settings import get_settings
 
 
@@ -38,17 +38,15 @@ def bench(
         )
         output.print_json(report) if json else output.print_rounds(report)
         return
-    decoding = build_decoding(
-        acceptance="fsd-reducible", divergence="js", threshold=threshold, draft_length=draft_length,
-        temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=max_new_tokens,
-    )  # fmt: skip
+    decoding = method(
+        {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
+    )
     from fsd_core.benchmarks.tasks import get_task
     from fsd_core.models.pairs import get_pair
 
     examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
-    config = checked(
-        RunConfig, setting=SettingConfig(pair=pair, decoding=decoding), dtype=dtype, device=device or settings.device
-    )
+    setting = SettingConfig(pair=pair, decoding=decoding)
+    config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = runs.load_for([config], threads or settings.threads)
 
     from fsd_core.benchmarks.roofline import measure_rounds

@@ -1,11 +1,10 @@
 """What a run is made of, as frozen values: nothing here computes, nothing here imports torch."""
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig, shape_for
+from fsd_core.config.decoding import AcceptanceConfig, DecodingConfig, SamplingConfig
 from fsd_core.config.drafting import (
-    CHAIN,
     DRAFTERS,
     LOOKUP,
-    TREE,
+    TOPOLOGIES,
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
@@ -15,16 +14,18 @@ from fsd_core.config.drafting import (
     PromptLookupDrafter,
     TopologyConfig,
 )
-from fsd_core.config.methods import (
+from fsd_core.config.runs import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
+from fsd_core.rules import (
     ACCEPTANCES,
     BASELINES,
+    CHAIN,
     DIVERGENCES,
     INFINITE_WITHOUT_Q,
     LOSSLESS,
     RULES,
     TOP_K,
+    TREE,
     VERIFIERS,
-    AcceptanceConfig,
     Autoregressive,
     DivergenceName,
     DraftOnly,
@@ -32,13 +33,13 @@ from fsd_core.config.methods import (
     Fuzzy,
     FuzzyOfficial,
     FuzzyReducible,
+    Rule,
     Speculative,
     Synthetic,
     Verifier,
     divergence_upper_bound,
 )
-from fsd_core.config.runs import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
-from fsd_core.config.values import Frozen, content_hash, sentence
+from fsd_core.values import Frozen, content_hash, sentence
 
 __all__ = [
     "ACCEPTANCES",
@@ -52,6 +53,7 @@ __all__ = [
     "LOSSLESS",
     "MOST_ROWS",
     "RULES",
+    "TOPOLOGIES",
     "TOP_K",
     "TREE",
     "VERIFIERS",
@@ -72,6 +74,7 @@ __all__ = [
     "FuzzyReducible",
     "MultiDraftTopology",
     "PromptLookupDrafter",
+    "Rule",
     "RunConfig",
     "SamplingConfig",
     "SettingConfig",
@@ -83,5 +86,4 @@ __all__ = [
     "content_hash",
     "divergence_upper_bound",
     "sentence",
-    "shape_for",
 ]

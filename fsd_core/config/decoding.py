@@ -1,77 +1,63 @@
-"""A decoding method with its parameters, and the short names it goes by."""
+"""A decoding method with its parameters: a rule x a drafter x a shape x a sampling, and the names it goes by."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, SerializeAsAny, model_validator
 
 from fsd_core.config.drafting import (
+    DRAFTERS,
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
-    DynamicTreeTopology,
-    EagleDrafter,
     MultiDraftTopology,
-    PromptLookupDrafter,
     TopologyConfig,
 )
-from fsd_core.config.methods import (
-    BASELINES,
+from fsd_core.errors import InvalidSetting
+from fsd_core.rules import (
+    EVERY_RULE,
     INFINITE_WITHOUT_Q,
     RULES,
     TOP_K,
-    VERIFIERS,
-    AcceptanceConfig,
     FuzzyReducible,
+    Rule,
+    Verifier,
 )
-from fsd_core.config.values import Frozen
-from fsd_core.errors import InvalidSetting
+from fsd_core.values import Frozen, option
 
 
 class SamplingConfig(Frozen):
     """How a token is drawn from logits: temperature, then top-k, then top-p, as transformers orders them."""
 
-    temperature: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="0 is greedy.")
-    top_k: int = Field(default=0, ge=0, description="0 is off.")
-    top_p: float = Field(default=1.0, gt=0, le=1)
+    temperature: float = option(0.0, "Temperature", "0 is greedy", ge=0, allow_inf_nan=False)
+    top_k: int = option(0, "Top-k", "Sampling from the k likeliest; 0 is off", ge=0)
+    top_p: float = option(1.0, "Top-p", "Nucleus sampling; 1 is off", gt=0, le=1)
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
 
 
-def shape_for(
-    kind: str,
-    length: int | None = None,
-    drafts: int | None = None,
-    *,
-    tree: bool = False,
-    tree_width: int | None = None,
-    tree_tokens: int | None = None,
-) -> TopologyConfig:
-    """The shape that a rule judges: a chain, or a dynamic ``tree``; for a verifier of several drafts so many (two for
-    ``spec-hub``).
-
-    ``length``: of the longest way, whatever the shape. ``tree_width``, ``tree_tokens``: a tree's ``top_k`` and
-    ``total_tokens``. The usual numbers stand where none are given. Raises ``InvalidSetting`` for numbers out of range,
-    and for a tree to be judged by a verifier of several drafts.
-    """
-    if kind in VERIFIERS:
-        if tree:
-            raise InvalidSetting(
-                f"The rule '{kind}' judges several drafts of each position, not a tree: choose it without a tree, or "
-                "one of " + ", ".join(k for k in RULES if k not in (*VERIFIERS, *BASELINES)) + "."
-            )
-        wanted = 2 if kind == "spec-hub" else drafts
-        return MultiDraftTopology.checked(**_given(length=length, drafts=wanted))
-    if not tree:
-        return ChainTopology.checked(**_given(length=length))
-    return DynamicTreeTopology.checked(**_given(length=length, top_k=tree_width, total_tokens=tree_tokens))
+def _rule(value: Any) -> Any:
+    """The rule that a value's ``kind`` names. Raises ``InvalidSetting`` for one that nobody knows."""
+    if not isinstance(value, dict):
+        return value
+    kind = value.get("kind", "fsd-reducible")
+    if kind not in EVERY_RULE:
+        raise InvalidSetting(
+            f"There is no rule {str(kind)[:60]!r}: expected one of {', '.join(RULES)}. Rules of other packages are "
+            "known while those are installed."
+        )
+    return EVERY_RULE[kind](**value)
 
 
-def _given(**values: int | None) -> dict[str, int]:
-    return {name: value for name, value in values.items() if value is not None}
+AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
+
+
+def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
+    """The kind of what a rule judges: the ``shape`` that was chosen, or the first that it knows; baselines none."""
+    return (shape if shape in rule.shapes else rule.shapes[0]) if rule.shapes else None
 
 
 class DecodingConfig(Frozen):
@@ -81,55 +67,63 @@ class DecodingConfig(Frozen):
     drafter: DrafterConfig | None = DraftModelDrafter()
     topology: TopologyConfig | None = ChainTopology()
     sampling: SamplingConfig = SamplingConfig()
-    max_new_tokens: int = Field(default=128, ge=1, le=8192)
+    max_new_tokens: int = option(128, "Longest answer", "Longest text, in tokens", unit="tokens", ge=1, le=8192)
 
     @model_validator(mode="before")
     @classmethod
     def _shape_follows_rule(cls, values: Any) -> Any:
         """Baselines draft nothing, and a verifier of several drafts is given several where no shape is named."""
-        if isinstance(values, dict):
-            acceptance = values.get("acceptance")
+        if isinstance(values, dict) and "acceptance" in values:
+            acceptance = values["acceptance"]
             kind = acceptance.get("kind") if isinstance(acceptance, dict) else getattr(acceptance, "kind", None)
-            if kind in BASELINES:
+            rule = EVERY_RULE.get(kind or "")
+            if rule is not None and rule.baseline:
                 values = {**values, "drafter": None, "topology": None}
-            elif kind in VERIFIERS and "topology" not in values:
-                values = {**values, "topology": shape_for(kind)}
+            elif rule is not None and issubclass(rule, Verifier) and "topology" not in values:
+                given = {} if rule.drafts is None else {"drafts": rule.drafts}
+                values = {**values, "topology": MultiDraftTopology(**given)}
         return values
 
     @model_validator(mode="after")
     def _triple_is_possible(self):
         kind = self.acceptance.kind
-        if kind in BASELINES:
+        if self.acceptance.baseline:
             return self
         if self.drafter is None or self.topology is None:
             raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
-        if self.drafter.kind == "prompt-lookup" and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
+        if not self.drafter.has_distribution and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
             raise InvalidSetting(
                 f"The divergence '{self.divergence}' is infinite against a copied token, which has no distribution of "
                 "its own, so nothing would ever be accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
-        self._check_shape(kind, self.topology)
+        self._check_shape(self.acceptance, self.topology)
         return self
 
-    def _check_shape(self, kind: str, topology: TopologyConfig) -> None:
-        several = isinstance(topology, MultiDraftTopology)
-        if several != (kind in VERIFIERS):
-            shape = "multi-draft" if kind in VERIFIERS else "chain' or 'dynamic-tree"
+    def _check_shape(self, rule: Rule, topology: TopologyConfig) -> None:
+        if topology.kind not in rule.shapes:
+            shapes = " or ".join(f"'{shape}'" for shape in rule.shapes)
+            others = ", ".join(kind for kind, other in RULES.items() if topology.kind in other.shapes)
             raise InvalidSetting(
-                f"The rule '{kind}' judges drafts of the shape '{shape}': choose it, or one of "
-                f"{', '.join(VERIFIERS if several else (k for k in RULES if k not in (*VERIFIERS, *BASELINES)))}."
+                f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
             )
-        if isinstance(topology, MultiDraftTopology) and kind == "spec-hub" and topology.drafts != 2:
-            raise InvalidSetting(f"'spec-hub' couples two drafts, not {topology.drafts}: choose 2, or greedy-optimal.")
-        if not isinstance(topology, ChainTopology) and isinstance(self.drafter, PromptLookupDrafter):
+        if isinstance(rule, Verifier) and isinstance(topology, MultiDraftTopology):
+            if rule.drafts not in (None, topology.drafts):
+                optimal = next(kind for kind, other in RULES.items() if getattr(other, "optimal", False))
+                raise InvalidSetting(
+                    f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
+                    f"{optimal}."
+                )
+        if topology != ChainTopology(length=topology.length) and self.drafter and not self.drafter.has_distribution:
             raise InvalidSetting(
                 "Trees and several drafts per position come from a distribution, which a copied token has not: choose "
-                "the drafter 'draft-model' or 'eagle', or a chain."
+                f"the drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
+                "chain."
             )
 
     @property
     def threshold(self) -> float | None:
-        return getattr(self.acceptance, "threshold", None)
+        """Where the rule's knob stands; ``None`` is off, or no knob."""
+        return self.acceptance.knob_value
 
     @property
     def divergence(self) -> str | None:
@@ -147,33 +141,19 @@ class DecodingConfig(Frozen):
         """A name for several thresholds, told in words: ``FSD reducible · js 0.05 to 0.6``."""
         return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
 
-    def _named(self, thresholds: str, *, draft_length: bool) -> str:
-        parts = [self.acceptance.title]
-        if self.divergence:
-            parts.append(f"{self._divergence_named} {thresholds}")
-        if not getattr(self.acceptance, "guard", True):
-            parts.append("no guard")
-        if isinstance(self.drafter, PromptLookupDrafter):
-            default = self.drafter.max_ngram == PromptLookupDrafter().max_ngram
-            parts.append("prompt lookup" if default else f"prompt lookup {self.drafter.max_ngram}-gram")
-        if isinstance(self.drafter, EagleDrafter):
-            parts.append("EAGLE")
-        if isinstance(self.topology, MultiDraftTopology):
-            parts.append(f"{self.topology.drafts} drafts")
-        if isinstance(self.topology, DynamicTreeTopology):
-            parts.append(f"tree {self.topology.total_tokens}")
-            if self.topology.top_k != DynamicTreeTopology().top_k:
-                parts.append(f"top {self.topology.top_k}")
-        if self.topology and draft_length:
-            parts.append(f"γ {self.topology.length}")
+    def without_knob(self) -> DecodingConfig:
+        """The same method with its knob at nothing: what settings that differ in the knob alone share."""
+        rule = self.acceptance
+        if rule.knob is None:
+            return self
+        return self.model_copy(update={"acceptance": rule.model_copy(update={rule.knob.field: 0.0})})
+
+    def _named(self, knob: str, *, draft_length: bool) -> str:
+        parts = [self.acceptance.title, *self.acceptance.words(knob)]
+        if self.drafter:
+            parts += self.drafter.words()
+        if self.topology:
+            parts += self.topology.words() + ([f"γ {self.topology.length}"] if draft_length else [])
         if not self.sampling.greedy:
             parts.append(f"t {self.sampling.temperature:g}")
         return " · ".join(parts)
-
-    @property
-    def _divergence_named(self) -> str:
-        """``top-20-js`` for the divergence top-k-js with another k than the default."""
-        name, k = self.divergence or "", getattr(self.acceptance, "divergence_top_k", None)
-        if not name.startswith(TOP_K) or k == FuzzyReducible().divergence_top_k:
-            return name
-        return f"top-{k}-{name.removeprefix(TOP_K)}"

@@ -2,75 +2,126 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fsd_core.config.values import Frozen, members
+from fsd_core.rules.base import CHAIN, SEVERAL, TREE
+from fsd_core.values import Frozen, members, option
+
+LOOKUP = "prompt-lookup"
 
 
-class DraftModelDrafter(Frozen):
+class _Drafter(Frozen):
+    title: ClassVar[str]
+    """its name where it is chosen"""
+    word: ClassVar[str] = ""
+    """its part of a label; nothing for the usual one"""
+    has_distribution: ClassVar[bool] = True
+    """whether its tokens come from a distribution, as trees and several drafts need"""
+
+    def words(self) -> list[str]:
+        """The parts of a label that name it."""
+        return [self.word] if self.word else []
+
+
+class DraftModelDrafter(_Drafter):
     """The pair's draft model writes the proposal."""
 
+    title = "Draft model"
     kind: Literal["draft-model"] = "draft-model"
 
 
-class PromptLookupDrafter(Frozen):
+class PromptLookupDrafter(_Drafter):
     """Copies what followed the last n-gram where it stood before; needs no draft model."""
 
+    title, word, has_distribution = "Prompt lookup", "prompt lookup", False
     kind: Literal["prompt-lookup"] = "prompt-lookup"
-    max_ngram: int = Field(default=3, ge=1, le=8)
+    max_ngram: int = option(3, "Longest n-gram", "Longest run of tokens that prompt-lookup looks for", ge=1, le=8)
+
+    def words(self) -> list[str]:
+        usual = self.max_ngram == type(self).model_fields["max_ngram"].default
+        return [self.word if usual else f"{self.word} {self.max_ngram}-gram"]
 
 
-class EagleDrafter(Frozen):
+class EagleDrafter(_Drafter):
     """The pair's EAGLE head, which goes on from the target's own states."""
 
+    title, word = "EAGLE head", "EAGLE"
     kind: Literal["eagle"] = "eagle"
 
 
 DrafterConfig = Annotated[DraftModelDrafter | PromptLookupDrafter | EagleDrafter, Field(discriminator="kind")]
-DRAFTERS = members(DrafterConfig)
+DRAFTERS: dict[str, type[_Drafter]] = members(DrafterConfig)
+
+
+def _length(most: int) -> int:
+    return option(5, "Draft length γ", "Tokens drafted in a round", name="draft_length", ge=1, le=most)
 
 
 class ChainTopology(Frozen):
     """One candidate per position, ``length`` positions."""
 
-    kind: Literal["chain"] = "chain"
-    length: int = Field(default=5, ge=1, le=32)
+    title: ClassVar[str] = "Chain"
+    kind: Literal["chain"] = CHAIN
+    length: int = _length(32)
 
     @property
     def room(self) -> int:
         """Tokens that are fed behind a text in a round at most."""
         return self.length
 
+    def words(self) -> list[str]:
+        """The parts of a label that name it, but for its length."""
+        return []
+
 
 class MultiDraftTopology(Frozen):
     """``drafts`` chains of ``length`` positions side by side, whose first tokens are drawn as the verifier asks."""
 
-    kind: Literal["multi-draft"] = "multi-draft"
-    length: int = Field(default=5, ge=1, le=32)
-    drafts: int = Field(default=3, ge=2, le=16)
+    title: ClassVar[str] = "Several drafts"
+    kind: Literal["multi-draft"] = SEVERAL
+    length: int = _length(32)
+    drafts: int = option(
+        3, "Drafts per position", "Drafts per position, for the rules that verify several", ge=2, le=16
+    )
 
     @property
     def room(self) -> int:
         """Tokens that are fed behind a text in a round at most."""
         return self.length * self.drafts
 
+    def words(self) -> list[str]:
+        return [f"{self.drafts} drafts"]
+
 
 class DynamicTreeTopology(Frozen):
     """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
-    the ``top_k`` best find behind the first ``top_k``."""
+    the ``top_k`` best find behind the first ``top_k``.
 
-    kind: Literal["dynamic-tree"] = "dynamic-tree"
-    length: int = Field(default=6, ge=1, le=16, description="Nodes on the longest way.")
-    top_k: int = Field(default=10, ge=1, le=32)
-    total_tokens: int = Field(default=60, ge=2, le=256, description="With the root.")
+    ``length`` is the number of nodes on the longest way. By default a tree is half as large as the published one (60
+    tokens, ``length`` 6), which pays where a forward of many tokens costs little more than one of a few.
+    """
+
+    title: ClassVar[str] = "Tree"
+    kind: Literal["dynamic-tree"] = TREE
+    length: int = _length(16)
+    top_k: int = option(
+        10, "Tree width", "Best nodes that each step of a tree goes on from", name="tree_width", ge=1, le=32
+    )
+    total_tokens: int = option(
+        24, "Tree tokens", "Tokens of a tree, its root included", name="tree_tokens", ge=2, le=256
+    )
 
     @property
     def room(self) -> int:
         """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
         return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
 
+    def words(self) -> list[str]:
+        usual = self.top_k == type(self).model_fields["top_k"].default
+        return [f"tree {self.total_tokens}", *([] if usual else [f"top {self.top_k}"])]
 
-CHAIN, TREE, LOOKUP = "chain", "dynamic-tree", "prompt-lookup"
+
 TopologyConfig = Annotated[ChainTopology | MultiDraftTopology | DynamicTreeTopology, Field(discriminator="kind")]
+TOPOLOGIES: dict[str, type[ChainTopology | MultiDraftTopology | DynamicTreeTopology]] = members(TopologyConfig)

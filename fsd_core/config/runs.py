@@ -7,16 +7,15 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fsd_core.config.decoding import DecodingConfig
-from fsd_core.config.drafting import TREE
-from fsd_core.config.methods import VERIFIERS
-from fsd_core.config.values import Frozen, content_hash
 from fsd_core.errors import InvalidSetting
+from fsd_core.rules import TREE, Verifier
+from fsd_core.values import Frozen, content_hash, option
 
 
 class SettingConfig(Frozen):
     """A model pair and how it decodes: what a team compares and approves. Addressed by its content."""
 
-    pair: str = "bundled"
+    pair: str = option("bundled", "Model pair", "Model pair; `pairs` lists them")
     decoding: DecodingConfig = DecodingConfig()
 
     @field_validator("decoding")
@@ -38,12 +37,17 @@ class SettingConfig(Frozen):
 LONGEST_PROMPT = 1_000_000
 """characters; what a model's context holds of them is told when they are read as tokens"""
 MOST_ROWS = 256
-Rows = Annotated[int, Field(ge=1, le=MOST_ROWS)]
-"""Texts written side by side: more tokens a second, and no text's own time any more."""
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _rows() -> int:
+    """Texts written side by side: more tokens a second, and no text's own time any more."""
+    return option(1, "Side by side", "Texts written side by side; 1 measures each alone", ge=1, le=MOST_ROWS)
 
 
 def _check_rows(rows: int, decoding: DecodingConfig) -> None:
-    if rows > 1 and decoding.acceptance.kind in VERIFIERS:
+    if rows > 1 and isinstance(decoding.acceptance, Verifier):
         raise InvalidSetting(
             f"The rule '{decoding.acceptance.kind}' judges several drafts of one text at a time, and {rows} texts side "
             "by side were asked for: choose a batch of 1, or a rule for one draft."
@@ -64,12 +68,12 @@ class RunConfig(Frozen):
     """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
 
     setting: SettingConfig = SettingConfig()
-    task: str = "arithmetic"
-    limit: int = Field(default=50, ge=1)
-    seed: int = Field(default=0, ge=0, lt=2**31)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    device: str = "auto"
-    batch: Rows = 1
+    task: str = option("arithmetic", "Task", "The prompts, and how they are scored")
+    limit: int = option(50, "Prompts", "How many prompts of the task, from its first", ge=1)
+    seed: int = option(0, "Seed", "Seed of all randomness", plural="Seeds", ge=0, lt=2**31)
+    dtype: Dtype = option("auto", "Number format", "Arithmetic of the models")
+    device: str = option("auto", "Device", "auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto)")
+    batch: int = _rows()
 
     @model_validator(mode="after")
     def _side_by_side(self):
@@ -84,11 +88,11 @@ class SweepConfig(Frozen):
     pair: str = "bundled"
     task: str = "arithmetic"
     limit: int = Field(default=50, ge=1)
-    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = (0,)
+    seeds: tuple[Seed, ...] = (0,)
     decodings: tuple[DecodingConfig, ...] = Field(min_length=1)
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    dtype: Dtype = "auto"
     device: str = "auto"
-    batch: Rows = 1
+    batch: int = _rows()
 
     @model_validator(mode="after")
     def _side_by_side(self):

@@ -10,7 +10,9 @@ frame. ``draft_model=`` is passed on like any other argument and needs no such h
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -18,7 +20,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from fsd_core.config import BASELINES, DecodingConfig, EagleDrafter, shape_for
+from fsd_core.config import TREE, DecodingConfig, EagleDrafter
+from fsd_core.config.building import method
+from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.conformity import check_cache
@@ -26,6 +30,7 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 
 _OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
+OPTION_NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part not in ("sampling", "decoding")]
 _STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
 
 
@@ -35,33 +40,12 @@ def _from_caller(name: str) -> Any:
     return frame.f_locals.get(name) if frame.f_code.co_name == "generate" else None
 
 
-def _config(settings: GenerationConfig, prompt_length: int, acceptance: str, **chosen: Any) -> DecodingConfig:
-    sampled = bool(settings.do_sample)
-    for name in ("tree_width", "tree_tokens"):
-        if chosen[name] is not None and not chosen["tree"]:
-            raise InvalidSetting(f"{name} shapes a tree, and none is drafted: add tree=True, or leave it out.")
-    rule: dict[str, Any] = {"kind": acceptance}
-    rule |= {k: chosen[k] for k in ("divergence", "threshold") if chosen[k] is not None}
-    if rule.get("threshold") == "off":
-        rule["threshold"] = None
-    return DecodingConfig.checked(
-        acceptance=rule,
-        drafter=None if acceptance in BASELINES else {"kind": chosen["drafter"]},
-        topology=shape_for(
-            acceptance,
-            chosen["draft_length"],
-            chosen["drafts"],
-            tree=chosen["tree"],
-            tree_width=chosen["tree_width"],
-            tree_tokens=chosen["tree_tokens"],
-        ),
-        sampling={
-            "temperature": (1.0 if settings.temperature is None else settings.temperature) if sampled else 0.0,
-            "top_k": (settings.top_k or 0) if sampled else 0,
-            "top_p": (1.0 if settings.top_p is None else settings.top_p) if sampled else 1.0,
-        },
-        max_new_tokens=settings.max_length - prompt_length,
-    )
+def _config(settings: GenerationConfig, prompt_length: int, chosen: Mapping[str, Any]) -> DecodingConfig:
+    sampling: dict[str, Any] = {}
+    if settings.do_sample:
+        sampling = {"temperature": settings.temperature, "top_k": settings.top_k, "top_p": settings.top_p}
+        sampling["temperature"] = 1.0 if settings.temperature is None else settings.temperature
+    return method({**chosen, **sampling, "max_new_tokens": settings.max_length - prompt_length})
 
 
 def _refuse_what_is_not_ours(settings: GenerationConfig, processors: LogitsProcessorList | None) -> None:
@@ -84,23 +68,17 @@ def generate(
     *,
     assistant_model: PreTrainedModel | None = None,
     draft_model: PreTrainedModel | None = None,
-    acceptance: str = "fsd-reducible",
-    divergence: str | None = None,
-    threshold: float | str | None = None,
-    drafter: str = "draft-model",
-    draft_length: int = 5,
-    drafts: int = 3,
     tree: bool = False,
-    tree_width: int | None = None,
-    tree_tokens: int | None = None,
     head: EagleHead | None = None,
     seed: int | None = None,
-    **model_kwargs: Any,
+    **options: Any,
 ) -> GenerateDecoderOnlyOutput | Tensor:
     """Decodes ``input_ids`` [B,T] by one of our rules; called by transformers' ``generate``, returns what it returns.
 
-    Temperature, top-k, top-p, sampling or not, length and end tokens come from the generation config. ``threshold``
-    may be ``"off"``. ``head``: for the drafter ``eagle``, from ``models.eagle_files.load_head``. ``seed``: by default
+    ``options``: ``acceptance``, ``divergence``, ``threshold`` (also ``"off"``), ``drafter``, ``draft_length`` and all
+    others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``, which are in the signature), but for
+    temperature, top-k, top-p, sampling or not, length and end tokens, which come from the generation config.
+    ``tree=True`` is ``shape="dynamic-tree"``. ``head``: for the drafter ``eagle``, from ``models.eagle_files.load_head``. ``seed``: by default
     drawn from torch's generator, so ``torch.manual_seed`` governs it. Rows of a batch are decoded one after the other.
     Returns int64 [B, T + longest new text], padded on the right, or a ``GenerateDecoderOnlyOutput`` where the config
     asks for one. Raises ``InvalidSetting`` for what it cannot honour.
@@ -109,11 +87,8 @@ def generate(
     draft_module = draft_model or assistant_model or _from_caller("assistant_model")
     streamer = _from_caller("streamer")
     _refuse_what_is_not_ours(settings, logits_processor)
-    config = _config(
-        settings, input_ids.shape[1], acceptance,
-        divergence=divergence, threshold=threshold, drafter=drafter, draft_length=draft_length,
-        drafts=drafts, tree=tree, tree_width=tree_width, tree_tokens=tree_tokens,
-    )  # fmt: skip
+    chosen = {name: options.pop(name) for name in OPTION_NAMES if name in options}
+    config = _config(settings, input_ids.shape[1], {**chosen, "shape": TREE} if tree else chosen)
     if isinstance(config.drafter, EagleDrafter) and head is None:
         raise InvalidSetting(
             "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
@@ -132,7 +107,7 @@ def generate(
     criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]
     first_seed = int(torch.randint(2**31, ()).item()) if seed is None else seed
 
-    mask = model_kwargs.get("attention_mask")
+    mask = options.get("attention_mask")
     texts = []
     for row in range(input_ids.shape[0]):
         prompt = input_ids[row] if mask is None else input_ids[row][mask[row].bool()]
@@ -144,6 +119,18 @@ def generate(
     new = torch.tensor([text + [pad] * (longest - len(text)) for text in texts], dtype=torch.int64)
     sequences: Any = torch.cat([input_ids, new.to(input_ids.device)], 1)
     return GenerateDecoderOnlyOutput(sequences=sequences) if settings.return_dict_in_generate else sequences
+
+
+_written = inspect.signature(generate)
+_own = [p for p in _written.parameters.values() if p.kind is not p.VAR_KEYWORD]
+# transformers passes on what it finds in the signature.
+generate.__signature__ = _written.replace(  # pyright: ignore[reportFunctionMemberAccess]
+    parameters=[
+        *_own,
+        *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OPTION_NAMES),
+        next(p for p in _written.parameters.values() if p.kind is p.VAR_KEYWORD),
+    ]
+)
 
 
 def _write(session: Session, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fsd_core.ops.divergences import divergence
+
 
 @dataclass(frozen=True, slots=True)
 class DraftRow:
@@ -37,6 +39,10 @@ class Rows:
     def of_token(self, probabilities: Tensor) -> Tensor:
         """Probability of each drafted token. [B,R,V] → [B,R]"""
         return probabilities.gather(-1, self.tokens[..., None]).squeeze(-1)
+
+    def divergence(self, name: str, noise: Tensor, top_k: int = 50) -> Tensor:
+        """The raw distributions' divergence at each position, [B,R]; see :func:`fsd_core.ops.divergences.divergence`."""
+        return divergence(name, self.target_raw, self.draft_raw, noise, top_k)
 
     def at(self, position: Tensor) -> Rows:
         """One position of each row of the batch. ``position``: int64 [B] → Rows with R = 1."""

@@ -28,14 +28,14 @@ def acceptance_rate(rule: str, target_probs: Any, draft_probs: Any, num_drafts: 
     Exact, but for ``rrs-without-replacement`` where V^(n−1) is beyond ``rejections.MOST_PATHS``: there so many
     ``paths`` of rejections are sampled, always the same.
 
-    Raises ``UnknownName`` for another rule, ``InvalidSetting`` for what are no distributions, or for other than two
-    drafts of ``spec-hub``.
+    Raises ``UnknownName`` for another rule, ``InvalidSetting`` for what are no distributions, or for another
+    number of drafts than the rule couples.
     """
     check_drafts(num_drafts)
     if rule not in VERIFIERS:
         raise UnknownName(f"There is no verifier '{rule}': expected one of {', '.join(VERIFIERS)}.")
-    if rule == "spec-hub" and num_drafts != 2:
-        raise InvalidSetting(f"'spec-hub' couples two drafts, not {num_drafts}: choose 2, or 'greedy-optimal'.")
+    if (only := VERIFIERS[rule].drafts) not in (None, num_drafts):
+        raise InvalidSetting(f"'{rule}' couples {only} drafts, not {num_drafts}: choose {only}, or another verifier.")
     accept = VERIFIERS[rule].acceptance
     if accept is without_replacement:
         accept = partial(without_replacement, sampled=paths)
@@ -93,6 +93,10 @@ class Verifier:
 
     title: str
     sampling: str
+    drafts: int | None
+    """how many it couples; ``None``: as many as there are"""
+    optimal: bool
+    """whether it accepts as often as drafts of its kind can be"""
     acceptance: Callable[[Vector, Vector, int], float]
 
 
@@ -105,4 +109,7 @@ _ACCEPTANCE: dict[str, Callable[[Vector, Vector, int], float]] = {
     "spec-hub": greedy_acceptance,
     "greedy-optimal": greedy_acceptance,
 }
-VERIFIERS = {kind: Verifier(rule.title, rule.sampling, _ACCEPTANCE[kind]) for kind, rule in config.VERIFIERS.items()}
+VERIFIERS = {
+    kind: Verifier(rule.title, rule.sampling, rule.drafts, rule.optimal, _ACCEPTANCE[kind])
+    for kind, rule in config.VERIFIERS.items()
+}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fsd_core.errors import InvalidSetting
 
@@ -37,27 +37,41 @@ class Frozen(BaseModel):
             raise InvalidSetting(sentence(error)) from None
 
 
-_WORDS = {
-    "length": "draft length",
-    "top_k": "top-k",
-    "top_p": "top-p",
-    "max_new_tokens": "longest answer",
-    "total_tokens": "tree tokens",
-}
+def option(
+    default: Any,
+    label: str,
+    help: str,
+    *,
+    name: str = "",
+    unit: str = "",
+    plural: str = "",
+    needs: Mapping[str, Sequence[str]] | None = None,
+    **bounds: Any,
+) -> Any:
+    """A field that every door offers: pages, command line and Python.
+
+    ``label``: its name on the pages. ``help``: what it does, without a full stop. ``name``: what it is called on the
+    command line and in Python, where that is not the field's own name. ``unit``: of its values. ``plural``: its label
+    where several values are given. ``needs``: other options of which it needs one of the values named, else nothing
+    reads it. ``bounds``: as pydantic's ``Field`` takes them.
+    """
+    extra: dict[str, Any] = {"name": name, "unit": unit, "plural": plural, "needs": dict(needs or {})}
+    return Field(default=default, title=label, description=help, json_schema_extra=extra, **bounds)
 
 
 def _in_words(path: Sequence[int | str]) -> str:
-    """``Draft length`` for the field at ``decodings.0.topology.length``."""
-    name = [str(part) for part in path if not isinstance(part, int)][-1]
-    words = _WORDS.get(name, name.replace("_", " "))
-    return words[0].upper() + words[1:]
+    """``Limit`` for the field at ``runs.0.limit``."""
+    name = [str(part) for part in path if not isinstance(part, int)][-1].replace("_", " ")
+    return name[0].upper() + name[1:]
 
 
 def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str] = _in_words) -> str:
     """The first finding of a validation error, as a sentence. ``named``: what the user calls the field at a path."""
     first = error.errors()[0]
     context = first.get("ctx", {})
-    if (cause := context.get("error")) is not None:  # one of ours: already a sentence
+    if isinstance(cause := context.get("error"), ValidationError):
+        return sentence(cause, named)
+    if cause is not None:  # one of ours: already a sentence
         return str(cause)
     path = [part for part in first["loc"] if not str(part).startswith("function-")]
     where, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]

@@ -1,0 +1,143 @@
+"""From options to the decoding method they ask for, refused in the words in which they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape
+from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, option_of
+from fsd_core.config.thresholds import parse_threshold
+from fsd_core.errors import InvalidSetting
+from fsd_core.rules import RULES, Rule, Verifier
+from fsd_core.values import Frozen, sentence
+
+Value = TypeVar("Value", bound=Frozen)
+Named = Callable[[Option, Any], str]
+"""what a person calls an option that was given a value"""
+WORDS = {"acceptance": "rule", "shape": "shape"}
+"""how a sentence calls what an option is about, where that is not its name"""
+
+
+def in_python(option: Option, value: Any) -> str:
+    """``tree_tokens``: as Python calls it."""
+    return option.name
+
+
+def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfig:
+    """The decoding method that options ask for, by their names; ``None`` is an option that was not given.
+
+    ``named``: what a person calls an option, for sentences. Raises ``InvalidSetting`` for a value out of range, for an
+    option that nobody knows, and for one that the chosen rule, divergence, drafter or shape does not read.
+    """
+    given = {name: value for name, value in chosen.items() if value is not None}
+    for name in given:
+        if name not in METHOD_OPTIONS:
+            raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
+    for name, value in given.items():
+        if METHOD_OPTIONS[name].choices and value not in METHOD_OPTIONS[name].choices:
+            raise InvalidSetting(not_known(METHOD_OPTIONS[name], value, named))
+    for name, value in given.items():
+        if unread := _unread(METHOD_OPTIONS[name], given):
+            what, kind, readers = unread
+            others = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
+            option = named(METHOD_OPTIONS[name], value)
+            raise InvalidSetting(f"{option} does not apply to the {what} '{kind}': leave it out, or {others}.")
+
+    def fields(part: str) -> dict[str, Any]:
+        return {METHOD_OPTIONS[n].field: v for n, v in given.items() if METHOD_OPTIONS[n].part == part}
+
+    rule = _rule(given)
+    values: dict[str, Any] = {"acceptance": checked(rule, named, **_knob_read(rule, fields("acceptance")))}
+    if not rule.baseline:
+        values["drafter"] = checked(DRAFTERS[_given(given, "drafter")], named, **_rest(fields("drafter")))
+        shape = TOPOLOGIES[chosen_shape(rule, given.get("shape")) or ""]
+        fixed = {"drafts": rule.drafts} if issubclass(rule, Verifier) and rule.drafts else {}
+        values["topology"] = checked(shape, named, **fixed | _rest(fields("topology")))
+    values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
+    return checked(DecodingConfig, named, **values | fields("decoding"))
+
+
+def checked(model: type[Value], named: Named, **values: Any) -> Value:
+    """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
+    part = {**RULES, **DRAFTERS, **TOPOLOGIES}
+    parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
+    owner = next((kind for kind, known in part.items() if known is model), "")
+
+    def words(path: Sequence[int | str]) -> str:
+        field = [str(part) for part in path if isinstance(part, str)][-1]
+        owned = (o for o in OPTIONS.values() if o.field == field and (owner in o.owners if owner else False))
+        option = next(owned, None) or option_of(parts.get(model, "run"), field.removesuffix("s"))
+        return named(option, values.get(field)) if option else field
+
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise InvalidSetting(sentence(error, words)) from None
+
+
+def not_known(option: Option, value: Any, named: Named = in_python) -> str:
+    """The sentence for a choice that nobody knows."""
+    return f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {', '.join(option.choices)}."
+
+
+def reads(option: Option, chosen: Mapping[str, Any]) -> bool:
+    """Whether what was chosen leaves anything to choose with ``option``; ``chosen`` by name, ``None`` for the usual."""
+    given = {name: value for name, value in chosen.items() if value is not None}
+    rule = _rule(given)
+    fixed = option.name == "drafts" and issubclass(rule, Verifier) and rule.drafts is not None
+    return not fixed and _unread(option, given) is None
+
+
+def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[str]] | None:
+    """Of an option that nothing reads: of what it is, what was chosen of that, and what would read it."""
+    rule = _rule(given)
+    kind = _given(given, "acceptance")
+    if option.part in ("drafter", "topology") and rule.baseline:
+        return "rule", kind, [k for k, other in RULES.items() if not other.baseline]
+    if option.part == "acceptance" and option.owners and kind not in option.owners:
+        return "rule", kind, list(option.owners)
+    if option.part == "drafter" and option.owners and _given(given, "drafter") not in option.owners:
+        return "drafter", _given(given, "drafter"), list(option.owners)
+    if option.part == "topology":
+        if option.name == "shape" and len(rule.shapes) < 2:
+            return "rule", kind, [k for k, other in RULES.items() if len(other.shapes) > 1]
+        if option.owners and not {*option.owners} & {*rule.shapes}:
+            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*other.shapes}]
+        shape = chosen_shape(rule, given.get("shape")) or ""
+        if option.owners and shape not in option.owners:
+            return "shape", shape, list(option.owners)
+    for other, values in option.needs.items():
+        if _given(given, other) not in values:
+            return WORDS.get(other, other.replace("_", " ")), _given(given, other), list(values)
+    return None
+
+
+def _rule(given: Mapping[str, Any]) -> type[Rule]:
+    return RULES[_given(given, "acceptance")]
+
+
+def _given(given: Mapping[str, Any], name: str) -> Any:
+    return given.get(name, OPTIONS[name].default)
+
+
+def _rest(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields beside the kind, which is in the class."""
+    return {name: value for name, value in fields.items() if name != "kind"}
+
+
+def _knob_read(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
+    """The rule's fields, with a knob that was written as text read. Raises ``InvalidSetting``."""
+    fields = _rest(fields)
+    if rule.knob and isinstance(text := fields.get(rule.knob.field), str):
+        value = parse_threshold(text)
+        if value is None and not rule.knob.is_off:
+            kind = rule.model_fields["kind"].default
+            raise InvalidSetting(
+                f"The rule '{kind}' cannot be off: give a {rule.knob.field.replace('_', ' ')}, or choose 'speculative'."
+            )
+        fields[rule.knob.field] = value
+    return fields

@@ -1,0 +1,164 @@
+"""Every choice that makes a run, once: its name, what it means, its range, its default and who reads it.
+
+The table is made from the fields of the frozen values themselves. The command line, the pages, ``generate`` and the
+library take their arguments, labels and help from it, and :func:`method` builds what they ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from fsd_core.config.decoding import DecodingConfig, SamplingConfig
+from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
+from fsd_core.config.runs import RunConfig, SettingConfig
+from fsd_core.rules import RULES, FuzzyReducible
+from fsd_core.values import Frozen
+
+
+@dataclass(frozen=True)
+class Option:
+    """One choice. ``low`` and ``high`` are the ends of its range; ``None`` where it has none."""
+
+    name: str
+    """on the command line (with dashes) and in Python"""
+    key: str
+    """where its value stands in a run's configuration, with dots"""
+    label: str
+    help: str
+    type: type
+    """bool, int, float or str"""
+    default: Any
+    choices: tuple[str, ...] = ()
+    optional: bool = False
+    """whether it can be ``off``"""
+    low: float | None = None
+    high: float | None = None
+    unit: str = ""
+    plural: str = ""
+    """its label where several values are given"""
+    owners: tuple[str, ...] = ()
+    """the rules, drafters or shapes that have it; none where everything has"""
+    needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """other options of which it needs one of the values named, else nothing reads it"""
+
+    @property
+    def part(self) -> str:
+        """``acceptance``, ``drafter``, ``topology``, ``sampling``, ``decoding`` or ``run``: what it belongs to."""
+        path = self.key.split(".")
+        return "run" if path[:2] != ["setting", "decoding"] else path[2] if len(path) > 3 else "decoding"
+
+    @property
+    def field(self) -> str:
+        """the name of the field in its part"""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def is_knob(self) -> bool:
+        """Whether it is the knob of rules, of which a sweep takes several values."""
+        return self.part == "acceptance" and any(
+            rule.knob is not None and rule.knob.field == self.field for rule in RULES.values()
+        )
+
+    @property
+    def title(self) -> str:
+        """Its label with its unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+
+def _described(name: str, key: str, info: FieldInfo, **more: Any) -> Option:
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    arguments = get_args(info.annotation)
+    literal = get_origin(info.annotation) is Literal
+    kind = str if literal else next((a for a in arguments if a is not NoneType), info.annotation)
+    bounds = {
+        end: getattr(constraint, end)
+        for constraint in info.metadata
+        for end in ("ge", "gt", "le", "lt")
+        if hasattr(constraint, end)
+    }
+    label = info.title or name.replace("_", " ").capitalize()
+    values: dict[str, Any] = {
+        "label": label, "help": info.description or label, "type": kind, "default": info.default,
+        "choices": arguments if literal else (), "optional": NoneType in arguments,
+        "low": bounds.get("ge", bounds.get("gt")), "high": bounds.get("le", bounds.get("lt")),
+        "unit": extra.get("unit", ""), "plural": extra.get("plural", ""), "needs": extra.get("needs", {}),
+    }  # fmt: skip
+    return Option(name, key, **values | more)
+
+
+def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option]:
+    """The options of the fields of several kinds of a part; one that several kinds share is one option."""
+    found: dict[str, Option] = {}
+    for kind, model in parts.items():
+        for field_name, info in model.model_fields.items():
+            if field_name == "kind":
+                continue
+            extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+            name = str(extra.get("name") or field_name)
+            new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
+            if name in found and found[name].type is not new.type:  # another thing of the same name
+                name = f"{kind}_{field_name}".replace("-", "_")
+                new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
+            if name in found:
+                old = found[name]
+                widest = max((end for end in (old.high, new.high) if end is not None), default=None)
+                new = Option(**{**vars(old), "owners": (*old.owners, kind), "high": widest, "optional": old.optional})
+            found[name] = new
+    yield from found.values()
+
+
+_METHOD = "setting.decoding"
+
+
+def _table() -> Iterator[Option]:
+    yield _described("pair", "setting.pair", SettingConfig.model_fields["pair"])
+    yield Option(
+        "acceptance", f"{_METHOD}.acceptance.kind", "Rule", "What is kept of a draft", str,
+        FuzzyReducible().kind, tuple(RULES), plural="Rules",
+    )  # fmt: skip
+    yield from _of_parts(f"{_METHOD}.acceptance", RULES)
+    yield Option(
+        "drafter", f"{_METHOD}.drafter.kind", "Drafter", "What writes the draft", str,
+        DraftModelDrafter().kind, tuple(DRAFTERS), plural="Drafters",
+    )  # fmt: skip
+    yield from _of_parts(f"{_METHOD}.drafter", DRAFTERS)
+    yield Option(
+        "shape", f"{_METHOD}.topology.kind", "Draft shape", "The shape of what is drafted", str,
+        ChainTopology().kind, tuple(dict.fromkeys(s for r in RULES.values() if len(r.shapes) > 1 for s in r.shapes)),
+        plural="Draft shapes",
+    )  # fmt: skip
+    yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)
+    for name, info in SamplingConfig.model_fields.items():
+        yield _described(name, f"{_METHOD}.sampling.{name}", info)
+    yield _described("max_new_tokens", f"{_METHOD}.max_new_tokens", DecodingConfig.model_fields["max_new_tokens"])
+    for name in ("task", "limit", "seed", "dtype", "device", "batch"):
+        yield _described(name, name, RunConfig.model_fields[name])
+
+
+def _named_once(options: Iterator[Option]) -> dict[str, Option]:
+    """By name; one whose name is taken by another part is called by its first owner as well."""
+    found: dict[str, Option] = {}
+    for option in options:
+        name = option.name
+        if name in found:
+            name = f"{option.owners[0] if option.owners else option.part}_{name}".replace("-", "_")
+        found[name] = Option(**{**vars(option), "name": name})
+    return found
+
+
+OPTIONS: dict[str, Option] = _named_once(_table())
+"""by name, in the order in which they are offered"""
+METHOD_OPTIONS = {name: option for name, option in OPTIONS.items() if option.part != "run"}
+"""those that make a decoding method"""
+BY_KEY = {option.key: option for option in OPTIONS.values()}
+"""by where they stand in a run's configuration, with dots"""
+
+
+def option_of(part: str, field_name: str) -> Option | None:
+    """The option that sets a field of a part; ``None`` for what nobody chooses."""
+    return next((o for o in OPTIONS.values() if (o.part, o.field) == (part, field_name)), None)

@@ -1,0 +1,129 @@
+"""Several methods at once: rules, drafters, shapes and divergences with one another, at every value of a knob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from fsd_core.config.building import Named, in_python, method, reads
+from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.drafting import ChainTopology, MultiDraftTopology
+from fsd_core.config.options import METHOD_OPTIONS, Option
+from fsd_core.config.thresholds import OFF, parse_thresholds
+from fsd_core.errors import InvalidSetting
+from fsd_core.rules import RULES, Autoregressive, Speculative
+
+LISTED = ("acceptance", "drafter", "shape", "divergence")
+"""options of which a sweep takes several"""
+
+
+def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
+    """Every rule with every drafter in every shape with every divergence at every value of its knob, each once.
+
+    ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` may be lists, and a knob is a list
+    of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules, drafters and shapes, those that
+    read an option are given it. Raises ``InvalidSetting`` for one that none of them reads, for a rule whose knob is not
+    given, and as :func:`fsd_core.config.building.method` does.
+    """
+    given = {name: value for name, value in chosen.items() if value is not None and value != []}
+    several = {name: _listed(given.pop(name)) for name in LISTED if name in given}
+    knobs = {name: _values(given.pop(name)) for name in list(given) if _is_knob(name)}
+    forms = [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+    found: dict[DecodingConfig, None] = {}
+    for form in forms:
+        own = {
+            name: value
+            for name, value in (given | form | knobs).items()
+            if _wanted(name, form) or not any(_wanted(name, other) for other in forms)
+        }
+        for values in _knob_values(form, own, forms, named):
+            found[method(own | values, named)] = None
+    return list(found)
+
+
+def _knob_values(
+    form: Mapping[str, Any], own: Mapping[str, Any], forms: Sequence[Mapping[str, Any]], named: Named
+) -> list[dict[str, Any]]:
+    """What the knobs of a form are set to, one setting after the other; once nothing where there are none."""
+    kind = form.get("acceptance", METHOD_OPTIONS["acceptance"].default)
+    knob, option = RULES[kind].knob, knob_of(kind)
+    if knob is not None and option is not None and option.name not in own:
+        raise InvalidSetting(
+            f"The rule '{kind}' has a {option.label.lower()}: give {named(option, None)}, such as "
+            f"{','.join(f'{value:g}' for value in knob.grid[1:4])}."
+        )
+    turned = [
+        {name: OFF if value is None else value for name, value in zip(names, values, strict=True)}
+        for names in [[name for name in own if _is_knob(name)]]
+        for values in product(*(own[name] for name in names))
+    ]
+    if knob is not None and option is not None and not knob.is_off and _can_be_off(forms, option.name):
+        turned = [values for values in turned if values[option.name] != OFF]
+    return turned
+
+
+def _can_be_off(forms: Sequence[Mapping[str, Any]], name: str) -> bool:
+    """Whether another rule of the sweep takes that knob's ``off``."""
+    rules = (RULES[form.get("acceptance", METHOD_OPTIONS["acceptance"].default)] for form in forms)
+    return any(rule.knob and rule.knob.is_off and rule.knob.field == METHOD_OPTIONS[name].field for rule in rules)
+
+
+def knob_of(kind: str) -> Option | None:
+    """The option that is a rule's knob."""
+    knob = RULES[kind].knob
+    if knob is None:
+        return None
+    return next(o for o in METHOD_OPTIONS.values() if o.field == knob.field and kind in o.owners)
+
+
+def _is_knob(name: str) -> bool:
+    return name in METHOD_OPTIONS and METHOD_OPTIONS[name].is_knob
+
+
+def _wanted(name: str, form: Mapping[str, Any]) -> bool:
+    return name not in METHOD_OPTIONS or reads(METHOD_OPTIONS[name], form)
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(dict.fromkeys([value] if isinstance(value, str) else value))
+
+
+def _values(value: Any) -> tuple[float | None, ...]:
+    if isinstance(value, str):
+        return parse_thresholds(value)
+    return tuple(value) if isinstance(value, Sequence) else (value,)
+
+
+def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
+    """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
+    drafts judges among them, and a chain where there is none."""
+    first = decodings[0]
+    shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
+    shapes = dict.fromkeys(
+        (
+            decoding.drafter,
+            decoding.topology
+            if not isinstance(decoding.topology, MultiDraftTopology)
+            else ChainTopology(length=decoding.topology.length),
+        )
+        for decoding in decodings
+        if decoding.topology is not None
+    )
+    exact = [
+        DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology, **shared)
+        for drafter, topology in shapes
+    ]
+    return list(dict.fromkeys([DecodingConfig(acceptance=Autoregressive(), **shared), *exact, *decodings]))
+
+
+def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
+    """What a sweep is called where nobody named it, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
+    numbers = sorted({decoding.threshold for decoding in decodings if decoding.threshold is not None})
+    words = [" to ".join(f"{number:g}" for number in dict.fromkeys((numbers[0], numbers[-1])))] if numbers else []
+    words += ["off"] * any(
+        decoding.threshold is None and decoding.acceptance.knob is not None for decoding in decodings
+    )
+    first, *others = dict.fromkeys(decoding.family(" and ".join(words)) for decoding in decodings)
+    more = f" and {len(others)} others" if len(others) > 1 else "".join(f" and {other}" for other in others)
+    return f"{first}{more} on {task}"

@@ -1,0 +1,140 @@
+"""What an acceptance rule is: frozen values that judge rows of distributions.
+
+A rule holds its configuration, what a person must know to choose it, and its arithmetic. The arithmetic is written in
+methods of the tensors it is given, so that a rule's file imports no torch and the pages can read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.values import Frozen
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.rows import Rows
+
+CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
+"""the shapes of what is drafted"""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Judgement of each position as if all before it had been accepted. All tensors [B,R].
+
+    ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
+    kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none.
+    """
+
+    accepted: Tensor
+    strict: Tensor
+    divergence: Tensor
+
+
+@dataclass(frozen=True)
+class Knob:
+    """The one number that trades quality for speed: larger is more lenient."""
+
+    field: str
+    """the rule's field that holds it"""
+    grid: tuple[float, ...]
+    """values that show the trade-off, where nobody names any"""
+    strict: float | None = None
+    """the value at which the rule is lossless speculative decoding; ``None`` is written ``off``"""
+    is_off: bool = True
+    """whether ``strict`` can be chosen at all"""
+
+
+class Rule(Frozen):
+    """An acceptance rule, or a baseline, which has nothing to accept.
+
+    A rule for single drafts implements ``judge`` and ``correction``. It is exact for drafted tokens that were sampled
+    independently from ``rows.draft`` (a point mass included).
+    """
+
+    title: ClassVar[str]
+    """its name in labels, tables and plots"""
+    long_title: ClassVar[str] = ""
+    """its name where it is chosen; the title where there is none"""
+    explanation: ClassVar[str]
+    """what it does, in one sentence"""
+    note: ClassVar[str] = ""
+    """what else must be known to choose it"""
+    lossless: ClassVar[bool] = False
+    """whether the output has the target's distribution whatever the parameters are"""
+    baseline: ClassVar[bool] = False
+    """whether one model writes alone"""
+    timing_only: ClassVar[bool] = False
+    """whether its texts mean nothing, so that no run may use it"""
+    shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
+    """of drafts that it judges"""
+    knob: ClassVar[Knob | None] = None
+    symbol: ClassVar[str] = "circle"
+    """its marker in figures, by plotly's name"""
+    colour: ClassVar[str | None] = None
+    """in figures, as #rrggbb; the next of the palette where it has none"""
+    judges_bonus: ClassVar[bool] = False
+    """Whether the token after a fully accepted draft is drafted and judged like the others. Without it that token
+    comes from the target, which makes a lossy rule's output depend on the draft length."""
+    greedy_draft: ClassVar[bool] = False
+    """whether the draft proposes its likeliest token whatever the sampling settings"""
+
+    kind: str
+    """what it is called in settings and on the command line"""
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        """Judges drafted tokens.
+
+        ``uniforms``: [B,R] in [0,1) for the acceptance tests; ``noise``: [B,R] for the ``random`` divergence.
+        """
+        self._judges_nothing()
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        """Weights from which the token in place of a rejected one is drawn.
+
+        ``row``: Rows with R = 1 at the rejected position; ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
+        positive sum.
+        """
+        self._judges_nothing()
+
+    def _judges_nothing(self) -> NoReturn:
+        raise InvalidSetting(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
+
+    @property
+    def knob_value(self) -> float | None:
+        """Where its knob stands; ``None`` is off, or no knob."""
+        return getattr(self, self.knob.field) if self.knob else None
+
+    def words(self, knob: str) -> list[str]:
+        """The parts of its label behind the title. ``knob``: its value in words, such as ``≤ 0.1``."""
+        told = [f"{self.knob.field.replace('_', ' ')} {knob}"] if self.knob else []
+        for name, field in type(self).model_fields.items():
+            if name != "kind" and not (self.knob and name == self.knob.field):
+                value = getattr(self, name)
+                if value != field.default:
+                    shown = f"{value:g}" if isinstance(value, float) else str(value)
+                    told.append(f"{(field.title or name.replace('_', ' ')).lower()} {shown}")
+        return told
+
+
+def passes(verifier_of_token: Tensor, draft_of_token: Tensor, uniforms: Tensor) -> Tensor:
+    """Whether u < π(x)/q(x), written without a division. [B,R] each → bool [B,R]
+
+    Probability min(1, π(x)/q(x)): u lies in [0,1), so π ≥ q > 0 always passes and π = 0 never does.
+    """
+    return uniforms * draft_of_token < verifier_of_token  # float64, as the uniforms are
+
+
+def residual(verifier: Tensor, draft: Tensor) -> Tensor:
+    """(π−q)₊, or π itself where rounding leaves nothing of it. [B,R,V], [B,R,V] → [B,R,V]"""
+    rest = (verifier - draft).clamp_min(0)
+    return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
+
+
+def kinds(rules: Sequence[type[Rule]]) -> dict[str, type[Rule]]:
+    """Rules by what they are called, in their order."""
+    return {rule.model_fields["kind"].default: rule for rule in rules}

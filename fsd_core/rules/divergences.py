@@ -1,0 +1,57 @@
+"""The divergences that a rule may ask for, in words and numbers; computed in :mod:`fsd_core.ops.divergences`."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+DivergenceName = Literal[
+    "kl", "reverse-kl", "js", "tv", "ag",
+    "top-k-kl", "top-k-reverse-kl", "top-k-js", "top-k-tv", "top-k-ag",
+    "random",
+]  # fmt: skip
+DIVERGENCES: tuple[str, ...] = get_args(DivergenceName)
+TOP_K = "top-k-"
+OVER_TOP_K = tuple(name for name in DIVERGENCES if name.startswith(TOP_K))
+"""those over the target's likeliest tokens alone, which read how many those are"""
+INFINITE_WITHOUT_Q = ("reverse-kl", "ag")
+"""those that divide by q, and are infinite where a drafter gives a token that the target might write no probability"""
+_UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
+_TITLES = {
+    "kl": "KL(q‖p) of draft against target",
+    "reverse-kl": "KL(p‖q) of target against draft",
+    "js": "Jensen–Shannon",
+    "tv": "total variation",
+    "ag": "arithmetic–geometric",
+}
+
+
+def divergence_upper_bound(name: str) -> float:
+    """Largest value the divergence can take, in nats where it has a unit; ``inf`` if unbounded."""
+    return _UPPER_BOUNDS.get(name.removeprefix(TOP_K), math.inf)
+
+
+def divergence_unit(name: str) -> str:
+    """``nats``, or nothing where the divergence is a plain number."""
+    return "" if name.endswith(("tv", "random")) else "nats"
+
+
+def divergence_title(name: str) -> str:
+    """A divergence's name with what it stands for."""
+    if name == "random":
+        return "random · a coin in place of a divergence"
+    base = name.removeprefix(TOP_K)
+    where = ", over the target's top k" if base != name else ""
+    return f"{name} · {_TITLES[base]}{where}"
+
+
+def divergence_fact(name: str) -> str:
+    """What must be known to choose a threshold for it."""
+    if name == "random":
+        return "The threshold is the chance that a token is kept: the control that shows what a divergence is worth."
+    if name.endswith(("js", "ag")):
+        return (
+            "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to "
+            "js (js 0.22 is about ag 0.31, js 0.42 about ag 1.75)."
+        )
+    return "The useful range shifts with pair and task: sweep it in an experiment."

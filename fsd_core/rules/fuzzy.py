@@ -1,0 +1,164 @@
+"""Fuzzy speculative decoding: a drafted token is kept where the two models hardly differ.
+
+Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime
+Tradeoff", Findings of ACL 2025 (arXiv 2502.20704). The divergence is taken between
+the raw distributions (temperature 1, no truncation), whatever is sampled from.
+
+Both `fsd` and `fsd-reducible` write every token from one law that depends on its
+prefix alone: q where D ≤ T, p elsewhere. The paper draws the bonus token from p
+instead, which makes the output depend on where rounds happen to end, and keeps
+T = ∞ from being the draft model; so here the token after a fully accepted draft is
+judged like the others. `fsd-official` keeps the published behaviour.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import model_validator
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.rules.base import Knob, Rule, Verdict, passes, residual
+from fsd_core.rules.divergences import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
+from fsd_core.values import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.rows import Rows
+
+_GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+def _check_threshold(threshold: float | None, divergence: str) -> None:
+    if threshold is None:
+        return
+    bound = divergence_upper_bound(divergence)
+    expected = f"a number from 0 to {bound:.4g}" if math.isfinite(bound) else "a number of at least 0"
+    if math.isnan(threshold) or threshold < 0:
+        raise InvalidSetting(f"The threshold {threshold} cannot be used: expected {expected}, or 'off' for exact SD.")
+    if threshold > bound * (1 + 1e-12):
+        raise InvalidSetting(
+            f"The threshold {threshold:g} is beyond the range of the divergence '{divergence}': expected {expected}. "
+            f"At {bound:.4g} every draft token is already accepted."
+        )
+
+
+def _near(divergences: Tensor, threshold: float | None) -> Tensor:
+    """Where leniency applies. [B,R] → bool [B,R]; nowhere if the threshold is off."""
+    return divergences <= (-1.0 if threshold is None else threshold)
+
+
+class _Thresholded(Rule):
+    """Accept where ``divergence`` <= ``threshold`` (nats for the entropies); ``None`` is off: exact SD."""
+
+    knob = Knob("threshold", _GRID)
+    judges_bonus = True
+    divergence: DivergenceName = option("js", "Divergence", "How far the two models are apart", plural="Divergences")
+    threshold: float | None = option(
+        0.1, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds"
+    )
+    divergence_top_k: int = option(
+        50, "Divergence over top", "The k of the top-k divergences", needs={"divergence": OVER_TOP_K}, ge=1
+    )
+
+    @model_validator(mode="after")
+    def _in_range(self):
+        _check_threshold(self.threshold, self.divergence)
+        return self
+
+    def _divergence(self, rows: Rows, noise: Tensor) -> Tensor:
+        return rows.divergence(self.divergence, noise, self.divergence_top_k)
+
+    def words(self, knob: str) -> list[str]:
+        name = self.divergence
+        if name in OVER_TOP_K and self.divergence_top_k != type(self).model_fields["divergence_top_k"].default:
+            name = f"top-{self.divergence_top_k}-{name.removeprefix(TOP_K)}"
+        return [f"{name} {knob}"]
+
+
+class FuzzyReducible(_Thresholded):
+    """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
+
+    Same output law as `fsd` when the draft is sampled from q, and acceptance is never lower:
+    P(D≤T) + E[1{D>T}·(1−TV)]. With ``guard``, where D ≤ T a token outside the set G that the target's top-k/top-p
+    leaves is not kept: π = q·1_G + (1−q(G))·p.
+    """
+
+    title = "FSD reducible"
+    explanation = (
+        "Takes the draft's word wherever the two models differ by at most the threshold; elsewhere exact SD. Same "
+        "output distribution as FSD, and never a lower acceptance rate."
+    )
+    kind: Literal["fsd-reducible"] = "fsd-reducible"
+    guard: bool = option(True, "Guard", "Forgive only tokens that the target's top-k and top-p leave")
+
+    def _verifier(self, rows: Rows, d: Tensor) -> Tensor:
+        """π at each position. → [B,R,V]"""
+        lenient = rows.draft
+        if self.guard and rows.allowed is not None:
+            kept = rows.draft * rows.allowed
+            lenient = kept + (1 - kept.sum(-1, keepdim=True)).clamp_min(0) * rows.target
+        return lenient.where(_near(d, self.threshold)[..., None], rows.target)
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        d = self._divergence(rows, noise)
+        of_draft = rows.of_token(rows.draft)
+        accepted = passes(rows.of_token(self._verifier(rows, d)), of_draft, uniforms)
+        return Verdict(accepted, passes(rows.of_token(rows.target), of_draft, uniforms), d)
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        return residual(self._verifier(row, divergence), row.draft)
+
+    def words(self, knob: str) -> list[str]:
+        return super().words(knob) + ([] if self.guard else ["no guard"])
+
+
+class Fuzzy(_Thresholded):
+    """`fsd`: accept iff D ≤ T, whatever was drafted; else a fresh sample from p. Off: strict speculative decoding."""
+
+    title, long_title, symbol = "FSD", "FSD, as published", "triangle-up"
+    explanation = "Keeps a drafted token if the divergence is at most the threshold, whichever token it is."
+    note = "A token that top-k or top-p gives no chance can be kept; FSD reducible guards against that."
+    kind: Literal["fsd"] = "fsd"
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        d = self._divergence(rows, noise)
+        strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
+        return Verdict(strict if self.threshold is None else _near(d, self.threshold), strict, d)
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        return residual(row.target, row.draft) if self.threshold is None else row.target
+
+
+class FuzzyOfficial(Rule):
+    """`fsd-official`: what the authors' published program computes, for reproducing its numbers.
+
+    The draft is greedy whatever the sampling flags, D is `ag` on raw distributions, a rejected token is replaced by a
+    fresh sample from the target, and the bonus comes from the target.
+    """
+
+    title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"
+    explanation = "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers."
+    knob = Knob("threshold", _GRID, is_off=False)
+    greedy_draft = True
+    divergence: ClassVar[DivergenceName] = "ag"
+    kind: Literal["fsd-official"] = "fsd-official"
+    threshold: float = option(0.4, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds")
+
+    @model_validator(mode="after")
+    def _in_range(self):
+        _check_threshold(self.threshold, self.divergence)
+        return self
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        d = rows.divergence(self.divergence, noise)
+        strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
+        return Verdict(_near(d, self.threshold), strict, d)
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        return row.target
+
+    def words(self, knob: str) -> list[str]:
+        return [f"{self.divergence} {knob}"]

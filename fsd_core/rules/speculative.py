@@ -1,0 +1,32 @@
+"""Lossless speculative decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fsd_core.rules.base import Rule, Verdict, passes, residual
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.rows import Rows
+
+
+class Speculative(Rule):
+    """Accept x with probability min(1, p(x)/q(x)), else draw from norm((p−q)₊); bonus from p.
+
+    Leviathan et al. 2023, Chen et al. 2023. Emitted tokens are distributed exactly as the target's samples; greedily
+    they are the target's, token for token. Acceptance at one position: Σ min(p,q).
+    """
+
+    title, long_title, lossless = "SD", "Speculative decoding (SD)", True
+    explanation = "A draft is kept as far as the target agrees; the text has exactly the target's distribution."
+    symbol, colour = "diamond", "#3b82f6"
+    kind: Literal["speculative"] = "speculative"
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        accepted = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
+        return Verdict(accepted, accepted, rows.divergence("js", noise))
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        return residual(row.target, row.draft)

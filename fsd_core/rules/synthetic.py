@@ -1,0 +1,33 @@
+"""A rule for timing the loop where the models are not trained, as random weights of a real shape are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from fsd_core.rules.base import Rule, Verdict
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.rows import Rows
+
+
+class Synthetic(Rule):
+    """Accept with a set probability, whatever was drafted; else a sample from p. Means nothing as text.
+
+    With probability a, a round writes (1 − a^(γ+1)) / (1 − a) tokens on average (Leviathan et al. 2023, equation 1).
+    """
+
+    title, timing_only = "Synthetic", True
+    explanation = "Keeps a drafted token with a set probability, whatever the models say: to time the loop alone."
+    kind: Literal["synthetic"] = "synthetic"
+    probability: float = Field(default=0.8, ge=0, le=1)
+
+    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+        accepted, of_token = uniforms < self.probability, rows.of_token(rows.target)
+        return Verdict(accepted, accepted, of_token.new_zeros(of_token.shape))
+
+    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+        return row.target

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from dashboard.comparison import compare
-from dashboard.export import csv_text
-from dashboard.report import markdown
+from dashboard.compare.comparison import compare
+from dashboard.compare.export_files import csv_text
+from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings

@@ -17,14 +17,18 @@ import gradio as gr
 from fastapi import FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-from dashboard.header import PAGES, STATUS_SECONDS, build_header, worker_status
-from dashboard.pages import compare, experiments, playground, runs, theory
-from dashboard.pages.exports import export_routes
-from dashboard.polled import Polled
-from dashboard.response_headers import ResponseHeaders, content_policy
-from dashboard.routes import OpenRoutes
-from dashboard.sessions import Heartbeats, Sessions
-from dashboard.theme import CSS, FAVICON, HEAD, build_theme
+from dashboard.compare import compare_page
+from dashboard.compare.export_links import export_routes
+from dashboard.experiments import experiments_page
+from dashboard.playground import playground_page
+from dashboard.runs import runs_page
+from dashboard.server.response_headers import ResponseHeaders, content_policy
+from dashboard.server.routes import OpenRoutes
+from dashboard.server.sessions import Heartbeats, Sessions
+from dashboard.theory import theory_page
+from dashboard.ui.header import PAGES, STATUS_SECONDS, build_header, worker_status
+from dashboard.ui.polled import Polled
+from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
 from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.origin import SameOrigin
 
@@ -33,11 +37,11 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 _BUILDERS = {
-    "": playground.build,
-    "experiments": experiments.build,
-    "compare": compare.build,
-    "runs": runs.build,
-    "theory": theory.build,
+    "": playground_page.build,
+    "experiments": experiments_page.build,
+    "compare": compare_page.build,
+    "runs": runs_page.build,
+    "theory": theory_page.build,
 }
 _SPACE = os.environ.get("SPACE_ID")
 

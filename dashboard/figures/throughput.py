@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 
 from dashboard.figures.series import families, interval, measured, metrics, run_names
 from dashboard.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
-from dashboard.numbers import decimals, number
+from dashboard.ui.numbers import decimals, number
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView

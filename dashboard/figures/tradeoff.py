@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from dashboard.figures.series import families, interval, measured, metrics, run_names
 from dashboard.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, note
-from dashboard.formatting import count
+from dashboard.ui.formatting import count
 from fsd_core.benchmarks.statistics import pareto_front
 
 if TYPE_CHECKING:

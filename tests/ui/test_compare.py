@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from dashboard.comparison import Stage, experiment_runs
-from dashboard.pages.compare import REFRESH_SECONDS, ComparePage
+from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
+from dashboard.compare.comparison import Stage, experiment_runs
 from fsd_core.benchmarks.metrics import summarise
 from tests.ui.conftest import Site
 from tests.ui.plausible import add_finished, do_prompts, finish, sweep

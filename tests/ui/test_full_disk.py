@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from dashboard.comparison import experiment_runs
+from dashboard.compare.comparison import experiment_runs
 from tests.attack.server import served
 from tests.attack.visitor import Visitor
 from tests.ui.plausible import add_finished, new_repository

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from dashboard.sessions import KEPT
+from dashboard.server.sessions import KEPT
 from tests.attack.growth import growth
 from tests.attack.server import served
 from tests.attack.visitor import Visitor

@@ -6,12 +6,12 @@ import pytest
 import torch
 from run_views import decoding, metrics, run_view
 
-from dashboard.cells import METRICS, Cell, Estimate, cell
-from dashboard.comparison import comparability
-from dashboard.comparison_html import delta_text
-from dashboard.numbers import decimals, number, p_value
-from dashboard.pairing import difference
-from dashboard.run_settings import reads_top_k, settings_table
+from dashboard.compare.comparison import comparability
+from dashboard.compare.comparison_html import delta_text
+from dashboard.compare.prompt_pairs import difference
+from dashboard.tables.cells import METRICS, Cell, Estimate, cell
+from dashboard.tables.run_settings import reads_top_k, settings_table
+from dashboard.ui.numbers import decimals, number, p_value
 from fsd_core.benchmarks.statistics import paired_difference
 from fsd_core.config import DIVERGENCES
 from fsd_core.ops.divergences import divergence

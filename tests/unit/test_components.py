@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboard import components
-from dashboard.components import Column, Tile, escape, tokens_html
+from dashboard.ui import components
+from dashboard.ui.components import Column, Tile, escape, tokens_html
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `x` \"' & é"
 

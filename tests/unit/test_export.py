@@ -11,10 +11,16 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dashboard.comparison import MOST_RUNS, compare, experiment_runs
-from dashboard.comparison_html import comparison_html, nothing_chosen, pairing_summary, pairs_html, settings_html
-from dashboard.export import csv_text, html, table
-from dashboard.pairing import pair_up
+from dashboard.compare.comparison import MOST_RUNS, compare, experiment_runs
+from dashboard.compare.comparison_html import (
+    comparison_html,
+    nothing_chosen,
+    pairing_summary,
+    pairs_html,
+    settings_html,
+)
+from dashboard.compare.export_files import csv_text, html, table
+from dashboard.compare.prompt_pairs import pair_up
 from fsd_core.errors import UnknownName
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import PROMPTS, add_finished, do_prompts, new_repository, sweep

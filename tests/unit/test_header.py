@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from dashboard.header import PAGES, Page, navigation, worker_status
+from dashboard.ui.header import PAGES, Page, navigation, worker_status
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import WorkerState

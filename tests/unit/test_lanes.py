@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from dashboard.algorithms import (
+from dashboard.experiments import experiments_page
+from dashboard.playground import playground_page
+from dashboard.playground.lanes import Job, Lane, comparison, payload
+from dashboard.ui.algorithms import (
     ALGORITHMS,
     PLAIN,
     SEVERAL,
@@ -20,8 +23,6 @@ from dashboard.algorithms import (
     divergence_title,
     threshold_range,
 )
-from dashboard.lanes import Job, Lane, comparison, payload
-from dashboard.pages import experiments, playground
 from fsd_core.config import ACCEPTANCES, DIVERGENCES, LOSSLESS, RULES, DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import InvalidSetting
 
@@ -73,10 +74,11 @@ def test_every_rule_of_the_configuration_is_offered_and_has_words() -> None:
     assert set(ALGORITHMS) == set(ACCEPTANCES)
     assert {kind for kind, a in ALGORITHMS.items() if a.cost == "lossless"} == set(LOSSLESS)
     assert {*PLAIN, *TUNED, *SEVERAL} == set(ACCEPTANCES)
-    assert [kind for _, kind in (*experiments.BASELINE_CHOICES, *experiments.RULE_CHOICES)] == [*PLAIN, *TUNED]
-    assert [kind for _, kind in experiments.SEVERAL_CHOICES] == [*SEVERAL]
-    assert set(playground.DEFAULTS) <= set(ACCEPTANCES)
-    assert set(WORDS) == set(ACCEPTANCES), "dashboard/algorithms.py: say in WORDS what the rule does"
+    choices = (*experiments_page.BASELINE_CHOICES, *experiments_page.RULE_CHOICES)
+    assert [kind for _, kind in choices] == [*PLAIN, *TUNED]
+    assert [kind for _, kind in experiments_page.SEVERAL_CHOICES] == [*SEVERAL]
+    assert set(playground_page.DEFAULTS) <= set(ACCEPTANCES)
+    assert set(WORDS) == set(ACCEPTANCES), "dashboard/ui/algorithms.py: say in WORDS what the rule does"
 
 
 def test_a_rule_without_words_is_told_in_its_own() -> None:

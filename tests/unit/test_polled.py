@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dashboard.polled import Polled
+from dashboard.ui.polled import Polled
 from fsd_core.errors import DatabaseUnavailable, FsdError
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.comparison import compare, experiment_runs
-from dashboard.report import markdown
+from dashboard.compare.comparison import compare, experiment_runs
+from dashboard.compare.report import markdown
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS

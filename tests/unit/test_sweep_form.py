@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.algorithms import PLAIN, SEVERAL, TUNED
-from dashboard.sweep_form import SweepForm, build_sweep, parse_seeds, size_line
+from dashboard.experiments.sweep_form import SweepForm, build_sweep, parse_seeds, size_line
+from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from fsd_core.config import ACCEPTANCES
 from fsd_core.errors import FsdError, InvalidSetting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.sweep_form import SweepForm, build_sweep
+from dashboard.experiments.sweep_form import SweepForm, build_sweep
 from fsd_core.cli.sweeps import families
 from fsd_core.config.thresholds import parse_threshold, parse_thresholds
 from fsd_core.errors import InvalidSetting

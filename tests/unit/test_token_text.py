@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.token_text import shown_tokens
+from dashboard.runs.token_text import shown_tokens
 from fsd_core.decoding.trace import Kind, StepRecord
 from fsd_core.errors import ModelUnavailable
 from tests.ui.real_tokens import HOSTILE, save_tokenizer

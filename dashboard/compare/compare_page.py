@@ -1,0 +1,248 @@
+"""Compare: any runs beside each other, against a pinned baseline; the address reproduces the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.compare.comparison import MOST_RUNS, Comparison, Stage, compare, experiment_runs, progress
+from dashboard.compare.comparison_html import comparison_html, nothing_chosen, settings_html, warnings_html
+from dashboard.compare.export_links import links_html, named_runs, query_of
+from dashboard.compare.figures_panel import Figures
+from dashboard.compare.prompt_pairs import Show
+from dashboard.compare.prompt_pairs_panel import PromptPairs
+from dashboard.figures import divergence
+from dashboard.ui.components import QUIET, heading, notice, section, show, tells_errors
+from fsd_core.errors import FsdError
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunName, RunView
+
+OFFERED_RUNS = 500
+OFFERED_EXPERIMENTS = 100
+REFRESH_SECONDS = 5.0
+
+# The address bar follows the choice without a reload; the field shows the whole address to copy.
+SHOW_ADDRESS = """(link) => {
+  const url = new URL(link || "?", window.location.href);
+  window.history.replaceState(window.history.state, "", url);
+  return url.href;
+}"""
+# A table that is drawn anew stays where it was scrolled to.
+KEEP_PLACE = """let left = 0;
+element.addEventListener('scroll', (event) => { left = event.target.scrollLeft; }, true);
+watch('value', () => { const box = element.querySelector('.fsd-scroll'); if (box) box.scrollLeft = left; });"""
+
+LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
+
+Updates = dict[Any, Any]
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """The page's components and events, inside the Blocks context of the caller."""
+    ComparePage(repository)
+
+
+class ComparePage:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        show(heading("Compare", LEAD))
+        self._choice()
+        self.warnings = show()
+        self.empty = show()
+        with gr.Column(visible=False) as self.results:
+            self._share()
+            self.table = show(js_on_load=KEEP_PLACE)
+            self.figures = Figures(repository)
+            self._settings()
+            self.pairs = PromptPairs(repository)
+        self.seen = gr.State({})
+        self.clock = gr.Timer(REFRESH_SECONDS, active=False)
+        self._events()
+
+    # --- components ----------------------------------------------------------------------------------------------
+
+    def _choice(self) -> None:
+        with gr.Row():
+            self.experiment = gr.Dropdown([], label="Whole experiment", info="Chooses all of its runs", min_width=240)
+            self.runs = gr.Dropdown(
+                [],
+                label="Runs",
+                info="Search by setting, task or experiment",
+                multiselect=True,
+                scale=3,
+                min_width=320,
+                elem_classes=["cmp-runs"],
+            )
+            self.baseline = gr.Dropdown([], label="Baseline", info="All differences are against it", min_width=240)
+
+    def _settings(self) -> None:
+        show(section("Settings"))
+        self.differences_only = gr.Checkbox(True, label="Differences only", container=False)
+        self.settings = show()
+
+    def _share(self) -> None:
+        with gr.Row(equal_height=True):
+            self.link = gr.Textbox(
+                label="Link to this comparison",
+                interactive=False,
+                buttons=["copy"],
+                max_lines=1,
+                scale=4,
+                min_width=300,
+                elem_id="compare-link",
+            )
+            with gr.Column(scale=1, min_width=300, elem_classes=["cmp-exports"]):
+                self.exports = show()
+
+    def _events(self) -> None:
+        chosen = [self.runs, self.baseline, self.differences_only]
+        told = [self.warnings, self.table, self.seen, self.clock]
+        first = [
+            *told, self.experiment, self.runs, self.baseline, self.empty, self.results, self.settings,
+            self.pairs.run_a, self.pairs.run_b, self.link, self.exports,
+        ]  # fmt: skip
+
+        def then_the_rest(event: Any) -> None:
+            """The table comes first: figures and prompts take longer, and are further down."""
+            drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **QUIET)
+            drawn.then(self.pairs.show, self.pairs.chosen, self.pairs.outputs, queue=False, **QUIET)
+
+        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET))
+        then_the_rest(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], first, **QUIET))
+        for field in (self.runs, self.baseline):
+            then_the_rest(field.input(self.choose, chosen, first, **QUIET))
+        self.differences_only.input(tells_errors(1)(self.show_settings), chosen, self.settings, **QUIET)
+        self.clock.tick(
+            self.refresh,
+            [self.runs, self.baseline, self.figures.run, self.seen, *self.pairs.chosen, self.pairs.page],
+            [*told, *self.figures.outputs, *self.pairs.outputs],
+            queue=False,
+            trigger_mode="once",
+            **QUIET,
+        )
+        self.link.change(None, self.link, self.link, js=SHOW_ADDRESS)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def open(self, request: gr.Request) -> Updates:
+        """The page as its address asks for it."""
+        query = request.query_params
+        ids = named_runs(query.get("runs", ""))
+        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline")))
+
+    def choose_experiment(
+        self, experiment: str | None, ids: list[str], baseline: str | None, differences_only: bool
+    ) -> Updates:
+        """All runs of an experiment take the place of those chosen."""
+        if not experiment:
+            return {self.experiment: gr.skip()}
+        return self._guarded(lambda: self._shown(experiment_runs(self.repository, experiment), None, differences_only))
+
+    def choose(self, ids: list[str], baseline: str | None, differences_only: bool) -> Updates:
+        """The chosen runs and baseline."""
+        shown = self._guarded(lambda: self._shown(ids, baseline, differences_only))
+        return {self.experiment: None} | shown
+
+    def draw(self, ids: list[str], baseline: str | None) -> Updates:
+        """The figures of the chosen runs."""
+        try:
+            return self.figures.draw(compare(self.repository, ids, baseline), None)
+        except FsdError:
+            return {}  # the page says so already
+
+    def show_settings(self, ids: list[str], baseline: str | None, differences_only: bool) -> str:
+        """The settings table alone."""
+        return settings_html(compare(self.repository, ids, baseline), differences_only)
+
+    def refresh(
+        self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, Stage],
+        run_a: str | None, run_b: str | None, which: Show, page: int,
+    ) -> Any:  # fmt: skip
+        """What has changed of the runs since ``seen``; stops looking when all have ended."""
+        try:
+            if progress(self.repository.runs(ids=ids, limit=MOST_RUNS)) == seen:
+                return gr.skip()
+            comparison = compare(self.repository, ids, baseline)
+        except FsdError:
+            return gr.skip()  # the header says that the database does not answer
+        now = progress(comparison.runs)
+        updates = {
+            self.warnings: warnings_html(comparison.warnings),
+            self.table: comparison_html(comparison),
+            **self._watching(comparison),
+        }
+        if _measured(now) != _measured(seen):
+            updates |= self.figures.draw(comparison, histogram_run)
+        if any(now.get(id) != seen.get(id) for id in (run_a, run_b) if id):
+            updates |= self.pairs.show(run_a, run_b, which, page)
+        return updates
+
+    # --- what they share -----------------------------------------------------------------------------------------
+
+    def _opened(self, ids: list[str], experiment: str | None, baseline: str | None) -> Updates:
+        if experiment and not ids:
+            ids = experiment_runs(self.repository, experiment)
+        found = self.repository.experiment_names(OFFERED_EXPERIMENTS)
+        choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
+        return self._shown(ids, baseline, True) | {
+            self.experiment: gr.Dropdown(choices, value=experiment if experiment in {id for _, id in choices} else None)
+        }
+
+    def _shown(self, ids: Sequence[str], baseline: str | None, differences_only: bool) -> Updates:
+        comparison = compare(self.repository, ids, baseline)
+        names = [(row.name, row.run.id) for row in comparison.rows]
+        pinned = comparison.baseline.id if comparison.baseline else None
+        others = [run_id for _, run_id in names if run_id != pinned]
+        telling = divergence.telling(divergence.judged(comparison.runs))
+        return {
+            self.runs: gr.Dropdown(self._offered(comparison.runs), value=[run.id for run in comparison.runs]),
+            self.baseline: gr.Dropdown(names, value=pinned),
+            self.warnings: warnings_html(comparison.warnings),
+            self.empty: "" if comparison.rows else nothing_chosen(self.repository.experiments(limit=5, offset=0)),
+            self.results: gr.Column(visible=bool(comparison.rows)),
+            self.table: comparison_html(comparison),
+            self.settings: settings_html(comparison, differences_only),
+            self.pairs.run_a: gr.Dropdown(names, value=pinned),
+            self.pairs.run_b: gr.Dropdown(
+                names, value=telling.id if telling and telling.id in others else next(iter(others), None)
+            ),
+            self.link: f"?{query_of(comparison)}",
+            self.exports: links_html(comparison),
+            **self._watching(comparison),
+        }
+
+    def _watching(self, comparison: Comparison) -> Updates:
+        return {
+            self.seen: progress(comparison.runs),
+            self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
+        }
+
+    def _offered(self, chosen: Sequence[RunView]) -> list[tuple[str, str]]:
+        """The latest runs, and those chosen even if they are older."""
+        latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
+        older = [run for run in chosen if run.id not in {offered.id for offered in latest}]
+        return [(_choice_name(run), run.id) for run in [*latest, *older]]
+
+    def _guarded(self, update: Callable[[], Updates]) -> Updates:
+        """What ``update`` returns; or its error as a sentence on the page, everything else as it was."""
+        try:
+            return update()
+        except FsdError as error:
+            return {self.warnings: notice(str(error), "bad")}
+
+
+def _measured(stages: dict[str, Stage]) -> set[str]:
+    return {run_id for run_id, stage in stages.items() if stage.measured}
+
+
+def _choice_name(run: RunName | RunView) -> str:
+    """A run as the list of runs calls it: what a person may search for."""
+    parts = [run.label, f"seed {run.seed}", run.experiment_name, run.task, f"{run.created_at:%d %b %H:%M}", run.id[:6]]
+    return " · ".join(filter(None, parts))

@@ -1,0 +1,149 @@
+"""Runs beside each other: which they are, whether they may be compared, and how each differs from the baseline.
+
+Plain values computed from the repository; the page and the exports draw them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.figures.series import run_names
+from dashboard.tables.cells import METRICS, Cell, cell
+from fsd_core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+MOST_RUNS = 60
+_ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
+
+
+class Row(NamedTuple):
+    """A run with its cells, in the order of :data:`dashboard.tables.cells.METRICS`."""
+
+    run: RunView
+    name: str
+    is_baseline: bool
+    cells: list[Cell]
+
+
+class Comparison(NamedTuple):
+    """Everything that is known of the chosen runs beside each other; ``warnings`` are sentences."""
+
+    runs: list[RunView]
+    baseline: RunView | None
+    rows: list[Row]
+    warnings: list[str]
+
+
+def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | None) -> Comparison:
+    """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it."""
+    wanted = list(dict.fromkeys(run_ids))
+    possible = [run_id for run_id in wanted[:MOST_RUNS] if _ID.fullmatch(run_id)]
+    known = {run.id: run for run in repository.runs(ids=possible, limit=MOST_RUNS)} if possible else {}
+    runs = [known[run_id] for run_id in wanted if run_id in known]
+    warnings = []
+    if len(wanted) > MOST_RUNS:
+        warnings.append(f"{len(wanted)} runs were asked for; the first {MOST_RUNS} are shown.")
+    if unknown := [run_id for run_id in wanted[:MOST_RUNS] if run_id not in known]:
+        warnings.append(
+            f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
+            + ("The others are shown." if runs else "Choose runs below.")
+        )
+    if baseline_id and baseline_id not in known:
+        warnings.append(
+            f"The baseline {baseline_id[:40]} is not among the chosen runs; the first run stands in for it."
+        )
+    baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
+    names = run_names(runs)
+    warnings += comparability(runs, names)
+    solved = _solved(repository, [run.id for run in runs if run.metrics])
+    rows = [_row(run, names[run.id], baseline, solved) for run in runs] if baseline else []
+    return Comparison(runs, baseline, rows, warnings)
+
+
+class Stage(NamedTuple):
+    """How far a run is."""
+
+    status: str
+    prompts_done: int
+    measured: bool
+
+
+def progress(runs: Sequence[RunView]) -> dict[str, Stage]:
+    """How far each run is, by id: where that is the same, there is nothing new to show."""
+    return {run.id: Stage(run.status, run.prompts_done, bool(run.metrics)) for run in runs}
+
+
+def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
+    """Ids of an experiment's runs in their order. Raises ``UnknownName`` if there is no such experiment."""
+    if not _ID.fullmatch(experiment_id):
+        raise UnknownName(f"There is no experiment {experiment_id[:40]!r} in this database.")
+    return [run.id for run in repository.experiment(experiment_id).runs]
+
+
+def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
+    """Why numbers of these runs do not stand on equal ground, one sentence per reason."""
+    found = []
+    if failed := [names[run.id] for run in runs if run.status == "failed"]:
+        found.append(
+            f"{_count(failed, 'run')} failed and {'has' if len(failed) == 1 else 'have'} no numbers: {_list(failed)}."
+        )
+    if open_ := [names[run.id] for run in runs if run.status in ("queued", "running", "cancelled")]:
+        found.append(
+            f"{_count(open_, 'run')} {_is(open_)} not finished: {_list(open_)}. Missing numbers are shown as a dash."
+        )
+    for title, read, consequence in _GROUNDS:
+        values = sorted({str(value) for run in runs if (value := read(run)) is not None})
+        if len(values) > 1:
+            found.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    return found
+
+
+_PAIR = "their accuracies and speeds are those of different models"
+_PROMPTS = "accuracies are of different prompts and cannot be compared directly"
+_SPEED = "throughput cannot be compared between them"
+_GROUNDS = (
+    ("model pair", lambda run: run.pair, _PAIR),
+    ("task", lambda run: run.task, _PROMPTS),
+    (
+        "number of prompts",
+        lambda run: run.prompts_total,
+        "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
+    ),
+    ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
+    ("device", lambda run: (run.provenance or {}).get("device"), _SPEED),
+    ("number format", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
+    ("processor", lambda run: (run.provenance or {}).get("cpu"), _SPEED),
+    ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
+    ("number of texts side by side", lambda run: run.config.batch, _SPEED),
+    ("number of threads", lambda run: (run.provenance or {}).get("threads"), _SPEED),
+)
+
+
+def _solved(repository: Repository, run_ids: Sequence[str]) -> dict[str, dict[int, bool]]:
+    """By run and position, without the prompts that nothing scores."""
+    return {
+        run_id: {position: outcome == "correct" for position, outcome in outcomes.items() if outcome != "unscored"}
+        for run_id, outcomes in repository.outcomes(run_ids).items()
+    }
+
+
+def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:
+    return Row(run, name, run.id == baseline.id, [cell(run, baseline, metric, solved) for metric in METRICS])
+
+
+def _count(things: Sequence[str], noun: str) -> str:
+    return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _is(things: Sequence[str]) -> str:
+    return "is" if len(things) == 1 else "are"
+
+
+def _list(things: Sequence[str], most: int = 4) -> str:
+    shown = [thing[:60] for thing in things[:most]]
+    return ", ".join(shown) + (f" and {len(things) - most} more" if len(things) > most else "")

@@ -1,0 +1,189 @@
+"""The tables of a comparison as HTML: for the page, and for the file that is exported.
+
+Every text that comes from data goes through ``escape``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dashboard.compare.comparison import Comparison, Row
+from dashboard.compare.prompt_pairs import Pair, Pairing, Piece, difference
+from dashboard.tables.cells import FIDELITY, METRICS, SIGNIFICANT, Cell, Estimate, Metric
+from dashboard.tables.run_settings import settings_table
+from dashboard.ui.components import empty_state, escape, notice, pill
+from dashboard.ui.formatting import count, duration
+from dashboard.ui.numbers import decimals, number, p_value
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import ExperimentView, GenerationView
+
+
+def warnings_html(warnings: Sequence[str]) -> str:
+    """Each sentence in a box of its own."""
+    return "".join(notice(warning, "warn") for warning in warnings)
+
+
+def nothing_chosen(experiments: Sequence[ExperimentView]) -> str:
+    """What to do where no run is chosen: start an experiment, or open one of the latest."""
+    if not experiments:
+        return empty_state(
+            "Nothing to compare yet",
+            "Runs appear here as soon as an experiment has begun.",
+            ("experiments", "Start an experiment"),
+        )
+    links = "".join(
+        f'<li><a href="compare?experiment={escape(e.id)}">{escape(e.name)}</a>, {count(len(e.runs), "run")}</li>'
+        for e in experiments[:5]
+    )
+    return (
+        '<div class="fsd-empty"><b>Choose runs above</b><p>Any two or more runs can stand side by side. '
+        f'Or open a whole experiment:</p><ul class="cmp-latest">{links}</ul></div>'
+    )
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """The table of metrics, with signed differences from the baseline."""
+    if not comparison.rows:
+        return ""
+    columns = shown_columns(comparison.rows)
+    head = "".join(
+        f'<th scope="col" class="num" title="{escape(m.explanation)}">{escape(m.title)}'
+        f"<small>{escape(m.unit)}</small></th>"
+        for m in (METRICS[column] for column in columns)
+    )
+    body = "".join(_row(row, columns) for row in comparison.rows)
+    return (
+        _table(head, body, "Metrics of the runs")
+        + '<p class="cmp-note">Under a number stands its 95 % interval, by resampling prompts (accuracy: Wilson). '
+        "Chips: difference from the baseline, or ratio to it, with its interval. Accuracy is compared on the prompts "
+        "that both runs have; p is McNemar's exact test of &ldquo;neither is better&rdquo;, and it alone decides "
+        f"whether its chip is coloured: where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval "
+        "leaves no doubt of the direction.</p>"
+    )
+
+
+def shown_columns(rows: Sequence[Row]) -> list[int]:
+    """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
+    filled = [i for i in range(len(METRICS)) if any(row.cells[i].estimate for row in rows)]
+    scored = not filled or any(METRICS[i].key == "accuracy" for i in filled)
+    return [i for i in filled or range(len(METRICS)) if not (scored and METRICS[i].key in FIDELITY)]
+
+
+def _row(row: Row, columns: Sequence[int]) -> str:
+    pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
+    status = "" if row.run.status == "finished" else f", {row.run.status}"
+    more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
+    cells = "".join(f'<td class="num">{_cell(row.cells[i], METRICS[i])}</td>' for i in columns)
+    return (
+        f'<tr class="{"baseline" if row.is_baseline else ""}"><th scope="row">{escape(row.name)}{pill}'
+        f'<span class="more">{escape(more)}</span></th>{cells}</tr>'
+    )
+
+
+def _cell(cell: Cell, metric: Metric) -> str:
+    if cell.estimate is None:
+        return "–"
+    e = cell.estimate
+    digits = decimals(*e)
+    shown = number(e.value, digits)
+    if e.low is not None and e.high is not None:
+        shown += f'<span class="range">{number(e.low, digits)} to {number(e.high, digits)}</span>'
+    if cell.remark:
+        shown += f'<span class="range">{escape(cell.remark)}</span>'
+    return shown + _delta(cell, metric, digits)
+
+
+def _delta(cell: Cell, metric: Metric, digits: int) -> str:
+    if cell.delta is None:
+        return ""
+    (text, ends), more = delta_text(cell.delta, metric, digits), ""
+    if (p := cell.paired) is not None:
+        told = p_value(p.p_value)
+        if not p.only_a + p.only_b:  # the bootstrap has seen no disagreement, so its interval would say too much
+            text, ends, told = "no prompt differs", "", ""
+        more = f'<span class="range">{escape(", ".join(filter(None, (told, f"n = {p.n}"))))}</span>'
+    tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
+    ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
+    return f'<div><span class="delta {tone}">{escape(text)}{ends}</span></div>{more}'
+
+
+def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
+    """A difference such as ``−4 pts``, or a ratio such as ``1.8×``; with its interval, such as ``−10 to +2``, if any.
+
+    A difference without an interval has the digits of the values themselves.
+    """
+    if metric.as_ratio or delta.low is not None:
+        digits = decimals(*delta)
+    if metric.as_ratio:
+        text = f"{number(delta.value, max(digits, 1))}×"
+        ends = (number(end, max(digits, 1)) for end in delta[1:] if end is not None)
+    else:
+        text = number(delta.value, digits, signed=True) + (" pts" if metric.unit == "%" else "")
+        ends = (number(end, digits, signed=True) for end in delta[1:] if end is not None)
+    return text, " to ".join(ends)
+
+
+def settings_html(comparison: Comparison, differences_only: bool) -> str:
+    """The settings table."""
+    if not comparison.rows:
+        return ""
+    table = settings_table(comparison.runs, differences_only)
+    if not table.columns:
+        return '<p class="cmp-note">These runs have the same settings throughout.</p>'
+    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    body = "".join(
+        f'<tr><th scope="row">{escape(row.name)}</th>'
+        + "".join(f"<td>{escape(value)}</td>" for value in values)
+        + "</tr>"
+        for row, values in zip(comparison.rows, table.rows, strict=True)
+    )
+    hidden = f'<p class="cmp-note">{table.hidden} settings are the same in all runs.</p>' if table.hidden else ""
+    return _table(head, body, "Settings of the runs") + hidden
+
+
+def _table(head: str, body: str, label: str) -> str:
+    """A table with a run per row, which scrolls by itself where it is wider than the page."""
+    return (
+        f'<div class="fsd-scroll" tabindex="0"><table class="fsd-table cmp" aria-label="{escape(label)}">'
+        f'<thead><tr><th scope="col">Run</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
+
+
+def pairing_summary(pairing: Pairing, name_a: str, name_b: str) -> str:
+    """The two-by-two table in a sentence."""
+    if not pairing.pairs:
+        return '<p class="cmp-note">These two runs have no finished prompt in common.</p>'
+    return (
+        f'<p class="cmp-note">Of {len(pairing.pairs)} shared prompts, both solve <b>{pairing.count(True, True)}</b>, '
+        f"only <b>{escape(name_a)}</b> solves <b>{pairing.count(True, False)}</b>, "
+        f"only <b>{escape(name_b)}</b> solves <b>{pairing.count(False, True)}</b>, "
+        f"neither solves <b>{pairing.count(False, False)}</b>.</p>"
+    )
+
+
+def pairs_html(pairs: Sequence[Pair], name_a: str, name_b: str) -> str:
+    """Prompts with both texts side by side, differing words marked."""
+    return "".join(_pair(pair, name_a, name_b) for pair in pairs)
+
+
+def _pair(pair: Pair, name_a: str, name_b: str) -> str:
+    left, right = difference(pair.a.text, pair.b.text)
+    reference = "" if pair.a.reference is None else f", expected answer {escape(pair.a.reference)}"
+    return (
+        f'<article class="pair"><p class="cmp-note">Prompt {pair.a.position + 1}{reference}</p>'
+        f'<p class="prompt">{escape(pair.a.prompt)}</p>'
+        f'<div class="sides">{_side(pair.a, name_a, left)}{_side(pair.b, name_b, right)}</div></article>'
+    )
+
+
+def _side(generation: GenerationView, name: str, pieces: Sequence[Piece]) -> str:
+    text = "".join(f"<mark>{escape(piece.text)}</mark>" if piece.changed else escape(piece.text) for piece in pieces)
+    answer = "" if generation.answer is None else f" · answer {escape(generation.answer)}"
+    detail = f"{count(generation.tokens, 'token')} in {duration(generation.seconds)}"
+    error = f"<p>{escape(generation.error)}</p>" if generation.error else ""
+    return (
+        f'<div class="side"><h3>{escape(name)}</h3><p>{pill(generation.outcome)}{answer} · {detail}</p>'
+        f"<pre>{text or '(nothing)'}</pre>{error}</div>"
+    )

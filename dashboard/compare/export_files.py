@@ -1,0 +1,92 @@
+"""A comparison as text for a file: CSV for a spreadsheet, one HTML page that needs no network."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+import plotly.io as pio
+
+from dashboard.compare.comparison import Comparison, Row
+from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
+from dashboard.figures.gallery import comparison_figures
+from dashboard.figures.style import EXPORT_CONFIG
+from dashboard.tables.cells import METRICS, likelihood_model
+from dashboard.tables.run_settings import settings_read
+from dashboard.ui.components import escape, heading, section
+from dashboard.ui.formatting import moment
+from dashboard.ui.theme import CSS
+
+# A spreadsheet takes a text that begins like this for a formula and runs it.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def table(comparison: Comparison) -> pd.DataFrame:
+    """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
+    return pd.DataFrame([_record(row) for row in comparison.rows])
+
+
+def csv_text(comparison: Comparison) -> str:
+    """:func:`table` as CSV; ``float`` columns keep every digit."""
+    frame = table(comparison)
+    texts = frame.select_dtypes(include=["object", "str"]).columns
+    frame[texts] = frame[texts].map(_harmless)
+    return frame.to_csv(index=False)
+
+
+def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
+    """The warnings, tables and figures as a page of its own, with plotly.js inside."""
+    figures = "".join(
+        pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config=EXPORT_CONFIG)
+        for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline))
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{CSS}{_PAGE_CSS}</style></head><body><main>"
+        f"{heading(title, f'FSD Lab, {moment(datetime.now(UTC))}')}"
+        f"{warnings_html(comparison.warnings)}{comparison_html(comparison)}"
+        f'<section class="figures">{figures}</section>'
+        f"{section('Settings')}{settings_html(comparison, differences_only=False)}</main></body></html>"
+    )
+
+
+_PAGE_CSS = """
+body { margin: 0; color: var(--fsd-ink); font: 15px/1.5 'IBM Plex Sans', system-ui, sans-serif; }
+main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
+.fsd-lead { margin-bottom: 16px; }
+.figures { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(460px, 100%), 1fr)); gap: 16px;
+  margin-top: 24px; }
+.figures > div { min-width: 0; background: var(--fsd-surface); border: 1px solid var(--fsd-line); border-radius: 6px; }
+"""
+
+
+def _record(row: Row) -> dict[str, Any]:
+    run = row.run
+    record: dict[str, Any] = {
+        "run": run.id,
+        "name": row.name,
+        "baseline": row.is_baseline,
+        "status": run.status,
+        "experiment": run.experiment_name or "",
+        "prompts_done": run.prompts_done,
+    }
+    record |= settings_read(run)
+    record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
+    record["negative_log_likelihood_under"] = likelihood_model(run) if run.metrics else None
+    for cell, metric in zip(row.cells, METRICS, strict=True):
+        kind = "ratio" if metric.as_ratio else "difference"
+        scale = 1.0 if metric.as_ratio else metric.scale  # back to the unit of the metric's own column
+        for end in ("value", "low", "high"):
+            value = getattr(cell.delta, end) if cell.delta else None
+            record[f"{metric.key}_{kind}" + ("" if end == "value" else f"_{end}")] = (
+                None if value is None else value / scale
+            )
+        if metric.key == "accuracy":
+            record["mcnemar_p"] = cell.paired.p_value if cell.paired else None
+    return record
+
+
+def _harmless(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -1,0 +1,56 @@
+"""The figures of a comparison, with the divergences of one run of one's choice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.figures import divergence
+from dashboard.figures.gallery import comparison_figures
+from dashboard.ui.components import QUIET, tells_errors
+
+if TYPE_CHECKING:
+    from dashboard.compare.comparison import Comparison
+    from fsd_core.tracking.database.repository import Repository
+
+Updates = dict[Any, Any]
+
+
+class Figures:
+    """The components as attributes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        with gr.Row(equal_height=False) as self.row:
+            with gr.Column(min_width=340):
+                self.plots = [gr.Plot(show_label=False) for _ in range(3)]
+            with gr.Column(min_width=340):
+                self.plots += [gr.Plot(show_label=False) for _ in range(2)]
+                self.histogram = gr.Plot(show_label=False)
+                self.run = gr.Dropdown([], label="Run of the divergences")
+        self.run.input(tells_errors(1)(self.show_histogram), self.run, self.histogram, **QUIET)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`draw` changes."""
+        return [self.row, *self.plots, self.histogram, self.run]
+
+    def draw(self, comparison: Comparison, run_id: str | None) -> Updates:
+        """All figures; the divergences are of the run with ``run_id`` if it has any. None before a run has numbers."""
+        figures = comparison_figures(comparison.runs, comparison.baseline) if comparison.rows else [None] * 5
+        judged = divergence.judged(comparison.runs)
+        drawn = next((run for run in judged if run.id == run_id), divergence.telling(judged))
+        names = [(row.name, row.run.id) for row in comparison.rows if row.run in judged]
+        return {
+            self.row: gr.Row(visible=any(run.metrics for run in comparison.runs)),
+            **dict(zip(self.plots, figures, strict=True)),
+            self.histogram: gr.Plot(
+                divergence.draw(divergence.info(drawn)) if drawn else None, visible=drawn is not None
+            ),
+            self.run: gr.Dropdown(names, value=drawn.id if drawn else None, visible=drawn is not None),
+        }
+
+    def show_histogram(self, run_id: str | None) -> Any:
+        """Divergences of another run."""
+        return divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None

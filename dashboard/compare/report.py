@@ -1,0 +1,99 @@
+"""A comparison as Markdown, for a repository or a review: the table of the Compare page in plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.compare.comparison import Comparison
+from dashboard.compare.comparison_html import delta_text, shown_columns
+from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS
+from dashboard.tables.cells import METRICS, Cell, Metric
+from dashboard.tables.measured_bounds import by_sampling, of_run
+from dashboard.tables.run_settings import TITLES, settings_read, told
+from dashboard.ui.numbers import decimals, number, p_value
+
+SAME = (
+    "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
+    "setting.decoding.max_new_tokens", "batch",
+)  # fmt: skip
+"""settings that are named above the table where all runs share them"""
+
+
+def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -> str:
+    """Title, what was measured on what, the commands that made it, and a row per run.
+
+    Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
+    """
+    places = shown_columns(comparison.rows)
+    columns = [METRICS[i] for i in places]
+    lines = [f"## {_plain(title)}", "", f"{_grounds(comparison)}", ""]
+    if commands:
+        lines += ["```", *commands, "```", ""]
+    lines += [f"- {_plain(warning)}" for warning in comparison.warnings] + [""] * bool(comparison.warnings)
+    lines += ["| Run | " + " | ".join(f"{metric.title}, {metric.unit}" for metric in columns) + " |"]
+    lines += ["|---" * (len(columns) + 1) + "|"]
+    for row in comparison.rows:
+        name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
+        cells = (_cell(row.cells[i], METRICS[i]) for i in places)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    for row in comparison.rows:
+        for found in of_run(row.run):
+            lines += ["", *_bounds(row.name, found)]
+    return "\n".join(lines) + "\n"
+
+
+def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
+    """Optima and verifiers of a run by the number of drafts."""
+    drafts = range(1, MOST_DRAFTS + 1)
+    lines = [
+        f"How often one of several drafts is kept, in percent: the optimum and the verifiers of each way to draft, at "
+        f"{found['positions']} positions of {_plain(name)}, temperature {found['temperature']:g}.",
+        "",
+        f"| Drafts | {' | '.join(map(str, drafts))} |",
+        "|---" * (MOST_DRAFTS + 1) + "|",
+    ]
+    for title, best, verifiers in by_sampling(found):
+        for said, known in [(f"**{title}**", best), *verifiers]:
+            cells = (f"{100 * known[n]['rate']:.1f}" if n in known else "–" for n in drafts)
+            lines.append(f"| {said} | {' | '.join(cells)} |")
+    return lines
+
+
+def _grounds(comparison: Comparison) -> str:
+    """What all runs share, and the machine."""
+    read = [settings_read(run) for run in comparison.runs]
+    alike = [key for key in SAME if key in read[0] and len({told(settings.get(key)) for settings in read}) == 1]
+    shared = [f"{TITLES[key].lower()} {told(read[0][key])}" for key in alike]
+    machines = {
+        ", ".join(str(about[key]) for key in ("cpu", "device", "dtype") if about.get(key))
+        + f", {about.get('threads', '?')} CPU threads, commit {_short(about.get('git_revision'))}"
+        for run in comparison.runs
+        if (about := run.provenance)
+    }
+    return _plain("; ".join([*shared, *sorted(machines)])) + "."
+
+
+def _short(revision: str | None) -> str:
+    """The first digits of a commit, and whether files differed from it."""
+    commit, changed, _ = (revision or "unknown").partition("+")
+    return commit[:12] + (" with changes" if changed else "")
+
+
+def _cell(cell: Cell, metric: Metric) -> str:
+    if cell.estimate is None:
+        return "–"
+    digits = decimals(*cell.estimate)
+    text = number(cell.estimate.value, digits)
+    if cell.estimate.low is not None and cell.estimate.high is not None:
+        text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
+    if cell.delta is not None:
+        change, ends = delta_text(cell.delta, metric, digits)
+        more = p_value(cell.paired.p_value) if cell.paired is not None else ends
+        text += f"; {change}" + (f" ({more})" if more else "")
+    return text
+
+
+def _plain(text: str) -> str:
+    """A text of a user, which must not be read as Markdown or HTML."""
+    return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))

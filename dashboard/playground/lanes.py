@@ -1,0 +1,94 @@
+"""What a playground job has written so far, setting by setting, and how the settings compare once they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.ui.formatting import count
+from fsd_core.config import LONGEST_PROMPT, LOSSLESS, DecodingConfig
+from fsd_core.errors import InvalidSetting
+
+MOST_SETTINGS = 4
+
+
+@dataclass
+class Lane:
+    """One setting's tokens, in the format of the stream, and its latest figures."""
+
+    decoding: DecodingConfig
+    tokens: list[dict[str, Any]] = field(default_factory=list)
+    stats: dict[str, Any] = field(default_factory=dict)
+    done: bool = False
+    stop_reason: str | None = None
+    error: str | None = None
+
+    def add(self, chunk: dict[str, Any]) -> None:
+        """Takes in what the stream has next for this setting."""
+        self.tokens += chunk["tokens"]
+        self.stats = chunk["stats"]
+        self.done, self.stop_reason, self.error = chunk["done"], chunk["stop_reason"], chunk["error"]
+
+    @property
+    def ids(self) -> list[int]:
+        return [token["id"] for token in self.tokens]
+
+
+@dataclass
+class Job:
+    """A playground job as the page follows it; ``after`` is the last chunk that was seen."""
+
+    id: str
+    lanes: list[Lane]
+    after: int = -1
+    said: str = ""
+    """the notice that the page shows while it waits"""
+
+    def add(self, chunks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
+        """Takes in new chunks; returns which settings they belong to."""
+        for sequence, chunk in chunks:
+            self.lanes[chunk["setting"]].add(chunk)
+            self.after = sequence
+        return {chunk["setting"] for _, chunk in chunks}
+
+    @property
+    def begun(self) -> bool:
+        return any(lane.tokens or lane.done for lane in self.lanes)
+
+
+def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
+    """A playground job's payload. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
+    if len(prompt) > LONGEST_PROMPT:
+        raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
+    if not prompt.strip():
+        raise InvalidSetting("The prompt is empty: write one, or pick an example.")
+    if not 0 <= seed < 2**31:
+        raise InvalidSetting(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
+    settings = [decoding.as_json() for decoding in decodings]
+    return {"pair": pair, "prompt": prompt, "seed": seed, "settings": settings}
+
+
+def comparison(lanes: Sequence[Lane]) -> list[str]:
+    """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part."""
+    first, *others = lanes
+    if first.error or not first.tokens:
+        return []
+    return [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
+
+
+def _beside(lane: Lane, first: Lane) -> str:
+    speed, reference = lane.stats.get("tokens_per_second"), first.stats.get("tokens_per_second")
+    pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
+    return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
+
+
+def _texts(lane: Lane, first: Lane) -> str:
+    a, b = lane.ids, first.ids
+    if a == b:
+        return "their texts are identical"
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    greedy = lane.decoding.sampling.greedy and first.decoding.sampling.greedy
+    both_exact = lane.decoding.acceptance.kind in LOSSLESS and first.decoding.acceptance.kind in LOSSLESS
+    why = ", as lossless sampling may: the law is the same, the draws are not" if both_exact and not greedy else ""
+    return f"their texts part at token {at + 1}{why} ({count(len(a), 'token')} and {len(b):,})"

@@ -1,0 +1,62 @@
+"""What the playground shows of one setting, as HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dashboard.playground.lanes import Lane
+from dashboard.ui.components import escape, notice, tokens_html
+from dashboard.ui.formatting import NONE, percent, quantity
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import WorkerView
+
+_ENDS = {"length": "stopped at the limit of tokens", "context": "stopped at the end of the context", "eos": "finished"}
+
+
+def waiting_html(number: int) -> str:
+    """The place of a setting's text before anything was asked for."""
+    return (
+        f'<section class="lane empty" aria-label="Setting {number}"><p class="fsd-faded">The text of setting {number} '
+        "appears here. Choose Generate to begin.</p></section>"
+    )
+
+
+def worker_notice(worker: WorkerView | None, status: str) -> str:
+    """What a job of which nothing is written yet waits for."""
+    if worker is None or not worker.alive:
+        return notice("The worker is not running, so nothing is written. Start it: python -m fsd_core worker", "warn")
+    if status == "running":
+        return notice("The worker gets the models ready.")
+    busy = worker.activity not in ("", "idle")
+    return notice(
+        "Waiting for the worker: it comes here after the prompt it is at." if busy else "Waiting for the worker."
+    )
+
+
+def lane_html(number: int, lane: Lane) -> str:
+    """A setting's label, its figures and its text so far."""
+    label = escape(lane.decoding.label)
+    if lane.error:
+        body = notice(lane.error, "bad")
+    elif lane.tokens:
+        body = tokens_html(lane.tokens, f"Text of setting {number}")
+    else:
+        body = f'<p class="fsd-faded">{"The model wrote nothing." if lane.done else "…"}</p>'
+    end = _ENDS.get(lane.stop_reason or "", "") if lane.done else ""
+    return (
+        f'<section class="lane" aria-label="Setting {number}" data-done="{"true" if lane.done else "false"}">'
+        f'<header><h3>{label}</h3><span class="fsd-faded">{escape(end)}</span></header>{_figures(lane)}{body}</section>'
+    )
+
+
+def _figures(lane: Lane) -> str:
+    stats = lane.stats
+    speed = stats.get("tokens_per_second")
+    values = (
+        ("tokens/s", f"{speed:,.0f}" if speed else NONE),
+        ("acceptance rate", percent(stats.get("acceptance_rate"))),
+        ("mean acceptance length", quantity(stats.get("mean_acceptance_length") or None)),
+        ("tokens", f"{stats['tokens']:,}" if stats else NONE),
+    )
+    return '<dl class="live">' + "".join(f"<div><dd>{v}</dd><dt>{name}</dt></div>" for name, v in values) + "</dl>"

@@ -1,0 +1,91 @@
+"""What all settings of the playground share: the prompt, the pair and the sampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from dashboard.ui.components import QUIET
+from fsd_core.benchmarks.arithmetic import held_out
+from fsd_core.config import LONGEST_PROMPT, DecodingConfig
+from fsd_core.models.pairs import PAIRS
+
+EXAMPLES = 8
+BUNDLED = "bundled"
+HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it stands here."
+CHAT_HINT = "Sent as a user’s message where the model knows messages, and as it stands here elsewhere."
+QUESTIONS = (
+    "Why is the sky blue? Answer in three sentences.",
+    "Tom has 3 boxes of 12 pencils and gives 7 pencils away. How many does he have left? Think step by step.",
+    "Write a Python function that returns the n-th Fibonacci number.",
+    "Translate into French: The train to the coast leaves at seven, and I have not packed yet.",
+    "Summarise in one sentence: Bees find flowers by sight and smell, carry nectar to the hive, and tell the others "
+    "by a dance in which direction and how far away they found it.",
+    "Write a short poem about a lighthouse in winter.",
+    "Give me five ideas for a rainy afternoon with children.",
+    "Explain to a beginner what a database index is, and when it does harm.",
+)
+
+
+def examples_of(pair: str) -> list[tuple[str, str]]:
+    """What a pair may be asked: a short name and the prompt."""
+    if pair == BUNDLED:
+        return [(problem.question, problem.prompt) for problem in held_out(EXAMPLES)]
+    return [(question, question) for question in QUESTIONS]
+
+
+class PromptForm:
+    """The components as attributes."""
+
+    def __init__(self) -> None:
+        examples = examples_of(BUNDLED)
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=3, min_width=320):
+                self.prompt = gr.Textbox(
+                    examples[0][1],
+                    label="Prompt",
+                    elem_id="prompt-text",
+                    info=HINT,
+                    lines=6,
+                    max_lines=12,
+                    max_length=LONGEST_PROMPT,
+                )
+            with gr.Column(scale=2, min_width=320):
+                with gr.Row():
+                    self.pair = gr.Dropdown(
+                        [(spec.title, name) for name, spec in PAIRS.items()], value=BUNDLED, label="Model pair",
+                        min_width=150,
+                    )  # fmt: skip
+                    self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
+                with gr.Row(elem_classes=["sampling"]):
+                    self.temperature = gr.Number(0, label="Temperature", info="0 is greedy", step=0.1, min_width=76)
+                    self.top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, min_width=76)
+                    self.top_p = gr.Number(1, label="Top-p", info="1 is off", step=0.05, min_width=76)
+                    self.seed = gr.Number(0, label="Seed", info="Repeatable", precision=0, min_width=76)
+                    self.longest = gr.Number(96, label="Tokens", info="At most", precision=0, min_width=76)
+        self.example.input(lambda prompt: prompt or gr.skip(), self.example, self.prompt, **QUIET)
+        self.pair.input(self._offer, [self.pair, self.prompt], [self.example, self.prompt], **QUIET)
+
+    @staticmethod
+    def _offer(pair: str, prompt: str) -> tuple[Any, Any]:
+        """Examples that the pair knows, and the first of them in place of one that was for another pair."""
+        examples = examples_of(pair)
+        hint = HINT if pair == BUNDLED else CHAT_HINT
+        of_others = examples_of("" if pair == BUNDLED else BUNDLED)
+        text = examples[0][1] if any(prompt == known for _, known in of_others) else prompt
+        return gr.Dropdown(examples, value=None), gr.Textbox(text, info=hint)
+
+    @property
+    def parts(self) -> list[Any]:
+        """The fields, but for the examples, which only fill in the prompt."""
+        return [self.pair, self.prompt, self.temperature, self.top_k, self.top_p, self.seed, self.longest]
+
+    def restore(self, pair: str, prompt: str, seed: int, method: DecodingConfig) -> dict[Any, Any]:
+        """The fields as they were when they asked for ``method``; a pair that is offered no more is left aside."""
+        sampling = method.sampling
+        return {
+            **({self.pair: pair} if pair in PAIRS else {}),
+            self.prompt: prompt, self.seed: seed, self.longest: method.max_new_tokens,
+            self.temperature: sampling.temperature, self.top_k: sampling.top_k, self.top_p: sampling.top_p,
+        }  # fmt: skip

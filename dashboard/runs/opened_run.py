@@ -1,0 +1,191 @@
+"""One run opened: its numbers, its figures, its prompts, and one prompt token by token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.figures import divergence, positions
+from dashboard.runs.run_html import CHOOSE_PROMPT, header_html, prompt_html, prompts_html, provenance_html, tiles_html
+from dashboard.runs.token_text import shown_tokens
+from dashboard.ui import actions
+from dashboard.ui.components import QUIET, section, show, tells_errors
+from dashboard.ui.pager import Pager
+from fsd_core.errors import FsdError, UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import GenerationView, RunView
+
+PROMPTS_PER_PAGE = 20
+POLL_SECONDS = 1.5
+OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
+ALL = "all"
+
+Updates = dict[Any, Any]
+
+
+class RunDetail:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, repository: Repository, home: Path, mlflow_url: str | None) -> None:
+        self.repository, self.home = repository, home
+        self.mlflow_url = mlflow_url
+        self.head = show(js_on_load=actions.CLICKS)
+        self.answer = show()
+        self.tiles = show()
+        with gr.Row(visible=False) as self.figures:
+            with gr.Column(min_width=340):
+                self.positions = gr.Plot(show_label=False, container=False)
+            with gr.Column(min_width=340):
+                self.divergences = gr.Plot(show_label=False, container=False)
+        self.provenance = show()
+        self._prompts()
+        self.run_id = gr.State(None)
+        self.shown = gr.State(None)
+        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self._events()
+
+    def _prompts(self) -> None:
+        show(section("Prompts"))
+        with gr.Row(elem_classes=["run-filters"]):
+            choices = [("All", ALL), *((outcome.capitalize(), outcome) for outcome in OUTCOMES)]
+            self.outcome = gr.Dropdown(choices, value=ALL, label="Outcome", min_width=150)
+            self.search = gr.Textbox(
+                label="Search", placeholder="Prompt, text or answer", max_length=200, scale=3, min_width=220
+            )
+        with gr.Row(equal_height=False, elem_classes=["run-prompts"]):
+            with gr.Column(scale=7, min_width=340):
+                self.prompts = show(js_on_load=CHOOSE_PROMPT, elem_id="prompts")
+                self.pager = Pager(PROMPTS_PER_PAGE, "prompt")
+            with gr.Column(scale=5, min_width=340, elem_classes=["run-side"]):
+                self.prompt = show(elem_id="prompt")
+        self.chosen = gr.State(None)  # the position of the prompt that is shown
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the events may change."""
+        return [
+            self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.provenance,
+            self.prompts, self.prompt, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
+        ]  # fmt: skip
+
+    def _events(self) -> None:
+        listing = [self.prompts, *self.pager.parts]
+        inputs = [self.run_id, self.outcome, self.search, self.chosen]
+        gr.on([self.outcome.change, self.search.change], self.filter, inputs, listing, **QUIET)
+        for button, step in self.pager.steps:
+            button.click(self._turn(step), [self.pager.page, *inputs], listing, **QUIET)
+        self.prompts.click(self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **QUIET)
+        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **QUIET)
+        self.head.click(self.act, None, self.outputs, **QUIET)
+
+    def open(self, run_id: str) -> Updates:
+        """The whole run, its first prompt chosen. Raises ``UnknownName`` if there is no such run."""
+        run = self.repository.run(run_id)
+        first = self.repository.generations(run_id, limit=1)
+        chosen = first[0].position if first else None
+        prompt = {self.prompt: self._prompt(run, first[0])} if first else {}
+        return {self.run_id: run_id} | self._run(run) | self.list_prompts(0, run_id, ALL, "", chosen) | prompt
+
+    def act(self, event: gr.EventData) -> Updates:
+        """Resumes or deletes the run, as its button asks for."""
+        act, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = {self.answer: actions.answered(self.repository, self.home, act, kind, id)}
+        try:
+            return self._run(self.repository.run(id)) | answer
+        except UnknownName:
+            return self._gone() | answer
+        except FsdError:
+            return answer
+
+    def _gone(self) -> Updates:
+        """The page of a run that is no more."""
+        return dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "") | {
+            self.head: '<p class="run-back"><a href="/runs">All runs</a></p>',
+            self.figures: gr.Row(visible=False),
+            self.clock: gr.Timer(active=False),
+        }
+
+    @tells_errors(6)
+    def filter(self, *inputs: Any) -> Updates:
+        return self.list_prompts(0, *inputs)
+
+    def _turn(self, step: int) -> Any:
+        @tells_errors(6)
+        def turn(page: int, *inputs: Any) -> Updates:
+            return self.list_prompts(page + step, *inputs)
+
+        return turn
+
+    @tells_errors(8)
+    def choose(self, page: int, run_id: str, outcome: str, search: str, _: int | None, event: gr.EventData) -> Updates:
+        """Shows the prompt whose row was clicked."""
+        position = int(event.prompt)
+        found = self.repository.generations(run_id, position=position)
+        if not found:
+            return self.list_prompts(page, run_id, outcome, search, None)
+        return self.list_prompts(page, run_id, outcome, search, position) | {
+            self.prompt: self._prompt(self.repository.run(run_id), found[0]),
+            self.chosen: position,
+        }
+
+    def poll(self, shown: Any, page: int, run_id: str, outcome: str, search: str, chosen: int | None) -> Any:
+        """The run anew while it is under way, where something of it has changed."""
+        try:
+            run = self.repository.run(run_id)
+            if _state(run) == shown:
+                return gr.skip()
+            if chosen is None and run.prompts_done:
+                return self.open(run_id)
+            return self._run(run) | self.list_prompts(page, run_id, outcome, search, chosen)
+        except FsdError:
+            return gr.skip()  # the header says that the database does not answer
+
+    def list_prompts(self, page: int, run_id: str, outcome: str, search: str, chosen: int | None) -> Updates:
+        """A page of the prompts."""
+        filters: dict[str, Any] = {} if outcome == ALL else {"outcome": outcome}
+        if search.strip():
+            filters["search"] = search
+        total = self.repository.count_generations(run_id, **filters)
+        page = self.pager.clamp(page, total)
+        found = self.repository.generations(run_id, **filters, limit=PROMPTS_PER_PAGE, offset=page * PROMPTS_PER_PAGE)
+        html = prompts_html(found, chosen, filtered=bool(filters))
+        return {self.prompts: html} | self.pager.updates(page, total)
+
+    def _run(self, run: RunView) -> Updates:
+        drawn = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
+        figures = (
+            {
+                self.positions: positions.draw(positions.info([run])),
+                self.divergences: divergence.draw(divergence.info(run)),
+            }
+            if drawn
+            else {}
+        )
+        return figures | {
+            self.head: header_html(run, self.mlflow_url),
+            **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
+            self.tiles: tiles_html(run),
+            self.figures: gr.Row(visible=drawn),
+            self.provenance: provenance_html(run),
+            self.shown: _state(run),
+            # An ended run still waits for its mirror, whose link appears when it is there.
+            self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),
+        }
+
+    def _prompt(self, run: RunView, generation: GenerationView) -> str:
+        try:
+            tokens = shown_tokens(run.pair, self.repository.trace(generation.id))
+        except FsdError as error:
+            return prompt_html(generation, None, str(error))
+        if "".join(token["text"] for token in tokens) != generation.text:
+            return prompt_html(generation, None, "The pair's tokenizer has changed since: its tokens cannot be shown.")
+        return prompt_html(generation, tokens)
+
+
+def _state(run: RunView) -> list[Any]:
+    """What a poll looks at."""
+    return [run.status, run.prompts_done, run.mlflow_run_id]

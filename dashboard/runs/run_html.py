@@ -1,0 +1,170 @@
+"""One run as HTML: what it was, what came of it, where it comes from, and its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dashboard.runs.run_list import estimate
+from dashboard.tables.cells import likelihood_model
+from dashboard.tables.run_settings import settings_table
+from dashboard.ui.actions import button, delete_button
+from dashboard.ui.components import (
+    Column,
+    Tile,
+    empty_state,
+    escape,
+    facts,
+    legend,
+    notice,
+    pill,
+    table,
+    tiles,
+    tokens_html,
+)
+from dashboard.ui.formatting import NONE, count, duration, interval, moment, percent, quantity
+from fsd_core.tracking.links import run_url
+from fsd_core.tracking.records import Deletion
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import GenerationView, RunView
+
+_PROMPT_COLUMNS = (
+    Column("#", "num"), Column("Prompt", "wide"), Column("Outcome"), Column("Answer"), Column("Expected"),
+    Column("Tokens", "num"), Column("Acceptance rate", "num"), Column("Time", "num"),
+)  # fmt: skip
+
+# A click on a row's button tells the server which prompt; the table is HTML that data cannot script.
+CHOOSE_PROMPT = """element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-prompt]');
+  if (button) trigger('click', {prompt: Number(button.dataset.prompt)});
+});"""
+
+
+def header_html(run: RunView, mlflow: str | None) -> str:
+    """The way back, the setting, how the run stands, and where else it can be looked at."""
+    links = [f'<a href="/compare?runs={escape(run.id)}">Compare this run</a>']
+    if mlflow and run.mlflow_run_id:
+        address = escape(run_url(mlflow, None, run.mlflow_run_id))
+        links.append(f'<a href="{address}" target="_blank" rel="noreferrer">Open in MLflow</a>')
+    elif run.ended:
+        links.append('<span class="fsd-faded">Not in MLflow yet</span>' if mlflow else "")
+    links += _actions(run)
+    about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
+    if run.experiment_name:
+        about.append(f"experiment {run.experiment_name}")
+    return (
+        f'<p class="run-back"><a href="/runs">All runs</a></p><h1 class="fsd-h1">{escape(run.label)} {pill(run.status)}'
+        f'</h1><p class="fsd-lead">{escape(" · ".join(about))}</p><p class="run-links">{"".join(links)}</p>'
+        f"{notice(run.error, 'bad') if run.error else ''}"
+    )
+
+
+def _actions(run: RunView) -> list[str]:
+    if not run.ended:
+        return []
+    resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
+    return [*resume, delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
+
+
+def tiles_html(run: RunView) -> str:
+    """The run's metrics, each with its interval."""
+    m = run.metrics
+    if not m:
+        words = {"queued": "It waits for the worker.", "running": "Its prompts appear below as they are done."}
+        return empty_state("No results yet", words.get(run.status, "The run ended before its results were computed."))
+    return tiles(
+        (
+            Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
+            Tile("Throughput", quantity(*estimate(m, "tokens_per_second"), "tok/s"), _ends(m, "tokens_per_second")),
+            Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
+            Tile(
+                "Mean acceptance length",
+                quantity(*estimate(m, "mean_acceptance_length")),
+                "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
+            ),
+            Tile(
+                "Time per solved task", duration(m.get("seconds_per_solved_task")), f"of {duration(m.get('seconds'))}"
+            ),
+            Tile(
+                "NLL per token",
+                quantity(m.get("negative_log_likelihood"), unit="nats"),
+                f"under the {likelihood_model(run)}",
+            ),
+            Tile("Kept by leniency", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
+            Tile("First token after", duration(m.get("time_to_first_token")), "median"),
+        )
+    )
+
+
+def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
+    _, low, high = estimate(metrics, key)
+    ends = interval(low, high, scale)
+    return f"95 %: {ends}" if ends else ""
+
+
+def _outcomes(metrics: dict[str, Any]) -> str:
+    ends = _ends(metrics, "accuracy", 100)
+    told = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
+    return "; ".join(filter(None, [ends, *told]))
+
+
+def provenance_html(run: RunView) -> str:
+    """All settings, the times, and what the run was computed with; folded away."""
+    table_of_settings = settings_table([run], differences_only=False)
+    values: dict[str, object] = dict(zip(table_of_settings.columns, table_of_settings.rows[0], strict=True))
+    values |= {"Run": run.id, "Created": moment(run.created_at), "Finished": moment(run.finished_at)}
+    for key, value in (run.provenance or {}).items():
+        name = key.replace("_", " ").capitalize()
+        values[name] = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+    return f'<details class="run-facts"><summary>Settings and provenance</summary>{facts(values)}</details>'
+
+
+def prompts_html(generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> str:
+    """A page of prompts, the chosen one marked."""
+    if not generations and filtered:
+        return empty_state("No prompt matches", "Choose another outcome, or clear the search.")
+    if not generations:
+        return empty_state("No prompt is done yet", "They appear here one by one.")
+    return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == chosen) for g in generations], "Prompts of the run")
+
+
+def _prompt_row(g: GenerationView, chosen: bool) -> tuple[str, ...]:
+    prompt = g.prompt if len(g.prompt) <= 110 else g.prompt[:109].rstrip() + "…"
+    return (
+        str(g.position + 1),
+        f'<button type="button" data-prompt="{g.position}" aria-pressed="{"true" if chosen else "false"}">'
+        f"{escape(prompt)}</button>",
+        pill(g.outcome),
+        escape(_short(g.answer)),
+        escape(_short(g.reference)),
+        f"{g.tokens:,}",
+        percent(g.accepted / g.drafted) if g.drafted else NONE,
+        duration(g.seconds),
+    )
+
+
+def _short(text: str | None) -> str:
+    return NONE if text is None else text if len(text) <= 24 else text[:23] + "…"
+
+
+def prompt_html(g: GenerationView, tokens: Sequence[dict[str, Any]] | None, problem: str = "") -> str:
+    """One prompt with its text; ``tokens`` is ``None`` where they cannot be told apart, ``problem`` says why."""
+    text = tokens_html(tokens) if tokens is not None else f'<div class="toks">{escape(g.text)}</div>'
+    told = {
+        "Outcome": g.outcome,
+        "Answer": g.answer if g.answer is not None else NONE,
+        "Expected": g.reference if g.reference is not None else NONE,
+        "Ended by": {
+            "eos": "end of text",
+            "length": "the limit of new tokens",
+            "context": "the end of the context",
+        }.get(g.stop_reason, g.stop_reason),
+        "Speed": f"{quantity(g.tokens / g.seconds if g.seconds else None)} tok/s, {duration(g.seconds)}",
+        "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} by leniency alone",
+    }
+    return (
+        f'<section class="run-prompt" aria-label="Prompt {g.position + 1}"><h3>Prompt {g.position + 1}</h3>'
+        f"{notice(g.error, 'bad') if g.error else ''}{notice(problem, 'warn') if problem else ''}"
+        f'<p class="run-question">{escape(g.prompt)}</p>{text}{legend() if tokens else ""}{facts(told)}</section>'
+    )

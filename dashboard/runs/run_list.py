@@ -1,0 +1,99 @@
+"""The list of runs as HTML, and what a person can filter and sort it by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.ui.components import Column, empty_state, escape, pill, table
+from dashboard.ui.formatting import NONE, ago, percent, quantity
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+
+class Order(NamedTuple):
+    """What runs can be sorted by: a column of the repository's."""
+
+    title: str
+    column: str
+    descending: bool
+
+
+# By the names that addresses know them by.
+ORDERS = {
+    "newest": Order("Newest first", "created_at", True),
+    "oldest": Order("Oldest first", "created_at", False),
+    "accuracy": Order("Accuracy, best first", "accuracy", True),
+    "throughput": Order("Throughput, fastest first", "tokens_per_second", True),
+    "acceptance-rate": Order("Acceptance rate, highest first", "acceptance_rate", True),
+    "time-per-solved": Order("Time per solved task, shortest first", "seconds_per_solved_task", False),
+    "setting": Order("Setting, A to Z", "label", False),
+}
+
+_COLUMNS = (
+    Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
+    Column("Prompts", "num"), Column("Accuracy", "num"), Column("Tokens/s", "num"), Column("Acceptance rate", "num"),
+    Column("Status"), Column("Created"),
+)  # fmt: skip
+
+# Which runs are ticked is known to the browser alone: it outlasts filtering and paging, and needs no round trip.
+SELECTION = """
+const chosen = new Set();
+const sync = () => {
+  for (const box of element.querySelectorAll('input[data-run]')) {
+    box.checked = chosen.has(box.dataset.run);
+    box.closest('tr').classList.toggle('chosen', box.checked);
+  }
+  const link = element.querySelector('a[data-compare]');
+  if (!link) return;
+  link.textContent = chosen.size ? `Compare selected (${chosen.size})` : 'Select runs to compare them';
+  if (chosen.size) link.href = '/compare?runs=' + [...chosen].join(',');
+  else link.removeAttribute('href');
+};
+element.addEventListener('change', (event) => {
+  const run = event.target.dataset.run;
+  if (!run) return;
+  if (event.target.checked) chosen.add(run); else chosen.delete(run);
+  sync();
+});
+watch('value', sync);
+sync();
+"""
+
+
+def runs_html(runs: Sequence[RunView], filtered: bool) -> str:
+    """A page of runs; what to do where there are none."""
+    if not runs and filtered:
+        return empty_state("No run matches", "Choose other filters, or clear the search.")
+    if not runs:
+        return empty_state(
+            "No runs yet",
+            "A run is one setting on the prompts of one task.",
+            ("/experiments", "Start an experiment"),
+        )
+    link = '<p class="run-compare"><a data-compare>Select runs to compare them</a></p>'
+    return link + table(_COLUMNS, [_row(run) for run in runs], "Runs")
+
+
+def _row(run: RunView) -> tuple[str, ...]:
+    m = run.metrics or {}
+    box = f'<input type="checkbox" data-run="{escape(run.id)}" aria-label="Select {escape(run.label)}">'
+    return (
+        box,
+        f'<a href="/runs?run={escape(run.id)}">{escape(run.label)}</a>',
+        escape(run.experiment_name or NONE),
+        escape(run.task),
+        str(run.seed),
+        f"{run.prompts_done}/{run.prompts_total}",
+        percent(*estimate(m, "accuracy")),
+        quantity(*estimate(m, "tokens_per_second")),
+        percent(*estimate(m, "acceptance_rate")),
+        pill(run.status),
+        escape(ago(run.created_at)),
+    )
+
+
+def estimate(metrics: dict, key: str) -> tuple[float | None, float | None, float | None]:
+    """A metric and the ends of its interval, each ``None`` where it is not known."""
+    return metrics.get(key), metrics.get(f"{key}_low"), metrics.get(f"{key}_high")

@@ -1,0 +1,167 @@
+"""Runs: every run there is, to filter, sort and tick for a comparison; one of them opened with ``?run=``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.runs.opened_run import RunDetail
+from dashboard.runs.run_list import ORDERS, SELECTION, runs_html
+from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
+from dashboard.ui.pager import Pager
+from dashboard.ui.polled import Polled
+from fsd_core.benchmarks.tasks import TASKS
+from fsd_core.config import RULES
+from fsd_core.errors import FsdError
+from fsd_core.models.pairs import PAIRS
+from fsd_core.tracking.database.runs import LONGEST_SEARCH
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.tracking.database.repository import Repository
+
+RUNS_PER_PAGE = 50
+POLL_SECONDS = 3.0
+STATUSES = ("queued", "running", "finished", "failed", "cancelled")
+ALL = "all"
+LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
+
+# The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
+FILTERS = {"search": "", "pair": ALL, "task": ALL, "algorithm": ALL, "status": ALL, "sort": next(iter(ORDERS))}
+
+# An input event may come before the value that it tells of has reached the other side of the page.
+SETTLE = "() => new Promise((done) => setTimeout(() => done([]), 40))"
+# The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
+SHOW_ADDRESS = f"""(...values) => {{
+  const query = new URLSearchParams();
+  Object.entries({json.dumps(FILTERS)}).forEach(([name, none], i) => {{
+    if (values[i] && values[i] !== none) query.set(name, values[i]);
+  }});
+  const url = new URL(window.location.href);
+  url.search = query;
+  window.history.replaceState(window.history.state, '', url);
+}}"""
+
+Updates = dict[Any, Any]
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """The page's components and events, inside the Blocks context of the caller."""
+    message = show()
+    with gr.Column(visible=False) as list_part:
+        runs = RunList(repository)
+    with gr.Column(visible=False) as detail_part:
+        detail = RunDetail(repository, settings.home, settings.mlflow_url)
+
+    def open_page(request: gr.Request) -> Updates:
+        """The run that the address names, or the list."""
+        run_id = request.query_params.get("run")
+        try:
+            shown = detail.open(run_id) if run_id else runs.open(request.query_params)
+        except FsdError as error:
+            return {message: notice(str(error), "bad")}
+        return shown | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}
+
+    on_load(open_page, None, [message, list_part, detail_part, *runs.fields, *runs.outputs, *detail.outputs])
+
+
+class RunList:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.found = Polled(self._found, POLL_SECONDS / 2)
+        show(heading("Runs", LEAD))
+        with gr.Row(elem_classes=["run-filters"]):
+            self.search = gr.Textbox(
+                label="Search", placeholder="Setting, experiment or id", max_length=LONGEST_SEARCH, scale=2,
+                min_width=180,
+            )  # fmt: skip
+            self.pair = _choice("Pair", {name: spec.title for name, spec in PAIRS.items()})
+            self.task = _choice("Task", {name: task.title for name, task in TASKS.items()})
+            self.rule = _choice("Algorithm", {kind: rule.title for kind, rule in RULES.items()})
+            self.status = _choice("Status", {status: status.capitalize() for status in STATUSES})
+            orders = [(order.title, name) for name, order in ORDERS.items()]
+            self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=150)
+        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order]
+        self.runs = show(js_on_load=SELECTION, elem_id="runs")
+        self.pager = Pager(RUNS_PER_PAGE, "run")
+        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.shown = gr.State("")
+        self._events()
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the events may change."""
+        return [self.runs, self.shown, self.clock, *self.pager.parts]
+
+    def _events(self) -> None:
+        settled = gr.on([field.input for field in self.fields], None, js=SETTLE, trigger_mode="multiple", **QUIET)
+        filtered = settled.then(self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
+        filtered.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
+        inputs = [self.pager.page, *self.fields]
+        for button, step in self.pager.steps:
+            button.click(self._turn(step), inputs, self.outputs, **QUIET)
+        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **QUIET)
+
+    def open(self, query: Mapping[str, str]) -> Updates:
+        """The first page as an address asks for it, kept up to date from then on."""
+        fields = zip(self.fields, FILTERS.items(), strict=True)
+        values = [_asked(field, query.get(name, none), none) for field, (name, none) in fields]
+        shown = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
+        return shown | {self.clock: gr.Timer(active=True)}
+
+    @tells_errors(8)
+    def filter(self, *filters: str) -> Updates:
+        return self.view(0, *filters)
+
+    def _turn(self, step: int) -> Any:
+        @tells_errors(8)
+        def turn(page: int, *filters: str) -> Updates:
+            return self.view(page + step, *filters)
+
+        return turn
+
+    def poll(self, shown: str, page: int, *filters: str) -> Any:
+        """The same page anew, where something of it has changed."""
+        try:
+            updates = self.view(page, *filters)
+        except FsdError:
+            return gr.skip()  # the header says that the database does not answer
+        return gr.skip() if updates[self.shown] == shown else updates
+
+    def view(self, page: int, *filters: str) -> Updates:
+        """A page of the list."""
+        page, total, html = self.found(page, *filters)
+        return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
+
+    def _found(
+        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str
+    ) -> tuple[int, int, str]:
+        """The number of the nearest page there is, of how many runs, and its runs as HTML."""
+        exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
+        filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
+        if search.strip():
+            filters["search"] = search
+        _, column, descending = ORDERS[order]
+        total = self.repository.count_runs(**filters)
+        page = self.pager.clamp(page, total)
+        runs = self.repository.runs(
+            **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE
+        )
+        return page, total, runs_html(runs, filtered=bool(filters))
+
+
+def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
+    choices = [(title, name) for name, title in titles.items()]
+    return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
+
+
+def _asked(field: Any, value: str, none: str) -> str:
+    """What an address asks for; of a choice that is not offered, ``none``."""
+    if not isinstance(field, gr.Dropdown):
+        return value[:LONGEST_SEARCH]
+    return value if any(value == name for _, name in field.choices) else none

@@ -1,0 +1,38 @@
+"""The addresses that the pages need; every other one that Gradio offers is closed."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.datastructures import QueryParams
+from starlette.types import ASGIApp, Scope
+
+from dashboard.ui.header import PAGES
+from fsd_core.asgi.allow_list import AllowList
+
+_PAGE = "|".join(re.escape(page.path) for page in PAGES if page.path)
+_OPEN = {
+    "GET": (
+        rf"/|/({_PAGE})/?",
+        r"/favicon\.ico|/theme\.css|/manifest\.json|/pwa_icon",
+        r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
+        r"/gradio_api/queue/data",  # the results of events
+        r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
+        r"/gradio_api/app_id",  # asked until the server answers again after it was gone
+        r"/export/comparison\.(csv|html)",
+    ),
+    "HEAD": (r"/",),
+    "POST": (r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # events, through the queue and past it
+}
+
+
+class OpenRoutes(AllowList):
+    """Lets in what the pages need."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(app, _OPEN)
+
+    def is_open(self, scope: Scope) -> bool:
+        # Gradio takes ?page= at the root for the name of a page, and fails where it has none of that name.
+        names_page = scope["path"] == "/" and "page" in QueryParams(scope["query_string"])
+        return super().is_open(scope) and not names_page

@@ -1,0 +1,71 @@
+"""The bounds that were measured in a run, for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
+from dashboard.ui.components import Column, table
+from fsd_core.config import VERIFIERS
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import RunView
+
+Rows = Mapping[int, Mapping[str, Any]]
+PRIORITY = 5
+"""of its job: after the playground, before experiments"""
+
+
+def of_run(run: RunView) -> list[dict[str, Any]]:
+    """What was measured, one for each temperature."""
+    return sorted((run.metrics or {}).get("bounds", []), key=lambda found: found["temperature"])
+
+
+def rates(found: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
+    """Optima and verifiers as ``figures.acceptance_by_drafts`` draws them."""
+    optima = {sampling: [row["rate"] for row in found["optima"][sampling]] for sampling in OPTIMA}
+    verifiers = {
+        kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
+        for kind, rows in found["verifiers"].items()
+    }
+    return optima, verifiers
+
+
+def by_sampling(found: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tuple[str, Rows]]]]:
+    """For each way to draft: the optimum's title and rows, and titles and rows of its verifiers. Rows by the number of
+    drafts."""
+    for sampling, (title, _) in OPTIMA.items():
+        own = [
+            (VERIFIERS[kind].title, _rows(rows))
+            for kind, rows in found["verifiers"].items()
+            if VERIFIERS[kind].sampling == sampling
+        ]
+        yield title, _rows(found["optima"][sampling]), own
+
+
+def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    return {row["drafts"]: row for row in rows}
+
+
+def gaps_html(found: Mapping[str, Any]) -> str:
+    """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
+    of its drafts."""
+    columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
+    rows = []
+    for title, best, verifiers in by_sampling(found):
+        rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in best.values())])
+        rows += [[name, *(_cell(own.get(n), row["rate"]) for n, row in best.items())] for name, own in verifiers]
+    return table(columns, rows, "Acceptance by the number of drafts")
+
+
+def _percent(row: Mapping[str, Any]) -> str:
+    ends = "" if row["low"] is None else f"<br><small>{100 * row['low']:.1f} to {100 * row['high']:.1f}</small>"
+    return f"{100 * row['rate']:.1f}{ends}"
+
+
+def _cell(row: Mapping[str, Any] | None, best: float) -> str:
+    if row is None:
+        return ""
+    gap = 100 * (best - row["rate"])
+    return f"{100 * row['rate']:.1f}" + (f"<br><small>−{gap:.1f}</small>" if gap >= 0.05 else "")

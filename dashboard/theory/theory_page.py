@@ -1,0 +1,107 @@
+"""Theory: what several drafts per position can gain at most, for two distributions that are typed in."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+from plotly.graph_objects import Figure
+
+from dashboard.figures import acceptance_by_drafts
+from dashboard.theory import coupling_figure
+from dashboard.theory.theory_runs import RunTheory
+from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
+from dashboard.ui.components import QUIET, Tile, heading, notice, on_load, show, tiles
+from dashboard.ui.formatting import count
+from fsd_core.errors import FsdError
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.tracking.database.repository import Repository
+
+LEAD = (
+    "A verifier may be given several drafted tokens per position. Optimal transport says how often the token it writes "
+    "can at best be one of them without changing what the target says; type in two distributions to see that bound, "
+    "and what each verifier makes of it."
+)
+SAMPLINGS = (
+    ("with replacement", "with_replacement"),
+    ("without replacement", "without_replacement"),
+    ("greedy, the last sampled", "greedy"),
+)
+COUPLING = (
+    "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, each cell how "
+    "often a token is written with it, the stronger the more often: teal where it is one of them, grey where it is not."
+)
+NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
+EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
+
+Updates = dict[Any, Any]
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """The page's components and events, inside the Blocks context of the caller."""
+    show(heading("Theory", LEAD))
+    with gr.Row(equal_height=False):
+        target = gr.Textbox(
+            EXAMPLE[0], label="Target p", info="A number for each token, in any scale", max_length=4000, min_width=260
+        )
+        draft = gr.Textbox(EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000,
+                           min_width=260)  # fmt: skip
+        drafts = gr.Radio(
+            [str(n) for n in range(1, acceptance_by_drafts.MOST_DRAFTS + 1)], value="2", label="Drafts", min_width=200
+        )
+        sampling = gr.Radio(list(SAMPLINGS), value="with_replacement", label="Drawn", min_width=340)
+    numbers = show()
+    with gr.Row(equal_height=False):
+        with gr.Column(min_width=340):
+            by_number = gr.Plot(show_label=False)
+        with gr.Column(min_width=340):
+            joint = gr.Plot(show_label=False)
+            told = show()
+
+    def draw(target_text: str, draft_text: str, number: str, way: str) -> Updates:
+        try:
+            html, rates, pairs, note = _drawn(target_text or "", draft_text or "", int(number), way)
+        except FsdError as error:
+            return {
+                numbers: notice(str(error), "bad"),
+                by_number: gr.Plot(visible=False),
+                joint: gr.Plot(visible=False),
+                told: "",
+            }
+        return {
+            numbers: html,
+            by_number: gr.Plot(rates, visible=True),
+            joint: gr.Plot(pairs, visible=pairs is not None),
+            told: note,
+        }
+
+    fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, told]
+    for field in fields:
+        field.change(draw, fields, outputs, trigger_mode="always_last", **QUIET)
+    on_load(draw, fields, outputs)
+    RunTheory(repository)
+
+
+@lru_cache(maxsize=64)  # the same for everyone who opens the page
+def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure, Figure | None, str]:
+    """Tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
+    p, q = read_pair(target, draft)
+    found, pairs = curves(p, q), coupling(p, q, drafts, way)
+    return (
+        _tiles(found.optima, drafts),
+        acceptance_by_drafts.draw(found.optima, found.verifiers),
+        coupling_figure.draw(token_names(len(p)), pairs) if pairs else None,
+        notice(COUPLING if pairs else NO_COUPLING),
+    )
+
+
+def _tiles(optima: dict[str, list[float]], drafts: int) -> str:
+    single = next(iter(optima.values()))[0]
+    named = [Tile("One draft", f"{100 * single:.2f} %", "speculative decoding, Σ min(p, q)")]
+    for title, sampling in SAMPLINGS:
+        rate = optima[sampling][drafts - 1]
+        named.append(Tile(title.capitalize(), f"{100 * rate:.2f} %", f"at best, with {count(drafts, 'draft')}"))
+    return tiles(named)

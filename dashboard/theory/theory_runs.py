@@ -1,0 +1,160 @@
+"""The part of the theory page that looks at runs: their bounds, and the speed-up that theory predicts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.experiments.experiment_list import worker_notice
+from dashboard.figures import acceptance_by_drafts
+from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
+from dashboard.theory import speedup_figure
+from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
+from fsd_core.errors import FsdError, InvalidSetting
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+SHOWN = 100  # runs to choose from
+PLOTS = 4
+"""of bounds: one for each chosen run and temperature"""
+POLL_SECONDS = 1.0
+LEAD = (
+    "What several drafts could have gained where runs have been: their two models are asked again at 48 positions of "
+    "their texts, and every verifier and every optimum is computed from what they say. It takes the worker a few "
+    "minutes for a large vocabulary."
+)
+NONE = "No run has ended yet: start an experiment, and choose its runs here."
+CHOOSE = "No run is chosen: choose up to four, of one pair or several."
+NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
+TEMPERATURE = "above 0; empty for that of the run"
+
+Updates = dict[Any, Any]
+
+
+class RunTheory:
+    """The components as attributes; a method per event."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        show(section("In your runs"))
+        show(f'<p class="lead">{LEAD}</p>')
+        with gr.Row(equal_height=False):
+            self.runs = gr.Dropdown([], label="Runs", multiselect=True, max_choices=PLOTS, min_width=320, scale=3)
+            self.temperature = gr.Number(1, label="Temperature", info=TEMPERATURE, step=0.1, min_width=180)
+            self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
+        self.said = show()
+        self.plots = []
+        for _ in range(0, PLOTS, 2):
+            with gr.Row(equal_height=False):
+                self.plots += [gr.Plot(show_label=False, visible=False, min_width=400) for _ in range(2)]
+        self.gaps = show()
+        self.speedup = gr.Plot(show_label=False, visible=False)
+        self.jobs, self.clock = gr.State([]), gr.Timer(POLL_SECONDS, active=False)
+        shown = [self.said, *self.plots, self.gaps, self.speedup]
+        on_load(self.fill, None, [self.runs, *shown])
+        self.runs.input(self.look, self.runs, shown, **QUIET)
+        begun = [self.jobs, self.clock, self.measure, self.said]
+        self.measure.click(self.start, [self.runs, self.temperature], begun, **QUIET)
+        self.clock.tick(
+            self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], queue=False, trigger_mode="once", **QUIET
+        )
+
+    def fill(self) -> Updates:
+        """The runs to choose from, newest first."""
+        try:
+            runs = [run for run in self.repository.runs(limit=SHOWN) if run.metrics]
+        except FsdError as error:
+            return {self.said: notice(str(error), "bad")}
+        names = [(_name(run), run.id) for run in runs]
+        first = next((run for run in runs if of_run(run)), runs[0] if runs else None)
+        chosen = [first.id] if first else []
+        seen = self.look(chosen) if chosen else {self.said: notice(NONE)}
+        return {self.runs: gr.Dropdown(names, value=chosen)} | seen
+
+    def look(self, ids: list[str]) -> Updates:
+        """What is known of runs."""
+        try:
+            runs = [self.repository.run(id) for id in ids]
+            experiments = dict.fromkeys(run.experiment_id for run in runs)
+            company = [run for run in runs if run.experiment_id is None]
+            company += [run for id in experiments if id for run in self.repository.experiment(id).runs]
+        except FsdError as error:
+            return {self.said: notice(str(error), "bad")}
+        return self._shown(runs, company)
+
+    def _shown(self, runs: list[RunView], company: list[RunView]) -> Updates:
+        found = [(run, one) for run in runs for one in of_run(run)][:PLOTS]
+        unknown = [_name(run) for run in runs if not of_run(run)]
+        figures = [
+            acceptance_by_drafts.draw(*rates(one), _title(run, one) if len(runs) > 1 else _where(one))
+            for run, one in found
+        ]
+        points = speedup_figure.measured(company)
+        lacking = NOT_YET.format(", ".join(unknown)) if unknown else "" if runs else CHOOSE
+        return {
+            self.said: notice(lacking) if lacking else "",
+            **{
+                plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
+                for i, plot in enumerate(self.plots)
+            },
+            self.gaps: "".join(
+                f'<h3 class="fsd-h3">{escape(_title(run, one))}</h3>{gaps_html(one)}' for run, one in found
+            ),
+            self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
+        }
+
+    def start(self, ids: list[str], temperature: float | None) -> Updates:
+        """Writes the jobs, and begins to follow them."""
+        try:
+            if not ids:
+                raise InvalidSetting(CHOOSE)
+            if temperature is not None and not temperature > 0:
+                raise InvalidSetting(
+                    f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
+                )
+            payloads = [{"run_id": id, "temperature": temperature} for id in ids]
+            jobs = [self.repository.enqueue("bounds", payload, PRIORITY) for payload in payloads]
+        except FsdError as error:
+            return {self.said: notice(str(error), "bad")}
+        said = worker_notice(self.repository.worker(), True) or notice("Measuring.")
+        return {
+            self.jobs: jobs,
+            self.clock: gr.Timer(active=True),
+            self.measure: gr.Button(interactive=False),
+            self.said: said,
+        }
+
+    def poll(self, jobs: list[str], ids: list[str]) -> Any:
+        """Whether the jobs have ended."""
+        ended = {self.jobs: [], self.clock: gr.Timer(active=False), self.measure: gr.Button(interactive=True)}
+        if not jobs:
+            return ended
+        try:
+            states = [self.repository.job(job) for job in jobs]
+        except FsdError as error:
+            return {self.said: notice(str(error), "bad")}
+        if left := sum(state.status in ("queued", "running") for state in states):
+            worker = self.repository.worker()
+            if not (worker and worker.alive):
+                return {self.said: worker_notice(worker, True)}
+            began = any(state.status == "running" for state in states)
+            doing = worker.activity if began else "The worker will begin shortly."
+            return {self.said: notice(f"Measuring, {left} of {len(states)} to do. {doing}")}
+        faults = [state.error or "It was stopped." for state in states if state.status != "finished"]
+        said = {self.said: notice(" ".join(dict.fromkeys(faults)), "bad")} if faults else {}
+        return ended | self.look(ids) | said
+
+
+def _name(run: RunView) -> str:
+    return f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}"
+
+
+def _where(found: dict[str, Any]) -> str:
+    return f"At {found['positions']} positions, temperature {found['temperature']:g}"
+
+
+def _title(run: RunView, found: dict[str, Any]) -> str:
+    return f"{run.label} · {run.pair} · {_where(found).lower()}"

@@ -1,0 +1,95 @@
+"""What the theory page computes of two typed-in distributions. Imports what it needs when asked: the page is to open
+at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import ascii_uppercase
+
+from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
+from fsd_core.errors import InvalidSetting
+
+MOST_TOKENS = 200
+MOST_OUTCOMES = 400  # of the drafts, in a picture of their coupling
+_BETWEEN = re.compile(r"[\s,;|]+")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Acceptance by the number of drafts, from one on."""
+
+    optima: dict[str, list[float]]
+    """by the way to draft"""
+    verifiers: dict[str, tuple[str, str, Mapping[int, float]]]
+    """title, way to draft, and rates by the number of drafts"""
+
+
+def read_weights(text: str, name: str) -> list[float]:
+    """Numbers between spaces or commas as shares of their sum. Raises ``InvalidSetting`` for anything else."""
+    parts = [part for part in _BETWEEN.split(text.strip()) if part]
+    try:
+        weights = [float(part) for part in parts]
+    except ValueError:
+        bad = next(part for part in parts if not _is_number(part))
+        raise InvalidSetting(f"“{bad[:20]}” in {name} is no number: expected numbers such as 0.5, 0.3, 0.2.") from None
+    if not 1 <= len(weights) <= MOST_TOKENS:
+        raise InvalidSetting(
+            f"There are {len(weights)} numbers in {name}: expected 1 to {MOST_TOKENS}, one for each token."
+        )
+    if not min(weights) >= 0 or not 0 < sum(weights) < float("inf"):
+        raise InvalidSetting(
+            f"The numbers in {name} make no distribution: expected finite ones of at least 0, not all of them 0."
+        )
+    return [weight / sum(weights) for weight in weights]
+
+
+def _is_number(part: str) -> bool:
+    try:
+        float(part)
+    except ValueError:
+        return False
+    return True
+
+
+def read_pair(target: str, draft: str) -> tuple[list[float], list[float]]:
+    """p and q of one vocabulary. Raises ``InvalidSetting``."""
+    p, q = read_weights(target, "the target's distribution"), read_weights(draft, "the draft's distribution")
+    if len(p) != len(q):
+        raise InvalidSetting(
+            f"The target has {len(p)} tokens and the draft {len(q)}: give both as many numbers, 0 where one has none."
+        )
+    return p, q
+
+
+def token_names(count: int) -> list[str]:
+    """A, B, … as far as they go, then numbers."""
+    return list(ascii_uppercase[:count]) if count <= len(ascii_uppercase) else [str(i + 1) for i in range(count)]
+
+
+def curves(p: list[float], q: list[float]) -> Curves:
+    """All optima and all verifiers, of 1 to ``MOST_DRAFTS`` drafts."""
+    from fsd_core.theory import VERIFIERS, acceptance_rate, optimal_acceptance
+
+    counts = range(1, MOST_DRAFTS + 1)
+    optima = {sampling: [optimal_acceptance(p, q, n, sampling) for n in counts] for sampling in OPTIMA}
+    verifiers = {}
+    for name, verifier in VERIFIERS.items():
+        if verifier.optimal:  # is the optimum of its drafts
+            continue
+        known = counts if verifier.drafts is None else (verifier.drafts,)
+        verifiers[name] = (verifier.title, verifier.sampling, {n: acceptance_rate(name, p, q, n) for n in known})
+    return Curves(optima, verifiers)
+
+
+def coupling(p: list[float], q: list[float], drafts: int, sampling: str) -> dict[tuple[int, ...], list[float]] | None:
+    """The best coupling of the drafts with the token written, or ``None`` where its picture would be too large."""
+    import numpy as np
+
+    from fsd_core.theory.transport import joint_law, optimal_coupling
+
+    if sampling != "greedy" and len(q) ** drafts > MOST_OUTCOMES:
+        return None
+    _, weights = optimal_coupling(np.array(p), joint_law(np.array(q), drafts, sampling))
+    return {outcome: row.tolist() for outcome, row in weights.items()}

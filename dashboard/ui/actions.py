@@ -1,0 +1,91 @@
+"""Buttons in HTML that do something on the server, and ask first where it cannot be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dashboard.ui.components import escape, notice
+from dashboard.ui.formatting import count
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.jobs import handling
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import Deletion
+
+# A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
+# opens in a dialog of the browser, whose text is set as text.
+CLICKS = """element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-act]');
+  if (!button) return;
+  const send = () => {
+    button.disabled = true;
+    setTimeout(() => { button.disabled = false; }, 3000);
+    trigger('click', {act: button.dataset.act, kind: button.dataset.kind, id: button.dataset.id});
+  };
+  if (!button.dataset.question) { send(); return; }
+  const dialog = document.createElement('dialog');
+  dialog.className = 'fsd-dialog';
+  dialog.setAttribute('aria-label', 'Please confirm');
+  const question = document.createElement('p');
+  question.textContent = button.dataset.question;
+  const row = document.createElement('form');
+  row.method = 'dialog';
+  for (const [value, words] of [['', 'Keep'], ['yes', button.textContent]]) {
+    const choice = document.createElement('button');
+    choice.value = value;
+    choice.textContent = words;
+    row.append(choice);
+  }
+  dialog.append(question, row);
+  dialog.addEventListener('close', () => { if (dialog.returnValue === 'yes') send(); dialog.remove(); });
+  document.body.append(dialog);
+  dialog.showModal();
+});"""
+
+
+def button(act: str, kind: str, id: str, words: str, question: str = "", *, disabled: bool = False) -> str:
+    """A button that does ``act`` with the run or experiment (``kind``) of an id, after a question if there is one."""
+    asked = f' data-question="{escape(question)}"' if question else ""
+    return (
+        f'<button type="button" class="fsd-act {escape(act)}" data-act="{escape(act)}" data-kind="{escape(kind)}" '
+        f'data-id="{escape(id)}"{asked}{" disabled" if disabled else ""}>{escape(words)}</button>'
+    )
+
+
+def delete_button(kind: str, id: str, gone: Deletion) -> str:
+    """Deletes after a question that names what goes."""
+    runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
+    question = (
+        f"Delete the {kind} “{gone.name}” with {runs}{count(gone.prompts, 'prompt')} and their traces, here and in "
+        "MLflow? This cannot be undone."
+    )
+    return button("delete", kind, id, "Delete", question)
+
+
+def perform(repository: Repository, home: Path, act: str, kind: str, id: str) -> str:
+    """Does what a button asks for; the sentence that says so. Raises ``FsdError``."""
+    doings: dict[str, Callable[[], str]] = {
+        "cancel": lambda: _cancelled(repository, kind, id),
+        "resume": lambda: f"{handling.resume(repository, home, kind, id)} goes on at its next prompt.",
+        "delete": lambda: f"{handling.delete(repository, home, kind, id).name} was deleted.",
+    }
+    if act not in doings or kind not in ("run", "experiment"):
+        raise InvalidSetting("This page offers no such thing: reload it.")
+    return doings[act]()
+
+
+def answered(repository: Repository, home: Path, act: str, kind: str, id: str) -> str:
+    """As :func:`perform`, as a notice of the page."""
+    try:
+        return notice(perform(repository, home, act, kind, id))
+    except FsdError as error:
+        return notice(str(error), "bad")
+
+
+def _cancelled(repository: Repository, kind: str, id: str) -> str:
+    name = repository.experiment(id).name if kind == "experiment" else repository.run(id).label
+    repository.request_cancel(id)
+    return f"{name} stops after the prompt that is being done."

@@ -1,0 +1,48 @@
+"""Earlier, later, and where one is: for lists that are longer than a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from dashboard.ui.components import escape, show
+from dashboard.ui.formatting import count
+
+
+class Pager:
+    """Two buttons and a line between them; ``page`` is the number of the page shown, from 0."""
+
+    def __init__(self, size: int, noun: str) -> None:
+        self.size = size
+        self.noun = noun
+        self.page = gr.State(0)
+        with gr.Row(elem_classes=["fsd-pager"], visible=False) as self.row:
+            self.back = gr.Button("Previous", size="sm", min_width=80, scale=0)
+            self.where = show()
+            self.forward = gr.Button("Next", size="sm", min_width=80, scale=0)
+
+    @property
+    def parts(self) -> list[Any]:
+        """What :meth:`updates` may change."""
+        return [self.page, self.row, self.back, self.where, self.forward]
+
+    @property
+    def steps(self) -> tuple[tuple[gr.Button, int], ...]:
+        """The buttons, and how far each goes."""
+        return (self.back, -1), (self.forward, 1)
+
+    def clamp(self, page: int, total: int) -> int:
+        """The nearest page there is, of ``total`` items."""
+        return max(0, min(page, (total - 1) // self.size))
+
+    def updates(self, page: int, total: int) -> dict[Any, Any]:
+        """The parts for ``page`` (clamped) of ``total`` items."""
+        first, last = page * self.size + 1, min(total, (page + 1) * self.size)
+        return {
+            self.page: page,
+            self.row: gr.Row(visible=total > self.size),
+            self.back: gr.Button(interactive=page > 0),
+            self.forward: gr.Button(interactive=last < total),
+            self.where: f'<span class="fsd-faded">{first:,} to {last:,} of {escape(count(total, self.noun))}</span>',
+        }

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
-from dashboard.experiments.sweep_form import SweepForm, build_sweep, size_line
+from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
 from dashboard.ui import actions
-from dashboard.ui.algorithms import (
-    DRAFTER_CHOICES,
-    PLAIN,
-    SEVERAL,
-    SHAPE_CHOICES,
-    TREE_TOKENS,
-    TUNED,
-    divergence_title,
-)
+from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.components import QUIET, escape, heading, notice, on_load, section, show
+from dashboard.ui.option_fields import field, several
 from dashboard.ui.polled import Polled
 from fsd_core.benchmarks.tasks import TASKS
-from fsd_core.config import CHAIN, DIVERGENCES, RULES
+from fsd_core.config import RULES
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
+from fsd_core.config.sweeps import LISTED, knob_of, readable
 from fsd_core.errors import FsdError
 from fsd_core.models.pairs import PAIRS
 
@@ -32,13 +28,41 @@ if TYPE_CHECKING:
 
 LEAD = "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
 POLL_SECONDS = 1.0
-RULE_CHOICES = [(RULES[kind].title, kind) for kind in TUNED]
-BASELINE_CHOICES = [(RULES[kind].title, kind) for kind in PLAIN]
-SEVERAL_CHOICES = [(RULES[kind].title, kind) for kind in SEVERAL]
+KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
+DIALS = [
+    name
+    for name, option in METHOD_OPTIONS.items()
+    if option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *KNOBS, "drafts")
+]
+"""options of which every setting of an experiment has the same value"""
+CHOSEN = [part for part, _ in PARTS] + [name for name in LISTED if name != "acceptance"]
+DEPENDENT = ["divergence", "drafts", *KNOBS, *DIALS]
+"""fields that are shown where something that is chosen reads them"""
+USUAL: dict[str, Any] = {
+    "baselines": ["autoregressive", "speculative"], "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
+    **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
+}  # fmt: skip
 THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
+KNOB_HINT = "A list such as 0.1, 0.2, 0.4 or a range start:stop:count."
+
+
+def shown(values: Mapping[str, Any]) -> dict[str, bool]:
+    """Which of the fields of ``DEPENDENT`` something of what is chosen reads."""
+    chosen = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
+    read = readable(dict.fromkeys(DEPENDENT, 0) | chosen)
+    return {name: name in read for name in DEPENDENT}
+
+
+def grid_of(name: str) -> tuple[float, ...]:
+    """The values of a knob that show its trade-off."""
+    return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
+
+
+def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
+    return [(RULES[kind].title, kind) for kind in kinds]
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -73,60 +97,61 @@ class ExperimentsPage:
     def _form(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in PAIRS.items()]
         tasks = [(task.title, name) for name, task in TASKS.items() if task.available]
-        divergence_choices = [(divergence_title(name), name) for name in DIVERGENCES]
+        fields: dict[str, Any] = {}
+        usual = shown(USUAL)
         with gr.Group():
-            name = gr.Textbox(label="Name", placeholder="What this experiment is to find out", max_length=120)
+            fields["name"] = gr.Textbox(label="Name", placeholder="What this experiment is to find out", max_length=120)
             with gr.Row():
-                pair = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
-                task = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
-            baselines = gr.CheckboxGroup(BASELINE_CHOICES, value=["autoregressive", "speculative"], label="Baselines")
-            rules = gr.CheckboxGroup(RULE_CHOICES, value=["fsd-reducible"], label="Algorithms")
+                fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
+                fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
+            fields["baselines"] = gr.CheckboxGroup(_titles(PLAIN), value=USUAL["baselines"], label="Baselines")
+            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=USUAL["tuned"], label="Algorithms")
             with gr.Row():
-                several = gr.Dropdown(
-                    SEVERAL_CHOICES, value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
+                fields["several"] = gr.Dropdown(
+                    _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
                     info="Lossless; meant for sampling (see Drafting and sampling for the temperature)",
                 )  # fmt: skip
-                drafts = gr.Number(3, label="Drafts per position", info="SpecHub: 2", precision=0, min_width=110)
-            divergences = gr.Dropdown(divergence_choices, value=["js"], multiselect=True, label="Divergences")
-            thresholds = gr.Textbox("0.02, 0.05, 0.1, 0.2, 0.4", label="Thresholds", info=THRESHOLD_HINT)
+                fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=usual["drafts"])
+            fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=usual["divergence"])
+            for name in KNOBS:
+                fields[name] = gr.Textbox(
+                    ", ".join(f"{value:g}" for value in grid_of(name)), label=METHOD_OPTIONS[name].plural,
+                    info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=usual[name],
+                )  # fmt: skip
             with gr.Row():
-                limit = gr.Number(50, label="Prompts", precision=0, min_width=110)
-                seeds = gr.Textbox("0", label="Seeds", min_width=110)
-                max_new_tokens = gr.Number(128, label="Longest answer", precision=0, min_width=110)
+                fields["limit"] = field(OPTIONS["limit"])
+                fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
+                fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
-                drafters = gr.Dropdown(
-                    DRAFTER_CHOICES, value=["draft-model"], multiselect=True, label="Drafters", min_width=160
-                )
-                draft_length = gr.Number(5, label="Draft length γ", precision=0, min_width=110)
+                fields["drafter"] = several(METHOD_OPTIONS["drafter"])
+                fields["shape"] = several(METHOD_OPTIONS["shape"], info="A tree is as deep as the draft length")
             with gr.Row():
-                shapes = gr.CheckboxGroup(
-                    SHAPE_CHOICES, value=[CHAIN], label="Draft shapes", min_width=160,
-                    info="A tree is as deep as the draft length",
-                )  # fmt: skip
-                tree_width = gr.Number(10, label="Tree width", precision=0, min_width=96)
-                tree_tokens = gr.Number(TREE_TOKENS, label="Tree tokens", precision=0, min_width=96)
+                for name in DIALS:
+                    fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
             with gr.Row():
-                temperature = gr.Number(0, label="Temperature", info="0 is greedy", step=0.1, min_width=110)
-                top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, min_width=110)
-                top_p = gr.Number(1, label="Top-p", info="1 is off", step=0.05, min_width=110)
-            batch = gr.Number(
-                1, label="Texts side by side", precision=0, min_width=110,
+                fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
+                fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
+                fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
+            fields["batch"] = field(
+                OPTIONS["batch"], label="Texts side by side",
                 info="1 measures each text alone; more finish sooner, and no text has a time of its own",
             )  # fmt: skip
-        return {
-            "pair": pair, "task": task, "limit": limit, "baselines": baselines, "rules": rules,
-            "divergences": divergences, "thresholds": thresholds, "drafters": drafters, "draft_length": draft_length,
-            "shapes": shapes, "tree_width": tree_width, "tree_tokens": tree_tokens,
-            "temperature": temperature, "top_k": top_k, "top_p": top_p, "max_new_tokens": max_new_tokens,
-            "seeds": seeds, "several": several, "drafts": drafts, "batch": batch, "name": name,
-        }  # fmt: skip
+        return fields
 
     def _events(self) -> None:
-        fields = list(self.fields.values())
+        fields = set(self.fields.values())
         # Without triggers: when the page opens, and whenever a field changes.
         size = [self.size, self.start]
-        gr.on(fn=self.measure, inputs=fields, outputs=size, trigger_mode="always_last", queue=False, **QUIET)
+        gr.on(
+            fn=self.measure, inputs=list(self.fields.values()), outputs=size, trigger_mode="always_last", queue=False,
+            **QUIET,
+        )  # fmt: skip
+        chosen = [self.fields[name] for name in CHOSEN]
+        gr.on(
+            [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
+            trigger_mode="always_last", queue=False, **QUIET,
+        )  # fmt: skip
         poll: dict[str, Any] = {
             "fn": self.poll, "inputs": [self.limit, self.shown],
             "outputs": [self.worker, self.list, self.older, self.shown], **QUIET,
@@ -141,23 +166,27 @@ class ExperimentsPage:
 
     # --- events --------------------------------------------------------------------------------------------------
 
+    def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """Shows the fields that something of what is chosen reads."""
+        visible = shown({name: values[self.fields[name]] for name in CHOSEN})
+        return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
+
     def measure(self, *values: Any) -> tuple[str, Any]:
         """How much work the form asks for, or what is wrong with it."""
         try:
-            sweep = build_sweep(self._filled(values))
+            sweep = build_sweep(dict(zip(self.fields, values, strict=True)))
         except FsdError as error:
             return notice(str(error), "warn"), gr.Button(interactive=False)
         return escape(size_line(sweep)), gr.Button(interactive=True)
 
-    def begin(self, *values: Any) -> tuple[str, str]:
+    def begin(self, values: dict[Any, Any]) -> tuple[str, str]:
         """Writes the experiment and its job; the worker finds them. The name is emptied for the next one."""
-        form = self._filled(values)
         try:
-            sweep = build_sweep(form)
+            sweep = build_sweep({name: values[part] for name, part in self.fields.items()})
             self.repository.create_experiment(sweep)
             self.latest.forget()
         except FsdError as error:
-            return notice(str(error), "bad"), form.name
+            return notice(str(error), "bad"), values[self.fields["name"]]
         return notice(f"Added: {size_line(sweep)}."), ""
 
     def act(self, event: gr.EventData) -> str:
@@ -181,6 +210,3 @@ class ExperimentsPage:
         found = self.repository.experiments(limit=limit + 1, offset=0)
         waiting = any(experiment.status in OPEN for experiment in found)
         return worker_notice(self.repository.worker(), waiting), experiments_html(found[:limit]), len(found) > limit
-
-    def _filled(self, values: tuple[Any, ...]) -> SweepForm:
-        return SweepForm(**dict(zip(self.fields, values, strict=True)))

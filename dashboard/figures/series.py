@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # is told by its marker too.
 PALETTE = ("#0d9488", "#ea6a12", "#8b5cf6", "#db2777", "#65a30d", "#0891b2", "#c2410c", "#6366f1")
 
+
 class Family(NamedTuple):
     """Runs that differ in nothing but their rule's knob and the seed: one line of a figure."""
 

@@ -12,10 +12,10 @@ from dashboard.playground.lanes import MOST_SETTINGS, Job, Lane, comparison, pay
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.ui.algorithms import decoding
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
-from fsd_core.config import DecodingConfig, SamplingConfig
-from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting
+from dashboard.ui.option_fields import chosen
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import DatabaseUnavailable, FsdError
 from fsd_core.models.pairs import check_drafter
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ class Playground:
     def _events(self) -> None:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             button.click(self._resize(step), self.number, self.sizes, **QUIET)
-        cards = [part for card in self.cards for part in card.inputs]
-        asked = self.generate.click(self.start, [self.number, *self.form.parts, *cards], self.outputs, **QUIET)
+        filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
+        asked = self.generate.click(self.start, filled, self.outputs, **QUIET)
         asked.then(None, self.begun, None, js=REMEMBER)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
         self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
-        controls = [*self.form.parts, *(part for card in self.cards for part in card.parts)]
+        controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
         on_load(self.resume, self.begun, [*self.outputs, *self.sizes, *controls], js=RECALL)
 
     def _resize(self, step: int) -> Any:
@@ -116,15 +116,11 @@ class Playground:
         }
 
     @tells_errors(6 + MOST_SETTINGS)
-    def start(self, number: int, pair: str, prompt: str, *values: Any) -> Updates:
-        """Writes the job, and begins to follow it."""
-        temperature, top_k, top_p, seed, longest, *cards = values
-        if None in (temperature, top_k, top_p, seed, longest):
-            raise InvalidSetting("A field of the sampling is empty: expected a number in each.")
-        sampling = SamplingConfig.checked(temperature=temperature, top_k=top_k, top_p=top_p)
-        size = len(self.cards[0].inputs)
-        chosen = [cards[i * size : (i + 1) * size] for i in range(number)]
-        decodings = [decoding(*controls, sampling=sampling, longest=longest) for controls in chosen]
+    def start(self, values: Updates) -> Updates:
+        """Writes the job, and begins to follow it. ``values``: by component."""
+        pair, prompt, seed, sampling = self.form.values(values)
+        number = int(values[self.number])
+        decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
         for asked in decodings:
             check_drafter(pair, asked)
         verdict = worker_notice(self.repository.worker(), "queued")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
 
 from dashboard.ui.components import QUIET
+from dashboard.ui.option_fields import field, number, settings_of
 from fsd_core.benchmarks.arithmetic import held_out
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.pairs import PAIRS
 
 EXAMPLES = 8
@@ -25,6 +28,13 @@ QUESTIONS = (
     "Write a short poem about a lighthouse in winter.",
     "Give me five ideas for a rainy afternoon with children.",
     "Explain to a beginner what a database index is, and when it does harm.",
+)
+# What all settings share: the option, a hint, and what differs from the table on this page.
+SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("temperature", "0 is greedy", {}),
+    ("top_k", "0 is off", {}),
+    ("top_p", "1 is off", {}),
+    ("max_new_tokens", "At most", {"label": "Tokens"}),
 )
 
 
@@ -59,11 +69,11 @@ class PromptForm:
                     )  # fmt: skip
                     self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
                 with gr.Row(elem_classes=["sampling"]):
-                    self.temperature = gr.Number(0, label="Temperature", info="0 is greedy", step=0.1, min_width=76)
-                    self.top_k = gr.Number(0, label="Top-k", info="0 is off", precision=0, min_width=76)
-                    self.top_p = gr.Number(1, label="Top-p", info="1 is off", step=0.05, min_width=76)
-                    self.seed = gr.Number(0, label="Seed", info="Repeatable", precision=0, min_width=76)
-                    self.longest = gr.Number(96, label="Tokens", info="At most", precision=0, min_width=76)
+                    self.sampling = {
+                        name: field(METHOD_OPTIONS[name], info=info, min_width=76, **more)
+                        for name, info, more in SAMPLING
+                    }
+                    self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
         self.example.input(lambda prompt: prompt or gr.skip(), self.example, self.prompt, **QUIET)
         self.pair.input(self._offer, [self.pair, self.prompt], [self.example, self.prompt], **QUIET)
 
@@ -77,15 +87,24 @@ class PromptForm:
         return gr.Dropdown(examples, value=None), gr.Textbox(text, info=hint)
 
     @property
-    def parts(self) -> list[Any]:
-        """The fields, but for the examples, which only fill in the prompt."""
-        return [self.pair, self.prompt, self.temperature, self.top_k, self.top_p, self.seed, self.longest]
+    def fields(self) -> dict[str, Any]:
+        """The fields by name, but for the examples, which only fill in the prompt."""
+        return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.sampling}
+
+    def values(self, values: Mapping[Any, Any]) -> tuple[str, str, int, dict[str, Any]]:
+        """The pair, the prompt, the seed, and what all settings share, by option, of the components' ``values``.
+
+        Raises ``InvalidSetting`` for an empty seed.
+        """
+        sampling = {name: values[part] for name, part in self.sampling.items()}
+        return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), sampling
 
     def restore(self, pair: str, prompt: str, seed: int, method: DecodingConfig) -> dict[Any, Any]:
         """The fields as they were when they asked for ``method``; a pair that is offered no more is left aside."""
-        sampling = method.sampling
+        was = settings_of(method)
         return {
             **({self.pair: pair} if pair in PAIRS else {}),
-            self.prompt: prompt, self.seed: seed, self.longest: method.max_new_tokens,
-            self.temperature: sampling.temperature, self.top_k: sampling.top_k, self.top_p: sampling.top_p,
-        }  # fmt: skip
+            self.prompt: prompt,
+            self.seed: seed,
+            **{part: was[name] for name, part in self.sampling.items()},
+        }

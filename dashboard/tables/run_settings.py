@@ -5,38 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd_core.config import TOP_K
+from fsd_core.config.building import reads
+from fsd_core.config.options import BY_KEY, OPTIONS
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
-TITLES = {
-    "setting.pair": "Model pair",
-    "setting.decoding.acceptance.kind": "Rule",
-    "setting.decoding.acceptance.divergence": "Divergence",
-    "setting.decoding.acceptance.threshold": "Threshold",
-    "setting.decoding.acceptance.divergence_top_k": "Divergence over top",
-    "setting.decoding.acceptance.guard": "Guard",
-    "setting.decoding.drafter.kind": "Drafter",
-    "setting.decoding.drafter.max_ngram": "Longest n-gram",
-    "setting.decoding.topology.kind": "Draft shape",
-    "setting.decoding.topology.length": "Draft length γ",
-    "setting.decoding.topology.drafts": "Drafts per position",
-    "setting.decoding.topology.top_k": "Tree width",
-    "setting.decoding.topology.total_tokens": "Tree tokens",
-    "setting.decoding.sampling.temperature": "Temperature",
-    "setting.decoding.sampling.top_k": "Top-k",
-    "setting.decoding.sampling.top_p": "Top-p",
-    "setting.decoding.max_new_tokens": "Longest answer",
-    "task": "Task",
-    "limit": "Prompts",
-    "seed": "Seed",
-    "dtype": "Number format",
-    "device": "Device",
-    "batch": "Side by side",
-}
+TITLES = {option.key: option.title for option in OPTIONS.values()}
+_CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
 NOT_SET = "–"
-_DIVERGENCE_TOP_K = "setting.decoding.acceptance.divergence_top_k"
 
 
 class SettingsTable(NamedTuple):
@@ -63,14 +40,9 @@ def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsT
 def settings_read(run: RunView) -> dict[str, Any]:
     """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
     flat = flatten(run.config.as_json())
-    if not reads_top_k(run.decoding.divergence):
-        flat.pop(_DIVERGENCE_TOP_K, None)
-    return flat
-
-
-def reads_top_k(divergence: str | None) -> bool:
-    """Whether a divergence is taken over the target's likeliest tokens alone, and so reads how many those are."""
-    return divergence is not None and divergence.startswith(TOP_K)
+    chosen = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
+    unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, chosen)]
+    return {key: value for key, value in flat.items() if key not in unread}
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -79,7 +51,7 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")
-        elif value is not None or key == "threshold":
+        elif value is not None or key in _CAN_BE_OFF:
             flat[prefix + key] = "off" if value is None else value
     return flat
 

@@ -63,14 +63,15 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
 
 def checked(model: type[Value], named: Named, **values: Any) -> Value:
     """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
-    part = {**RULES, **DRAFTERS, **TOPOLOGIES}
+    kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
+    owner = next((kind for kind, known in kinds.items() if known is model), None)
     parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
-    owner = next((kind for kind, known in part.items() if known is model), "")
 
     def words(path: Sequence[int | str]) -> str:
         field = [str(part) for part in path if isinstance(part, str)][-1]
-        owned = (o for o in OPTIONS.values() if o.field == field and (owner in o.owners if owner else False))
-        option = next(owned, None) or option_of(parts.get(model, "run"), field.removesuffix("s"))
+        owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
+        part = parts.get(model, "run")
+        option = next(owned, None) or option_of(part, field) or option_of(part, field.removesuffix("s"))
         return named(option, values.get(field)) if option else field
 
     try:

@@ -20,6 +20,7 @@ from fsd_core.rules import (
     INFINITE_WITHOUT_Q,
     RULES,
     TOP_K,
+    VERIFIERS,
     FuzzyReducible,
     Rule,
     Verifier,
@@ -80,8 +81,8 @@ class DecodingConfig(Frozen):
             if rule is not None and rule.baseline:
                 values = {**values, "drafter": None, "topology": None}
             elif rule is not None and issubclass(rule, Verifier) and "topology" not in values:
-                given = {} if rule.drafts is None else {"drafts": rule.drafts}
-                values = {**values, "topology": MultiDraftTopology(**given)}
+                shape = MultiDraftTopology() if rule.drafts is None else MultiDraftTopology(drafts=rule.drafts)
+                values = {**values, "topology": shape}
         return values
 
     @model_validator(mode="after")
@@ -106,13 +107,12 @@ class DecodingConfig(Frozen):
             raise InvalidSetting(
                 f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
             )
-        if isinstance(rule, Verifier) and isinstance(topology, MultiDraftTopology):
-            if rule.drafts not in (None, topology.drafts):
-                optimal = next(kind for kind, other in RULES.items() if getattr(other, "optimal", False))
-                raise InvalidSetting(
-                    f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
-                    f"{optimal}."
-                )
+        only = rule.drafts if isinstance(rule, Verifier) else None
+        if isinstance(topology, MultiDraftTopology) and only not in (None, topology.drafts):
+            optimal = next(kind for kind, other in VERIFIERS.items() if other.optimal)
+            raise InvalidSetting(
+                f"'{rule.kind}' couples {only} drafts, not {topology.drafts}: choose {only}, or {optimal}."
+            )
         if topology != ChainTopology(length=topology.length) and self.drafter and not self.drafter.has_distribution:
             raise InvalidSetting(
                 "Trees and several drafts per position come from a distribution, which a copied token has not: choose "

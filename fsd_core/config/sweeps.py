@@ -42,6 +42,13 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     return list(found)
 
 
+def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that a sweep of such rules, drafters, shapes and divergences reads, by name."""
+    several = {name: _listed(chosen[name]) for name in LISTED if chosen.get(name)}
+    forms = [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+    return {name: value for name, value in chosen.items() if any(_wanted(name, form) for form in forms)}
+
+
 def _knob_values(
     form: Mapping[str, Any], own: Mapping[str, Any], forms: Sequence[Mapping[str, Any]], named: Named
 ) -> list[dict[str, Any]]:

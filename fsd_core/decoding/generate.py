@@ -76,11 +76,12 @@ def generate(
     """Decodes ``input_ids`` [B,T] by one of our rules; called by transformers' ``generate``, returns what it returns.
 
     ``options``: ``acceptance``, ``divergence``, ``threshold`` (also ``"off"``), ``drafter``, ``draft_length`` and all
-    others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``, which are in the signature), but for
+    others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``; they are in the signature), but for
     temperature, top-k, top-p, sampling or not, length and end tokens, which come from the generation config.
-    ``tree=True`` is ``shape="dynamic-tree"``. ``head``: for the drafter ``eagle``, from ``models.eagle_files.load_head``. ``seed``: by default
-    drawn from torch's generator, so ``torch.manual_seed`` governs it. Rows of a batch are decoded one after the other.
-    Returns int64 [B, T + longest new text], padded on the right, or a ``GenerateDecoderOnlyOutput`` where the config
+    ``tree=True`` is ``shape="dynamic-tree"``. ``head``: for the drafter ``eagle``, from
+    ``models.eagle_files.load_head``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed``
+    governs it. Rows of a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the
+    right, or a ``GenerateDecoderOnlyOutput`` where the config
     asks for one. Raises ``InvalidSetting`` for what it cannot honour.
     """
     settings = generation_config or model.generation_config

@@ -41,7 +41,7 @@ class Rows:
         return probabilities.gather(-1, self.tokens[..., None]).squeeze(-1)
 
     def divergence(self, name: str, noise: Tensor, top_k: int = 50) -> Tensor:
-        """The raw distributions' divergence at each position, [B,R]; see :func:`fsd_core.ops.divergences.divergence`."""
+        """The raw distributions' divergence at each position, [B,R]; see :mod:`fsd_core.ops.divergences`."""
         return divergence(name, self.target_raw, self.draft_raw, noise, top_k)
 
     def at(self, position: Tensor) -> Rows:

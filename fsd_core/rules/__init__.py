@@ -29,10 +29,34 @@ from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
 
 __all__ = [
-    "ACCEPTANCES", "BASELINES", "CHAIN", "DIVERGENCES", "EVERY_RULE", "INFINITE_WITHOUT_Q", "LOSSLESS", "OVER_TOP_K", "RULES", "SEVERAL", "TOP_K", "TREE",
-    "VERIFIERS", "Autoregressive", "DivergenceName", "DraftOnly", "DraftSampling", "Fuzzy", "FuzzyOfficial",
-    "FuzzyReducible", "Knob", "Rule", "Speculative", "Synthetic", "Verdict", "Verifier", "divergence_upper_bound",
-]  # fmt: skip
+    "ACCEPTANCES",
+    "BASELINES",
+    "CHAIN",
+    "DIVERGENCES",
+    "EVERY_RULE",
+    "INFINITE_WITHOUT_Q",
+    "LOSSLESS",
+    "OVER_TOP_K",
+    "RULES",
+    "SEVERAL",
+    "TOP_K",
+    "TREE",
+    "VERIFIERS",
+    "Autoregressive",
+    "DivergenceName",
+    "DraftOnly",
+    "DraftSampling",
+    "Fuzzy",
+    "FuzzyOfficial",
+    "FuzzyReducible",
+    "Knob",
+    "Rule",
+    "Speculative",
+    "Synthetic",
+    "Verdict",
+    "Verifier",
+    "divergence_upper_bound",
+]
 
 EVERY_RULE: dict[str, type[Rule]] = kinds(
     (

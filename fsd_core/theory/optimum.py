@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 import numpy as np
 
-from fsd_core.config.methods import DraftSampling
 from fsd_core.errors import UnknownName
+from fsd_core.rules import DraftSampling
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
 
 SAMPLINGS: tuple[str, ...] = get_args(DraftSampling)

@@ -34,10 +34,10 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
-        "--pair", "--acceptance", "--divergence", "--threshold", "--guard", "--divergence-top-k", "--drafter",
-        "--draft-length", "--drafts", "--shape", "--tree-width", "--tree-tokens",
-            "--max-ngram", "--temperature", "--top-p", "--top-k", "--task", "--limit",
-        "--max-new-tokens", "--seed", "--dtype", "--device", "--batch", "--fresh", "--json",
+        "--pair", "--acceptance", "--divergence", "--threshold", "--divergence-top-k", "--guard", "--drafter",
+        "--max-ngram", "--shape", "--draft-length", "--drafts", "--tree-width", "--tree-tokens", "--temperature",
+        "--top-k", "--top-p", "--max-new-tokens", "--seed", "--dtype", "--device", "--task", "--limit", "--batch",
+        "--fresh", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
@@ -88,7 +88,7 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--divergence", "nope"), "expected one of kl"),
         (("run", "--drafter", "nope"), "expected one of draft-model"),
         (("sweep",), "The rule 'fsd-reducible' has a threshold: give --thresholds"),
-        (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples two drafts, not 3"),
+        (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples 2 drafts, not 3"),
         (("run", "--acceptance", "rrs", "--batch", "4"), "choose a batch of 1"),
         (("run", "--shape", "bush"), "--shape 'bush' is not known: expected one of chain, dynamic-tree."),
         (("run", "--tree-tokens", "9"), "--tree-tokens does not apply to the shape 'chain'"),

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from fsd_core.cli.commands import generate, run, sweep
-from fsd_core.cli.settings import build_decoding, flag
-from fsd_core.cli.sweeps import experiment_name, families, with_baselines
+from fsd_core.cli.options import flag, swept_flag, swept_name
 from fsd_core.config import (
     DRAFTERS,
     RULES,
+    TOPOLOGIES,
     ChainTopology,
     DecodingConfig,
     DynamicTreeTopology,
@@ -22,12 +22,14 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SamplingConfig,
 )
+from fsd_core.config.building import method
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.sweeps import experiment_name, methods, with_baselines
 from fsd_core.errors import InvalidSetting
 
 
 def decoding(**given: Any) -> DecodingConfig:
-    sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 128}
-    return build_decoding(**{"acceptance": "fsd-reducible", **sampling, **given})
+    return method(given, flag)
 
 
 def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
@@ -40,11 +42,13 @@ def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
 
 
 def test_every_parameter_of_a_method_has_its_option() -> None:
-    models = (*RULES.values(), *DRAFTERS.values(), ChainTopology, MultiDraftTopology, SamplingConfig)
+    models = (*RULES.values(), *DRAFTERS.values(), *TOPOLOGIES.values(), SamplingConfig)
     fields = {name for model in models for name in model.model_fields} - {"kind"}
-    for command in (generate, run, sweep):
-        options = {flag(name.replace("thresholds", "threshold")) for name in signature(command).parameters}
-        assert {flag(field) for field in fields} <= options
+    assert fields == {option.field for option in METHOD_OPTIONS.values()} - {"kind", "max_new_tokens"}
+    for command in (generate, run):
+        assert METHOD_OPTIONS.keys() <= signature(command).parameters.keys()
+    several = {swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
+    assert several <= signature(sweep).parameters.keys()
 
 
 def test_no_options_are_the_configuration_s_own_defaults() -> None:
@@ -88,14 +92,13 @@ def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
     assert several[1].topology == ChainTopology(length=4)
 
 
-def swept(rules: list[str], thresholds: str | None = None, shapes: Any = (None,), **given: Any) -> list[DecodingConfig]:
-    sampling = {"temperature": 0.0, "top_p": 1.0, "top_k": 0, "max_new_tokens": 128}
-    return families(rules, given.pop("drafters", [None]), shapes, thresholds, **sampling, **given)
+def swept(rules: list[str], threshold: str | None = None, **given: Any) -> list[DecodingConfig]:
+    return methods({"acceptance": rules, "threshold": threshold, **given}, swept_flag)
 
 
 def test_of_several_rules_each_is_given_what_it_reads() -> None:
     found = swept(
-        ["speculative", "fsd", "k-seq", "spec-hub", "autoregressive"], "0.1,0.3", ("chain", "dynamic-tree"),
+        ["speculative", "fsd", "k-seq", "spec-hub", "autoregressive"], "0.1,0.3", shape=["chain", "dynamic-tree"],
         divergence="tv", draft_length=7, drafts=4, tree_tokens=20,
     )  # fmt: skip
     chain, tree = ChainTopology(length=7), DynamicTreeTopology(length=7, total_tokens=20)
@@ -112,12 +115,12 @@ def test_of_several_rules_each_is_given_what_it_reads() -> None:
 @pytest.mark.parametrize(
     ("rules", "given", "told"),
     [
-        (["speculative", "k-seq"], {"thresholds": "0.1"}, "--thresholds does not apply to the rule 'speculative'"),
+        (["speculative", "k-seq"], {"threshold": "0.1"}, "--thresholds does not apply to the rule 'speculative'"),
         (["speculative", "fsd"], {"drafts": 3}, "--drafts does not apply to the rule 'speculative'"),
         (["speculative", "fsd"], {}, "The rule 'fsd' has a threshold"),
-        (["k-seq", "rrs"], {"shapes": ["dynamic-tree"]}, "--shape does not apply to the rule 'k-seq'"),
-        (["speculative", "fsd"], {"thresholds": "0.1", "tree_width": 3}, "--tree-width does not apply to the shape"),
-        (["spec-hub"], {"drafts": 3}, "couples two drafts, not 3"),
+        (["k-seq", "rrs"], {"shape": ["dynamic-tree"]}, "--shape does not apply to the rule 'k-seq'"),
+        (["speculative", "fsd"], {"threshold": "0.1", "tree_width": 3}, "--tree-width does not apply to the shape"),
+        (["spec-hub"], {"drafts": 3}, "couples 2 drafts, not 3"),
     ],
 )
 def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: dict[str, Any], told: str) -> None:
@@ -166,7 +169,9 @@ def test_an_unbounded_divergence_takes_any_threshold() -> None:
     ],
 )
 def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: str, value: object) -> None:
-    with pytest.raises(InvalidSetting, match=f"{flag(option)} does not apply to the rule '{acceptance}'.*choose from"):
+    with pytest.raises(
+        InvalidSetting, match=f"{flag(METHOD_OPTIONS[option])} does not apply to the rule '{acceptance}'.*choose from"
+    ):
         decoding(acceptance=acceptance, **{option: value})
 
 

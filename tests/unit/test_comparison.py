@@ -10,7 +10,7 @@ from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text
 from dashboard.compare.prompt_pairs import difference
 from dashboard.tables.cells import METRICS, Cell, Estimate, cell
-from dashboard.tables.run_settings import reads_top_k, settings_table
+from dashboard.tables.run_settings import settings_read, settings_table
 from dashboard.ui.numbers import decimals, number, p_value
 from fsd_core.benchmarks.statistics import paired_difference
 from fsd_core.config import DIVERGENCES
@@ -139,8 +139,8 @@ def test_the_top_k_of_a_divergence_is_a_setting_only_where_it_is_read():
 def test_which_divergences_read_top_k_is_what_computing_them_says(name):
     p, q = torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     one, two = (divergence(name, p, q, torch.tensor(0.5), top_k) for top_k in (1, 2))
-    assert reads_top_k(name) == (not torch.equal(one, two))
-    assert not reads_top_k(None)
+    read = settings_read(run_view(decoding("fsd", divergence=name, threshold=0.1), metrics()))
+    assert ("setting.decoding.acceptance.divergence_top_k" in read) == (not torch.equal(one, two))
 
 
 def test_a_threshold_that_is_off_is_told_as_off():

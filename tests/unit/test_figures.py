@@ -7,10 +7,9 @@ import json
 import pytest
 from run_views import decoding, metrics, run_view
 
-from dashboard.figures import divergence, positions, series, style, threshold, throughput, tradeoff
+from dashboard.figures import divergence, positions, style, threshold, throughput, tradeoff
 from dashboard.figures.gallery import comparison_figures
 from dashboard.figures.series import families, run_names
-from fsd_core.config import ACCEPTANCES
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
 DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))
@@ -35,15 +34,11 @@ def test_runs_that_differ_in_threshold_and_seed_alone_are_one_family_sorted_by_t
     assert found[0].colour != found[1].colour
 
 
-def test_marks_are_of_rules_that_are_there_and_a_rule_without_one_gets_a_circle(monkeypatch):
-    assert set(series.SYMBOLS) | set(series.BASELINE_COLOURS) <= set(ACCEPTANCES)
-    known = [series.SYMBOLS[family.runs[0].decoding.acceptance.kind] for family in families(RUNS)]
-    assert [family.symbol for family in families(RUNS)] == known
-    monkeypatch.setattr(series, "SYMBOLS", {})
-    monkeypatch.setattr(series, "BASELINE_COLOURS", {})
-    bare = families(RUNS)
-    assert {family.symbol for family in bare} == {"circle"}
-    assert len({family.colour for family in bare}) == len(bare)
+def test_a_family_has_the_marks_of_its_rule():
+    found = families(RUNS)
+    rules = [family.runs[0].decoding.acceptance for family in found]
+    assert [family.symbol for family in found] == [rule.symbol for rule in rules]
+    assert all(family.colour == rule.colour for family, rule in zip(found, rules, strict=True) if rule.colour)
 
 
 def test_families_with_one_label_are_told_apart():

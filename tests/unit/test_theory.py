@@ -174,7 +174,7 @@ def test_what_are_no_distributions_is_refused() -> None:
         acceptance_rate("rrs", good, np.array([0.2, 0.3, 0.5]), 2)
     with pytest.raises(InvalidSetting, match="num_drafts is 0"):
         acceptance_rate("rrs", good, good, 0)
-    with pytest.raises(InvalidSetting, match="couples two drafts"):
+    with pytest.raises(InvalidSetting, match="couples 2 drafts"):
         acceptance_rate("spec-hub", good, good, 3)
     with pytest.raises(UnknownName, match="expected one of rrs, "):
         acceptance_rate("best", good, good, 2)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dashboard.experiments.sweep_form import SweepForm, build_sweep
-from fsd_core.cli.sweeps import families
+from dashboard.experiments.sweep_form import build_sweep
+from fsd_core.config.options import OPTIONS
+from fsd_core.config.sweeps import methods
 from fsd_core.config.thresholds import parse_threshold, parse_thresholds
 from fsd_core.errors import InvalidSetting
 
@@ -44,13 +45,11 @@ def test_one_threshold_is_a_number_or_off() -> None:
 
 
 def test_page_and_command_line_make_the_same_settings_of_a_range() -> None:
-    form = SweepForm(
-        pair="bundled", task="arithmetic", limit=50, baselines=[], rules=["fsd"], divergences=["tv"],
-        thresholds="0:1:7", drafters=["draft-model"], draft_length=5, temperature=0, top_k=0, top_p=1,
-        max_new_tokens=128, seeds="0",
-    )  # fmt: skip
-    typed = families(
-        ["fsd"], [None], [None], "0:1:7",
-        divergence="tv", draft_length=5, temperature=0.0, top_p=1.0, top_k=0, max_new_tokens=128,
-    )  # fmt: skip
+    form = {
+        **{name: option.default for name, option in OPTIONS.items()}, "name": "", "seeds": "0", "baselines": [],
+        "several": [], "tuned": ["fsd"], "divergence": ["tv"], "drafter": ["draft-model"], "shape": ["chain"],
+        "threshold": "0:1:7",
+    }  # fmt: skip
+    typed = methods({"acceptance": ["fsd"], "divergence": "tv", "threshold": "0:1:7"})
     assert build_sweep(form).decodings == tuple(typed)
+    assert [setting.threshold for setting in typed] == [*parse_thresholds("0:1:7")]

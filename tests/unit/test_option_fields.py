@@ -1,0 +1,111 @@
+"""The fields of the pages: all that the table of options has, shown where something reads it, and what they ask for."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dashboard.experiments import experiments_page
+from dashboard.playground import playground_page
+from dashboard.playground.setting_card import NAMES, arranged
+from dashboard.ui.algorithms import PLAIN, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
+from dashboard.ui.option_fields import chosen, settings_of
+from fsd_core.config import ACCEPTANCES, RULES, VERIFIERS, DecodingConfig
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.errors import InvalidSetting
+
+USUAL = {name: METHOD_OPTIONS[name].default for name in NAMES}
+
+
+def card(kind: str, **given: Any) -> dict[str, Any]:
+    """What a setting's fields hold, those that its rule does not read included."""
+    return {**USUAL, "acceptance": kind, **given}
+
+
+def test_every_rule_is_offered_by_every_page() -> None:
+    assert {*PLAIN, *TUNED, *SEVERAL} == set(ACCEPTANCES)
+    assert [kind for _, kind in RULE_CHOICES] == [*ACCEPTANCES]
+    assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
+    assert set(playground_page.DEFAULTS) <= set(ACCEPTANCES)
+    offered = {*experiments_page.DEPENDENT, *experiments_page.CHOSEN, "acceptance", "draft_length"}
+    assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*NAMES}
+
+
+def test_untouched_fields_ask_for_the_usual_method() -> None:
+    assert chosen(USUAL) == DecodingConfig()
+
+
+@pytest.mark.parametrize("kind", TUNED)
+def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
+    off = kind != "fsd-official"
+    assert (chosen(card(kind, threshold=None)).threshold is None) == off
+    assert ("leniency is off" in about(kind, "js")) == off
+
+
+@pytest.mark.parametrize("kind", ACCEPTANCES)
+def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) -> None:
+    drafter = "prompt-lookup" if kind == "speculative" else "draft-model"
+    method = chosen(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
+    assert method.acceptance.kind == kind
+    assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in VERIFIERS else None)
+    assert method.threshold == (0.3 if kind.startswith("fsd") else None)
+    assert method.divergence == {"fsd": "tv", "fsd-reducible": "tv", "fsd-official": "ag"}.get(kind)
+    assert chosen({**USUAL, **settings_of(method)}) == method
+
+
+@pytest.mark.parametrize("kind", ACCEPTANCES)
+def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
+    given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, shape="dynamic-tree", tree_tokens=17)
+    method, visible = chosen(given), arranged(given)
+    assert visible["tree_tokens"]["visible"] == visible["tree_width"]["visible"] == _is_tree(method)
+    if RULES[kind].baseline:
+        assert (method.drafter, method.topology) == (None, None)
+    else:
+        assert method.topology is not None
+        assert (method.topology.kind, method.topology.length) == (RULES[kind].shapes[-1], 4)
+        assert getattr(method.topology, "total_tokens", 17) == 17
+
+
+def _is_tree(method: DecodingConfig) -> bool:
+    return method.topology is not None and method.topology.kind == "dynamic-tree"
+
+
+def test_fields_that_nothing_reads_are_hidden() -> None:
+    def hidden(**given: Any) -> set[str]:
+        shown = arranged({**USUAL, **given})
+        return {name for name, options in shown.items() if not options.get("visible", True)}
+
+    assert hidden() == {"divergence_top_k", "max_ngram", "drafts", "tree_width", "tree_tokens"}
+    assert hidden(acceptance="autoregressive") == {*NAMES} - {"acceptance"}
+    assert "divergence_top_k" not in hidden(divergence="top-k-js")
+    assert "max_ngram" not in hidden(drafter="prompt-lookup")
+    assert "drafts" in hidden(acceptance="spec-hub")
+    assert "drafts" not in hidden(acceptance="k-seq")
+    assert "guard" in hidden(acceptance="fsd")
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"threshold": 0.8}, "beyond the range of the divergence 'js'"),
+        ({"draft_length": None}, "Draft length γ is empty: expected a whole number."),
+        ({"draft_length": 2.5}, "Draft length γ is 2.5: expected a whole number."),
+        ({"shape": "dynamic-tree", "tree_tokens": 1}, "Tree tokens is 1: expected at least 2."),
+        ({"drafter": "nobody"}, "Drafter 'nobody' is not known: expected one of draft-model"),
+    ],
+)
+def test_what_cannot_be_is_told_in_the_words_of_the_page(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidSetting, match=sentence):
+        chosen(card("fsd", **given))
+
+
+def test_a_knob_tells_its_range_and_the_published_divergence_its_caveat() -> None:
+    threshold = METHOD_OPTIONS["threshold"]
+    assert knob_range("fsd", threshold, "js") == f"0 to {math.log(2):.3g} nats"
+    assert knob_range("fsd", threshold, "tv") == "0 to 1"
+    assert knob_range("fsd", threshold, "top-k-kl") == "0 or more nats"
+    assert knob_range("fsd-official", threshold, "tv") == "0 or more nats"
+    assert "was computed as ag" in about("fsd-reducible", "js")
+    assert "was computed as ag" not in about("fsd-reducible", "tv")

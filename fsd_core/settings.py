@@ -12,8 +12,8 @@ from urllib.parse import quote
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fsd_core.config import sentence
 from fsd_core.errors import InvalidSetting
+from fsd_core.values import sentence
 
 
 class Settings(BaseSettings):

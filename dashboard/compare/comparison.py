@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.figures.series import run_names
-from dashboard.tables.cells import METRICS, Cell, cell
+from dashboard.tables.cells import Cell, cell
 from fsd_core.errors import UnknownName
+from fsd_core.metrics import compared
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -22,7 +23,7 @@ _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not
 
 
 class Row(NamedTuple):
-    """A run with its cells, in the order of :data:`dashboard.tables.cells.METRICS`."""
+    """A run with its cells, in the order of :data:`fsd_core.metrics.compared`."""
 
     run: RunView
     name: str
@@ -133,7 +134,7 @@ def _solved(repository: Repository, run_ids: Sequence[str]) -> dict[str, dict[in
 
 
 def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:
-    return Row(run, name, run.id == baseline.id, [cell(run, baseline, metric, solved) for metric in METRICS])
+    return Row(run, name, run.id == baseline.id, [cell(run, baseline, metric, solved) for metric in compared()])
 
 
 def _count(things: Sequence[str], noun: str) -> str:

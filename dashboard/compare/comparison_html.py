@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from dashboard.compare.comparison import Comparison, Row
 from dashboard.compare.prompt_pairs import Pair, Pairing, Piece, difference
-from dashboard.tables.cells import FIDELITY, METRICS, SIGNIFICANT, Cell, Estimate, Metric
+from dashboard.tables.cells import SIGNIFICANT, Cell, Estimate
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, escape, notice, pill
 from dashboard.ui.formatting import count, duration
 from dashboard.ui.numbers import decimals, number, p_value
+from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import ExperimentView, GenerationView
@@ -51,7 +52,7 @@ def comparison_html(comparison: Comparison) -> str:
     head = "".join(
         f'<th scope="col" class="num" title="{escape(m.explanation)}">{escape(m.title)}'
         f"<small>{escape(m.unit)}</small></th>"
-        for m in (METRICS[column] for column in columns)
+        for m in (compared()[column] for column in columns)
     )
     body = "".join(_row(row, columns) for row in comparison.rows)
     return (
@@ -66,16 +67,16 @@ def comparison_html(comparison: Comparison) -> str:
 
 def shown_columns(rows: Sequence[Row]) -> list[int]:
     """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
-    filled = [i for i in range(len(METRICS)) if any(row.cells[i].estimate for row in rows)]
-    scored = not filled or any(METRICS[i].key == "accuracy" for i in filled)
-    return [i for i in filled or range(len(METRICS)) if not (scored and METRICS[i].key in FIDELITY)]
+    filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]
+    scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
+    return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
 def _row(row: Row, columns: Sequence[int]) -> str:
     pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
-    cells = "".join(f'<td class="num">{_cell(row.cells[i], METRICS[i])}</td>' for i in columns)
+    cells = "".join(f'<td class="num">{_cell(row.cells[i], compared()[i])}</td>' for i in columns)
     return (
         f'<tr class="{"baseline" if row.is_baseline else ""}"><th scope="row">{escape(row.name)}{pill}'
         f'<span class="more">{escape(more)}</span></th>{cells}</tr>'

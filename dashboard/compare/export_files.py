@@ -12,11 +12,12 @@ from dashboard.compare.comparison import Comparison, Row
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.figures.gallery import comparison_figures
 from dashboard.figures.style import EXPORT_CONFIG
-from dashboard.tables.cells import METRICS, likelihood_model
+from dashboard.tables.cells import likelihood_model
 from dashboard.tables.run_settings import settings_read
 from dashboard.ui.components import escape, heading, section
 from dashboard.ui.formatting import moment
 from dashboard.ui.theme import CSS
+from fsd_core.metrics import compared
 
 # A spreadsheet takes a text that begins like this for a formula and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -75,7 +76,7 @@ def _record(row: Row) -> dict[str, Any]:
     record |= settings_read(run)
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
     record["negative_log_likelihood_under"] = likelihood_model(run) if run.metrics else None
-    for cell, metric in zip(row.cells, METRICS, strict=True):
+    for cell, metric in zip(row.cells, compared(), strict=True):
         kind = "ratio" if metric.as_ratio else "difference"
         scale = 1.0 if metric.as_ratio else metric.scale  # back to the unit of the metric's own column
         for end in ("value", "low", "high"):

@@ -8,10 +8,11 @@ from typing import Any
 from dashboard.compare.comparison import Comparison
 from dashboard.compare.comparison_html import delta_text, shown_columns
 from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS
-from dashboard.tables.cells import METRICS, Cell, Metric
+from dashboard.tables.cells import Cell
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import TITLES, settings_read, told
 from dashboard.ui.numbers import decimals, number, p_value
+from fsd_core.metrics import Metric, compared
 
 SAME = (
     "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
@@ -26,7 +27,7 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
     Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
     """
     places = shown_columns(comparison.rows)
-    columns = [METRICS[i] for i in places]
+    columns = [compared()[i] for i in places]
     lines = [f"## {_plain(title)}", "", f"{_grounds(comparison)}", ""]
     if commands:
         lines += ["```", *commands, "```", ""]
@@ -35,7 +36,7 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
     lines += ["|---" * (len(columns) + 1) + "|"]
     for row in comparison.rows:
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
-        cells = (_cell(row.cells[i], METRICS[i]) for i in places)
+        cells = (_cell(row.cells[i], compared()[i]) for i in places)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     for row in comparison.rows:
         for found in of_run(row.run):

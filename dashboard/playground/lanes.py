@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.ui.formatting import count
-from fsd_core.config import LONGEST_PROMPT, LOSSLESS, DecodingConfig
+from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import InvalidSetting
 
 MOST_SETTINGS = 4
@@ -89,6 +89,6 @@ def _texts(lane: Lane, first: Lane) -> str:
         return "their texts are identical"
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     greedy = lane.decoding.sampling.greedy and first.decoding.sampling.greedy
-    both_exact = lane.decoding.acceptance.kind in LOSSLESS and first.decoding.acceptance.kind in LOSSLESS
+    both_exact = lane.decoding.acceptance.lossless and first.decoding.acceptance.lossless
     why = ", as lossless sampling may: the law is the same, the draws are not" if both_exact and not greedy else ""
     return f"their texts part at token {at + 1}{why} ({count(len(a), 'token')} and {len(b):,})"

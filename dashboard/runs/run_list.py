@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.components import Column, empty_state, escape, pill, table
 from dashboard.ui.formatting import NONE, ago, percent, quantity
+from fsd_core.metrics import Metric, compared, listed
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -24,17 +25,16 @@ class Order(NamedTuple):
 ORDERS = {
     "newest": Order("Newest first", "created_at", True),
     "oldest": Order("Oldest first", "created_at", False),
-    "accuracy": Order("Accuracy, best first", "accuracy", True),
-    "throughput": Order("Throughput, fastest first", "tokens_per_second", True),
-    "acceptance-rate": Order("Acceptance rate, highest first", "acceptance_rate", True),
-    "time-per-solved": Order("Time per solved task, shortest first", "seconds_per_solved_task", False),
+    **{metric.slug: Order(metric.order, metric.key, metric.better >= 0) for metric in compared()},
     "setting": Order("Setting, A to Z", "label", False),
 }
 
+_NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "tokens")
+SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
+"""the figures of the list, which has less room than a terminal"""
 _COLUMNS = (
     Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
-    Column("Prompts", "num"), Column("Accuracy", "num"), Column("Tokens/s", "num"), Column("Acceptance rate", "num"),
-    Column("Status"), Column("Created"),
+    Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in SHOWN), Column("Status"), Column("Created"),
 )  # fmt: skip
 
 # Which runs are ticked is known to the browser alone: it outlasts filtering and paging, and needs no round trip.
@@ -86,12 +86,17 @@ def _row(run: RunView) -> tuple[str, ...]:
         escape(run.task),
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
-        percent(*estimate(m, "accuracy")),
-        quantity(*estimate(m, "tokens_per_second")),
-        percent(*estimate(m, "acceptance_rate")),
+        *(figure(m, metric) for metric in SHOWN),
         pill(run.status),
         escape(ago(run.created_at)),
     )
+
+
+def figure(metrics: dict, metric: Metric, unit: str = "") -> str:
+    """A metric as text, with the digits that its interval supports."""
+    if metric.is_share:
+        return percent(*estimate(metrics, metric.key))
+    return quantity(*estimate(metrics, metric.key), unit)
 
 
 def estimate(metrics: dict, key: str) -> tuple[float | None, float | None, float | None]:

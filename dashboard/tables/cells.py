@@ -9,48 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from dashboard.figures.series import metrics
 from dashboard.figures.throughput import speedup
 from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
+from fsd_core.metrics import FIDELITY, Metric
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 SIGNIFICANT = 0.05
-
-
-class Metric(NamedTuple):
-    """A column of the table. ``better`` is +1 or -1, or 0 where neither direction is good in itself."""
-
-    key: str
-    title: str
-    unit: str
-    scale: float
-    better: int
-    as_ratio: bool
-    explanation: str
-
-
-METRICS = (
-    Metric("accuracy", "Accuracy", "%", 100.0, 1, False, "Share of prompts solved"),
-    Metric("same_text", "Same text", "% of the greedy target's", 100.0, 0, False, "Texts that are the target's own"),
-    Metric("tokens_per_second", "Throughput", "tok/s", 1.0, 1, True, "Emitted tokens per second of decoding"),
-    Metric("acceptance_rate", "Acceptance rate", "%", 100.0, 0, False, "Drafted tokens accepted, of all drafted"),
-    Metric(
-        "mean_acceptance_length", "Mean acceptance length", "tokens per target forward", 1.0, 0, False,
-        "τ: emitted tokens per target forward, the correction or bonus included",
-    ),
-    Metric("seconds_per_solved_task", "Time per solved", "s", 1.0, -1, True, "Seconds of decoding per prompt solved"),
-    Metric(
-        "negative_log_likelihood", "NLL per token", "nats", 1.0, 0, False,
-        "Of the emitted tokens under the target; of a draft alone under the draft, which cannot be compared",
-    ),
-    Metric(
-        "excess_nll", "Excess NLL", "nats per token", 1.0, 0, False,
-        "Beyond that of the target's own texts on the same prompts: near 0 for a lossless method",
-    ),
-)  # fmt: skip
-
-
-FIDELITY = ("same_text", "excess_nll")
-"""These stand where nothing scores a text; they are relative to the target alone, whatever the baseline."""
 
 
 class Estimate(NamedTuple):

@@ -6,37 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fsd_core.benchmarks.statistics import Interval, bootstrap_ratio, wilson
 from fsd_core.decoding.trace import StepRecord
+from fsd_core.metrics import METRICS, Generated, Metric
 
 HISTOGRAM_BINS = 40
-
-
-class Generated(Protocol):
-    """What is read of one prompt's generation, whether fresh or from the database."""
-
-    @property
-    def outcome(self) -> str: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def drafted(self) -> int: ...
-    @property
-    def accepted(self) -> int: ...
-    @property
-    def fuzzy(self) -> int: ...
-    @property
-    def negative_log_likelihood(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def time_to_first_token(self) -> float: ...
 
 
 def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecord]] | None) -> dict[str, Any]:
@@ -68,9 +46,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecor
         "drafted": sum(g.drafted for g in done),
         "accepted": sum(g.accepted for g in done),
         "fuzzy_tokens": sum(g.fuzzy for g in done),
-        **_ratio("acceptance_rate", [g.accepted for g in done], [g.drafted for g in done]),
-        **_ratio("mean_acceptance_length", [g.tokens for g in done], [g.rounds for g in done]),
-        **_ratio("tokens_per_second", [g.tokens for g in done], [g.seconds for g in done]),
+        **{name: value for metric in METRICS.values() for name, value in _ratio(metric, done).items()},
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
@@ -80,10 +56,15 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecor
     }
 
 
-def _ratio(name: str, numerators: Sequence[float], denominators: Sequence[float]) -> dict[str, float | None]:
+def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
+    """A metric that is a ratio of sums over prompts, with its interval; nothing for another one."""
+    if metric.ratio is None:
+        return {}
+    parts = [metric.ratio(generated) for generated in done]
+    numerators, denominators = [above for above, _ in parts], [below for _, below in parts]
     below = sum(denominators)
     return _with_interval(
-        name,
+        metric.key,
         sum(numerators) / below if below else None,
         # Drawn again and again from one prompt, nothing differs: that is no certainty.
         lambda: bootstrap_ratio(numerators, denominators) if len(numerators) > 1 else None,

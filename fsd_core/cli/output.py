@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.metrics import listed
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -101,19 +102,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figure
 
 def print_runs(runs: Sequence[RunView]) -> None:
     """One line per run: what it costs and what it gains, with intervals of 95 %."""
-    columns = ("Setting", "Accuracy", "Tokens/s", "Acceptance rate", "Acceptance length", "s/solved", "Tokens")
+    columns = ("Setting", *(metric.listed for metric in listed()))
     rows = []
     for run in runs:
         figures = run.metrics or {}
         rows.append(
             (
                 run.label if run.status == "finished" else f"{run.label} ({run.status})",
-                _figure(figures, "accuracy", "{:.1%}"),
-                _figure(figures, "tokens_per_second", "{:.1f}"),
-                _figure(figures, "acceptance_rate", "{:.1%}"),
-                _figure(figures, "mean_acceptance_length", "{:.2f}"),
-                _figure(figures, "seconds_per_solved_task", "{:.3f}"),
-                _figure(figures, "tokens", "{}"),
+                *(_figure(figures, metric.key, metric.form) for metric in listed()),
             )
         )
     print_table(columns, rows)

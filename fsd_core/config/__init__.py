@@ -16,12 +16,9 @@ from fsd_core.config.drafting import (
 )
 from fsd_core.config.runs import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
 from fsd_core.rules import (
-    ACCEPTANCES,
-    BASELINES,
     CHAIN,
     DIVERGENCES,
     INFINITE_WITHOUT_Q,
-    LOSSLESS,
     RULES,
     TOP_K,
     TREE,
@@ -42,15 +39,12 @@ from fsd_core.rules import (
 from fsd_core.values import Frozen, content_hash, sentence
 
 __all__ = [
-    "ACCEPTANCES",
-    "BASELINES",
     "CHAIN",
     "DIVERGENCES",
     "DRAFTERS",
     "INFINITE_WITHOUT_Q",
     "LONGEST_PROMPT",
     "LOOKUP",
-    "LOSSLESS",
     "MOST_ROWS",
     "RULES",
     "TOPOLOGIES",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fsd_core.plugins import installed
-from fsd_core.rules.base import CHAIN, SEVERAL, TREE, Knob, Rule, Verdict, kinds
+from typing import cast
+
+from fsd_core.plugins import Registry
+from fsd_core.rules.base import CHAIN, SEVERAL, TREE, Knob, Rule, Verdict, kind_of, passes, residual
 from fsd_core.rules.baselines import Autoregressive, DraftOnly
 from fsd_core.rules.divergences import (
     DIVERGENCES,
@@ -29,13 +31,10 @@ from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
 
 __all__ = [
-    "ACCEPTANCES",
-    "BASELINES",
     "CHAIN",
     "DIVERGENCES",
     "EVERY_RULE",
     "INFINITE_WITHOUT_Q",
-    "LOSSLESS",
     "OVER_TOP_K",
     "RULES",
     "SEVERAL",
@@ -56,32 +55,35 @@ __all__ = [
     "Verdict",
     "Verifier",
     "divergence_upper_bound",
+    "passes",
+    "residual",
 ]
 
-EVERY_RULE: dict[str, type[Rule]] = kinds(
-    (
-        Autoregressive,
-        DraftOnly,
-        Speculative,
-        FuzzyReducible,
-        Fuzzy,
-        FuzzyOfficial,
-        RecursiveRejection,
-        RecursiveRejectionWithout,
-        KSeq,
-        NaiveSampling,
-        FirstDraft,
-        SpecHub,
-        GreedyOptimal,
-        Synthetic,
-        *installed(Rule),
-    )
+_BUILT_IN: tuple[type[Rule], ...] = (
+    Autoregressive,
+    DraftOnly,
+    Speculative,
+    FuzzyReducible,
+    Fuzzy,
+    FuzzyOfficial,
+    RecursiveRejection,
+    RecursiveRejectionWithout,
+    KSeq,
+    NaiveSampling,
+    FirstDraft,
+    SpecHub,
+    GreedyOptimal,
+    Synthetic,
 )
+
+
+def _rule(thing: object) -> type[Rule] | None:
+    return thing if isinstance(thing, type) and issubclass(thing, Rule) else None
+
+
+EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, _rule)
 """by their ``kind``, in the order in which they are offered"""
-RULES = {kind: rule for kind, rule in EVERY_RULE.items() if not rule.timing_only}
+RULES = EVERY_RULE.where(lambda rule: not rule.timing_only)
 """those that a user may choose"""
-VERIFIERS: dict[str, type[Verifier]] = {kind: rule for kind, rule in RULES.items() if issubclass(rule, Verifier)}
+VERIFIERS = cast("Registry[type[Verifier]]", RULES.where(lambda rule: issubclass(rule, Verifier)))
 """those of several drafts per position"""
-ACCEPTANCES = tuple(RULES)
-BASELINES = tuple(kind for kind, rule in RULES.items() if rule.baseline)
-LOSSLESS = tuple(kind for kind, rule in RULES.items() if rule.lossless)

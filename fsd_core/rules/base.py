@@ -6,7 +6,6 @@ methods of the tensors it is given, so that a rule's file imports no torch and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
@@ -135,6 +134,6 @@ def residual(verifier: Tensor, draft: Tensor) -> Tensor:
     return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
 
 
-def kinds(rules: Sequence[type[Rule]]) -> dict[str, type[Rule]]:
-    """Rules by what they are called, in their order."""
-    return {rule.model_fields["kind"].default: rule for rule in rules}
+def kind_of(rule: type[Rule]) -> str:
+    """What a rule is called."""
+    return rule.model_fields["kind"].default

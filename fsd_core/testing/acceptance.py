@@ -1,4 +1,4 @@
-"""The contract of an acceptance rule. A new rule joins with one line in ``CASES``."""
+"""The contract of an acceptance rule: :func:`check_rule`, for every rule that there is and for those of plug-ins."""
 
 from __future__ import annotations
 
@@ -8,23 +8,11 @@ import torch
 from scipy.stats import chisquare
 from torch import Tensor
 
-from fsd_core.acceptance import AcceptanceRule, make_rule
-from fsd_core.config import AcceptanceConfig, Fuzzy, FuzzyOfficial, FuzzyReducible, Speculative
+from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import draw
-
-CASES: tuple[AcceptanceConfig, ...] = (
-    Speculative(),
-    Fuzzy(threshold=None),
-    Fuzzy(divergence="js", threshold=0.1),
-    Fuzzy(divergence="kl", threshold=0.3),
-    Fuzzy(divergence="random", threshold=0.5),
-    FuzzyReducible(threshold=None),
-    FuzzyReducible(divergence="js", threshold=0.1),
-    FuzzyReducible(divergence="tv", threshold=0.3),
-    FuzzyReducible(divergence="top-k-reverse-kl", threshold=0.3, divergence_top_k=3),
-    FuzzyOfficial(threshold=0.4),
-)
+from fsd_core.rules import RULES, Fuzzy, FuzzyReducible, Rule, Speculative, Verifier
+from fsd_core.rules.base import kind_of
 
 P = torch.tensor([0.30, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05, 0.00])
 Q_NEAR = torch.tensor([0.25, 0.30, 0.17, 0.10, 0.08, 0.05, 0.05, 0.00])
@@ -40,27 +28,109 @@ class Trial:
     strict: Tensor
 
 
-def is_lossless(config: AcceptanceConfig) -> bool:
+def judging_rules() -> dict[str, type[Rule]]:
+    """The rules that judge single drafts, by their kind."""
+    return {kind: r for kind, r in RULES.items() if not r.baseline and not issubclass(r, Verifier)}
+
+
+def cases(rule: type[Rule]) -> list[Rule]:
+    """A rule as it is by default, at its strict value, and over its knob's grid."""
+    found = [rule.checked()]
+    if (knob := rule.knob) is not None:
+        strict = [knob.strict] if knob.is_off else []
+        found += [rule.checked(**{knob.field: value}) for value in (*strict, *knob.grid)]
+    return list(dict.fromkeys(found))
+
+
+_MORE: tuple[Rule, ...] = (
+    Fuzzy(divergence="kl", threshold=0.3),
+    Fuzzy(divergence="random", threshold=0.5),
+    FuzzyReducible(divergence="tv", threshold=0.3),
+    FuzzyReducible(divergence="top-k-reverse-kl", threshold=0.3, divergence_top_k=3),
+)
+CASES: tuple[Rule, ...] = tuple(dict.fromkeys([case for r in judging_rules().values() for case in cases(r)] + [*_MORE]))
+
+
+def is_lossless(config: Rule) -> bool:
     """Whether this very configuration promises the target's distribution."""
-    rule = make_rule(config)
-    return rule.lossless or getattr(config, "threshold", 0.0) is None
+    knob = config.knob
+    return config.lossless or (knob is not None and knob.is_off and config.knob_value == knob.strict)
 
 
-def try_position(
-    rule: AcceptanceRule, p: Tensor, q: Tensor, count: int, seed: int, allowed: Tensor | None = None
-) -> Trial:
+def check_rule(rule: type[Rule], count: int = 200_000) -> None:
+    """Raises ``AssertionError`` with a sentence where a rule does not keep the contract.
+
+    A rule is told in words, and its settings survive JSON. At every value of its grid it accepts and corrects as an
+    acceptance rule does; where it promises the target's distribution a χ² test over ``count`` tokens finds it; at its
+    strict value it is speculative decoding token for token; and a larger knob never accepts less. A plug-in's author
+    calls this in a test of the package.
+    """
+    kind = kind_of(rule)
+    for words in (rule.title, rule.explanation):
+        _assert(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
+    for case in cases(rule):
+        for q in (Q_NEAR, Q_FAR):
+            _check_case(case, q, count)
+    _check_monotone(rule, count)
+    for case in cases(rule):
+        decoding = DecodingConfig(acceptance=case)
+        again = SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding.acceptance
+        _assert(again == case, f"The rule {case!r} is read back from JSON as {again!r}.")
+
+
+def _check_case(case: Rule, q: Tensor, count: int) -> None:
+    trial = try_position(case, P, q, count, seed=1)
+    strict = try_position(Speculative(), P, q, count, seed=1)
+    if not case.greedy_draft:  # which drafts other tokens
+        _assert(torch.equal(trial.strict, strict.strict), f"{case!r} marks other tokens as strictly accepted than SD.")
+    if is_lossless(case):
+        exact = fit(trial.emitted, P) > 1e-6
+        _assert(exact, f"{case!r} is lossless, and writes another distribution than the target's.")
+        if not case.lossless:
+            same = torch.equal(trial.emitted, strict.emitted) and torch.equal(trial.accepted, strict.accepted)
+            _assert(same, f"{case!r} stands at its strict value, and writes other tokens than SD.")
+    rows = _rows(case, P, q, draw(q.expand(4, 1, -1), torch.rand(4, 1, dtype=torch.float64)), None)
+    weights = case.correction(rows, case.judge(rows, torch.rand(4, 1), torch.rand(4, 1)).divergence)
+    _assert(weights.shape == (4, 1, len(P)), f"{case!r} corrects by weights of the shape {tuple(weights.shape)}.")
+    _assert(bool((weights >= 0).all() and (weights.sum(-1) > 0).all()), f"{case!r} corrects by weights below zero.")
+
+
+def _check_monotone(rule: type[Rule], count: int) -> None:
+    if (knob := rule.knob) is None:
+        return
+    for q in (Q_NEAR, Q_FAR):
+        trials = (try_position(rule.checked(**{knob.field: v}), P, q, count, seed=2) for v in sorted(knob.grid))
+        kept = [trial.accepted.double().mean().item() for trial in trials]
+        _assert(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a larger {knob.field}: {kept}.")
+
+
+def _assert(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise AssertionError(sentence)
+
+
+def try_position(rule: Rule, p: Tensor, q: Tensor, count: int, seed: int, allowed: Tensor | None = None) -> Trial:
     """Drafts from q and judges against p, ``count`` times at once. p, q: [V]; allowed: bool [V]."""
     generator = torch.Generator().manual_seed(seed)
     u = torch.rand(4, count, 1, generator=generator, dtype=torch.float64)
-    wide = [x.expand(count, 1, -1) for x in (p, q)]
-    greedy = torch.zeros_like(q).index_fill(0, q.argmax(), 1) if rule.greedy_draft else q
-    drafted = draw(greedy.expand(count, 1, -1), u[0])
-    mask = None if allowed is None else allowed.expand(count, 1, -1)
-    rows = Rows(drafted, wide[0], greedy.expand(count, 1, -1), wide[0], wide[1], mask)
+    drafted = draw(_drafting(rule, q).expand(count, 1, -1), u[0])
+    rows = _rows(rule, p, q, drafted, allowed)
     verdict = rule.judge(rows, u[1], u[2])
     correction = draw(rule.correction(rows, verdict.divergence), u[3])
     emitted = torch.where(verdict.accepted, drafted, correction)
     return Trial(emitted[:, 0], verdict.accepted[:, 0], verdict.strict[:, 0])
+
+
+def _rows(rule: Rule, p: Tensor, q: Tensor, drafted: Tensor, allowed: Tensor | None) -> Rows:
+    """p and q at the positions of the tokens ``drafted``, int64 [N,1]."""
+    wide = [x.expand(len(drafted), 1, -1) for x in (p, q, _drafting(rule, q))]
+    mask = None if allowed is None else allowed.expand(len(drafted), 1, -1)
+    return Rows(drafted, wide[0], wide[2], wide[0], wide[1], mask)
+
+
+def _drafting(rule: Rule, q: Tensor) -> Tensor:
+    """What the draft is drawn from: q, or its likeliest token. [V]"""
+    return torch.zeros_like(q).index_fill(0, q.argmax(), 1) if rule.greedy_draft else q
 
 
 def fit(emitted: Tensor, law: Tensor) -> float:

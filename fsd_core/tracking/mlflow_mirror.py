@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsd_core.errors import FsdError, TrackingUnavailable
+from fsd_core.metrics import listed
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.mlflow_store import artifact_root, connect, prepare_store, reached
@@ -214,11 +215,8 @@ def _note(run: RunView) -> str:
     """One sentence. MLflow shows it as Markdown, so it holds no text that a user wrote."""
     done = f"{run.label} on {run.task}, {run.prompts_done} of {run.prompts_total} prompts"
     found = run.metrics or {}
-    parts = [f"{found[key]:.4g} {words}" for key, words in _TOLD.items() if _is_number(found.get(key))]
+    parts = [f"{found[m.key]:.4g} {m.key.replace('_', ' ')}" for m in listed() if _is_number(found.get(m.key))]
     return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."
-
-
-_TOLD = {"accuracy": "accuracy", "tokens_per_second": "tokens per second", "acceptance_rate": "acceptance rate"}
 
 
 def _milliseconds(moment: datetime) -> int:

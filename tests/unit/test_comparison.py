@@ -9,18 +9,18 @@ from run_views import decoding, metrics, run_view
 from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text
 from dashboard.compare.prompt_pairs import difference
-from dashboard.tables.cells import METRICS, Cell, Estimate, cell
+from dashboard.tables.cells import Cell, Estimate, cell
 from dashboard.tables.run_settings import settings_read, settings_table
 from dashboard.ui.numbers import decimals, number, p_value
 from fsd_core.benchmarks.statistics import paired_difference
 from fsd_core.config import DIVERGENCES
+from fsd_core.metrics import METRICS
 from fsd_core.ops.divergences import divergence
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
 LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)
-BY_KEY = {metric.key: metric for metric in METRICS}
-ACCURACY, THROUGHPUT, RATE = (BY_KEY[key] for key in ("accuracy", "tokens_per_second", "acceptance_rate"))
-TIME, NLL = BY_KEY["seconds_per_solved_task"], BY_KEY["negative_log_likelihood"]
+ACCURACY, THROUGHPUT, RATE = (METRICS[key] for key in ("accuracy", "tokens_per_second", "acceptance_rate"))
+TIME, NLL = METRICS["seconds_per_solved_task"], METRICS["negative_log_likelihood"]
 
 
 @pytest.mark.parametrize(

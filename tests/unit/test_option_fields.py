@@ -12,7 +12,7 @@ from dashboard.playground import playground_page
 from dashboard.playground.setting_card import NAMES, arranged
 from dashboard.ui.algorithms import PLAIN, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
 from dashboard.ui.option_fields import chosen, settings_of
-from fsd_core.config import ACCEPTANCES, RULES, VERIFIERS, DecodingConfig
+from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 
@@ -25,10 +25,10 @@ def card(kind: str, **given: Any) -> dict[str, Any]:
 
 
 def test_every_rule_is_offered_by_every_page() -> None:
-    assert {*PLAIN, *TUNED, *SEVERAL} == set(ACCEPTANCES)
-    assert [kind for _, kind in RULE_CHOICES] == [*ACCEPTANCES]
+    assert {*PLAIN, *TUNED, *SEVERAL} == set(RULES)
+    assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
-    assert set(playground_page.DEFAULTS) <= set(ACCEPTANCES)
+    assert set(playground_page.DEFAULTS) <= set(RULES)
     offered = {*experiments_page.DEPENDENT, *experiments_page.CHOSEN, "acceptance", "draft_length"}
     assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*NAMES}
 
@@ -44,7 +44,7 @@ def test_each_tuned_rule_says_whether_leniency_can_be_off(kind: str) -> None:
     assert ("leniency is off" in about(kind, "js")) == off
 
 
-@pytest.mark.parametrize("kind", ACCEPTANCES)
+@pytest.mark.parametrize("kind", RULES)
 def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) -> None:
     drafter = "prompt-lookup" if kind == "speculative" else "draft-model"
     method = chosen(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
@@ -55,7 +55,7 @@ def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) 
     assert chosen({**USUAL, **settings_of(method)}) == method
 
 
-@pytest.mark.parametrize("kind", ACCEPTANCES)
+@pytest.mark.parametrize("kind", RULES)
 def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
     given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, shape="dynamic-tree", tree_tokens=17)
     method, visible = chosen(given), arranged(given)

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from fsd_core.benchmarks.tasks.arithmetic import Arithmetic
-from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Task
+from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Task, judged
 from fsd_core.benchmarks.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.benchmarks.tasks.code import HumanEval, Mbpp
 from fsd_core.benchmarks.tasks.open_ended import SPEC_BENCH, MtBench, SpecBench
 from fsd_core.benchmarks.tasks.word_problems import Gsm8k, WordProblems
 from fsd_core.errors import UnknownName
+from fsd_core.plugins import Registry
 
-__all__ = ["TASKS", "Example", "Outcome", "Score", "Task", "get_task"]
+__all__ = ["TASKS", "Example", "Outcome", "Score", "Task", "get_task", "judged"]
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        Arithmetic(),
-        Gsm8k(),
-        WordProblems("addsub", "AddSub"),
-        WordProblems("singleeq", "SingleEq"),
-        WordProblems("multiarith", "MultiArith"),
-        WordProblems("svamp", "SVAMP"),
-        CommonsenseQA(),
-        Mmlu(),
-        TruthfulQa(),
-        HumanEval(),
-        Mbpp(),
-        MtBench(),
-        *(SpecBench(category) for category in SPEC_BENCH),
-    )
-}
+_BUILT_IN: tuple[Task, ...] = (
+    Arithmetic(),
+    Gsm8k(),
+    WordProblems("addsub", "AddSub"),
+    WordProblems("singleeq", "SingleEq"),
+    WordProblems("multiarith", "MultiArith"),
+    WordProblems("svamp", "SVAMP"),
+    CommonsenseQA(),
+    Mmlu(),
+    TruthfulQa(),
+    HumanEval(),
+    Mbpp(),
+    MtBench(),
+    *(SpecBench(category) for category in SPEC_BENCH),
+)
+
+
+def _task(thing: object) -> Task | None:
+    if isinstance(thing, type) and issubclass(thing, Task):
+        return thing()
+    return thing if isinstance(thing, Task) else None
+
+
+TASKS: Registry[Task] = Registry(lambda: _BUILT_IN, lambda task: task.name, _task)
 
 
 def get_task(name: str) -> Task:

@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.metrics import METRICS
 from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, now
 from fsd_core.tracking.database.store import Store, changed, new_id, unknown
 from fsd_core.tracking.database.views import run_view, storable
@@ -24,13 +25,9 @@ _COLUMNS: dict[str, Any] = {
     "prompts_done": Run.prompts_done, "prompts_total": Run.prompts_total, "experiment_name": Experiment.name,
     "pair": Setting.pair, "label": Setting.label, "acceptance": Setting.acceptance, "threshold": Setting.threshold,
 }  # fmt: skip
-_METRICS = (
-    "accuracy", "acceptance_rate", "mean_acceptance_length", "tokens_per_second", "time_to_first_token", "seconds",
-    "seconds_per_solved_task", "negative_log_likelihood", "mean_tokens", "tokens",
-)  # fmt: skip
 LONGEST_SEARCH = 200
 """characters that are looked for; the rest is left aside"""
-RUN_ORDERS = (*_COLUMNS, *_METRICS)
+RUN_ORDERS = (*_COLUMNS, *METRICS)
 """What runs can be sorted by."""
 
 
@@ -241,7 +238,7 @@ def _filtered(
 
 
 def _order(name: str) -> ColumnElement[Any]:
-    if name in _METRICS:
+    if name in METRICS:
         return Run.metrics[name].as_float()
     if name not in _COLUMNS:
         raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")

@@ -1,0 +1,142 @@
+"""What is measured of a run: one table, read by tables, lists, sorting, tiles, the command line, MLflow and exports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fsd_core.plugins import Registry
+
+
+class Generated(Protocol):
+    """What is read of one prompt's generation, whether fresh or from the database."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def rounds(self) -> int: ...
+    @property
+    def drafted(self) -> int: ...
+    @property
+    def accepted(self) -> int: ...
+    @property
+    def fuzzy(self) -> int: ...
+    @property
+    def negative_log_likelihood(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def time_to_first_token(self) -> float: ...
+
+
+Ratio = Callable[[Generated], tuple[float, float]]
+"""numerator and denominator of one prompt"""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure of a run."""
+
+    key: str
+    """its name in a run's metrics, in MLflow and in exports"""
+    title: str
+    explanation: str
+    unit: str = ""
+    scale: float = 1.0
+    """from the stored value to the unit"""
+    better: int = 0
+    """+1 where more is better, -1 where less is, 0 where neither is good in itself"""
+    as_ratio: bool = False
+    """whether runs are compared by their ratio, not by their difference"""
+    digits: int = 2
+    """decimals where no interval says how many are known"""
+    ratio: Ratio | None = None
+    """of which it is the ratio of sums over all prompts that did not fail, with an interval of resampled prompts;
+    ``None`` for the figures that :mod:`fsd_core.benchmarks.metrics` computes otherwise"""
+    listed: str = ""
+    """the title of its column in lists of runs; none where it is left out of them"""
+    compared: bool = True
+    """whether Compare has a column of it"""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is shown in per cent."""
+        return self.scale == 100.0
+
+    @property
+    def slug(self) -> str:
+        """What addresses call it: ``acceptance-rate``."""
+        return self.title.lower().replace(" ", "-")
+
+    @property
+    def order(self) -> str:
+        """How runs sorted by it are told: ``Accuracy, highest first``."""
+        return f"{self.title}, {'lowest' if self.better < 0 else 'highest'} first"
+
+    @property
+    def form(self) -> str:
+        """A format for a value as it is stored."""
+        return f"{{:.{max(self.digits, 0)}%}}" if self.is_share else f"{{:.{self.digits}f}}"
+
+
+FIDELITY = ("same_text", "excess_nll")
+"""These stand where nothing scores a text; they are relative to the target alone, whatever the baseline."""
+
+_BUILT_IN = (
+    Metric(
+        "accuracy", "Accuracy", "Share of prompts solved", "%", 100.0, 1, digits=1, listed="Accuracy",
+    ),
+    Metric(
+        "same_text", "Same text", "Texts that are the target's own", "% of the greedy target's", 100.0, digits=1,
+    ),
+    Metric(
+        "tokens_per_second", "Throughput", "Emitted tokens per second of decoding", "tok/s", better=1,
+        as_ratio=True, digits=1, ratio=lambda g: (g.tokens, g.seconds), listed="Tokens/s",
+    ),
+    Metric(
+        "acceptance_rate", "Acceptance rate", "Drafted tokens accepted, of all drafted", "%", 100.0, digits=1,
+        ratio=lambda g: (g.accepted, g.drafted), listed="Acceptance rate",
+    ),
+    Metric(
+        "mean_acceptance_length", "Mean acceptance length",
+        "τ: emitted tokens per target forward, the correction or bonus included", "tokens per target forward",
+        ratio=lambda g: (g.tokens, g.rounds), listed="Acceptance length",
+    ),
+    Metric(
+        "seconds_per_solved_task", "Time per solved", "Seconds of decoding per prompt solved", "s", better=-1,
+        as_ratio=True, digits=3, listed="s/solved",
+    ),
+    Metric(
+        "negative_log_likelihood", "NLL per token",
+        "Of the emitted tokens under the target; of a draft alone under the draft, which cannot be compared",
+        "nats", digits=3,
+    ),
+    Metric(
+        "excess_nll", "Excess NLL",
+        "Beyond that of the target's own texts on the same prompts: near 0 for a lossless method",
+        "nats per token", digits=3,
+    ),
+    Metric("time_to_first_token", "First token after", "Median over prompts", "s", better=-1, compared=False),
+    Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False),
+    Metric("mean_tokens", "Mean length", "Tokens per text", "tokens", compared=False, digits=1),
+    Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),
+)  # fmt: skip
+METRICS: Registry[Metric] = Registry(
+    lambda: _BUILT_IN, lambda metric: metric.key, lambda thing: thing if isinstance(thing, Metric) else None
+)
+"""by key, in the order in which they are shown"""
+
+
+def compared() -> tuple[Metric, ...]:
+    """Those that Compare has a column of."""
+    return tuple(metric for metric in METRICS.values() if metric.compared)
+
+
+def listed() -> tuple[Metric, ...]:
+    """Those that lists of runs have a column of."""
+    return tuple(metric for metric in METRICS.values() if metric.listed)

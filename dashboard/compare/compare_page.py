@@ -10,9 +10,9 @@ import gradio as gr
 from dashboard.compare.comparison import MOST_RUNS, Comparison, Stage, compare, experiment_runs, progress
 from dashboard.compare.comparison_html import comparison_html, nothing_chosen, settings_html, warnings_html
 from dashboard.compare.export_links import links_html, named_runs, query_of
-from dashboard.compare.figures_panel import Figures
+from dashboard.compare.figures_panel import FiguresPanel
 from dashboard.compare.prompt_pairs import Show
-from dashboard.compare.prompt_pairs_panel import PromptPairs
+from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.figures import divergence
 from dashboard.ui.components import QUIET, heading, notice, section, show, tells_errors
 from fsd_core.errors import FsdError
@@ -59,9 +59,9 @@ class ComparePage:
         with gr.Column(visible=False) as self.results:
             self._share()
             self.table = show(js_on_load=KEEP_PLACE)
-            self.figures = Figures(repository)
+            self.figures = FiguresPanel(repository)
             self._settings()
-            self.pairs = PromptPairs(repository)
+            self.pairs = PromptPairsPanel(repository)
         self.seen = gr.State({})
         self.clock = gr.Timer(REFRESH_SECONDS, active=False)
         self._events()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Updates = dict[Any, Any]
 
 
-class Figures:
+class FiguresPanel:
     """The components as attributes."""
 
     def __init__(self, repository: Repository) -> None:

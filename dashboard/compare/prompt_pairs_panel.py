@@ -20,7 +20,7 @@ PAIRS_PER_PAGE = 5
 Updates = dict[Any, Any]
 
 
-class PromptPairs:
+class PromptPairsPanel:
     """The components as attributes; a method per event, which returns what it changes."""
 
     def __init__(self, repository: Repository) -> None:

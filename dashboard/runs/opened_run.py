@@ -27,7 +27,7 @@ ALL = "all"
 Updates = dict[Any, Any]
 
 
-class RunDetail:
+class OpenedRun:
     """The components as attributes; a method per event, which returns what it changes."""
 
     def __init__(self, repository: Repository, home: Path, mlflow_url: str | None) -> None:

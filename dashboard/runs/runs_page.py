@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.runs.opened_run import RunDetail
+from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_list import ORDERS, SELECTION, runs_html
 from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
@@ -54,7 +54,7 @@ def build(repository: Repository, settings: Settings) -> None:
     with gr.Column(visible=False) as list_part:
         runs = RunList(repository)
     with gr.Column(visible=False) as detail_part:
-        detail = RunDetail(repository, settings.home, settings.mlflow_url)
+        detail = OpenedRun(repository, settings.home, settings.mlflow_url)
 
     def open_page(request: gr.Request) -> Updates:
         """The run that the address names, or the list."""

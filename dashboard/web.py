@@ -1,4 +1,4 @@
-"""Builds the web application: five pages of Gradio, mounted on FastAPI, reachable under known host names only."""
+"""Builds the web application: pages of Gradio, mounted on FastAPI, reachable under known host names only."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
 from dashboard.theory import theory_page
-from dashboard.ui.header import PAGES, STATUS_SECONDS, build_header, worker_status
+from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
 from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
+from dashboard.ui.worker import worker_status
 from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.origin import SameOrigin
 
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
 
-_BUILDERS = {
-    "": playground_page.build,
-    "experiments": experiments_page.build,
-    "compare": compare_page.build,
-    "runs": runs_page.build,
-    "theory": theory_page.build,
-}
+PAGES = (
+    Page("Playground", "", playground_page.build),
+    Page("Experiments", "experiments", experiments_page.build),
+    Page("Compare", "compare", compare_page.build),
+    Page("Runs", "runs", runs_page.build),
+    Page("Theory", "theory", theory_page.build),
+)
+"""in the order of the navigation"""
 _SPACE = os.environ.get("SPACE_ID")
 
 
@@ -54,7 +56,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(Heartbeats, sessions=sessions)
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_own_names(settings))
-    app.add_middleware(OpenRoutes)
+    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path])
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _SPACE else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if _SPACE else [])))
     app.include_router(export_routes(repository))
@@ -88,8 +90,8 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     status = Polled(partial(worker_status, repository), STATUS_SECONDS / 2)
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, page)
-            _BUILDERS[page.path](repository, settings)
+            build_header(status, PAGES, page)
+            page.build(repository, settings)
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
 

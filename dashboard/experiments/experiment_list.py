@@ -12,7 +12,7 @@ from fsd_core.jobs.queue import time_left
 from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import ExperimentView, RunView, WorkerView
+    from fsd_core.tracking.records import ExperimentView, RunView
 
 PER_PAGE = 10
 OPEN = ("queued", "running")
@@ -21,14 +21,6 @@ _COLUMNS = (
     Column("Setting", "wide"), Column("Seed", "num"), Column("Prompts", "num"),
     Column("Accuracy", "num"), Column("Tokens/s", "num"), Column(""),
 )  # fmt: skip
-
-
-def worker_notice(worker: WorkerView | None, waiting: bool) -> str:
-    """Says that nothing will move, where no worker is there; empty otherwise."""
-    if worker is not None and worker.alive:
-        return ""
-    text = "The worker is not running, so nothing is generated. Start it with: python -m fsd_core worker."
-    return notice(text + (" Waiting experiments go on where they stopped." if waiting else ""), "warn")
 
 
 def experiments_html(experiments: Sequence[ExperimentView]) -> str:

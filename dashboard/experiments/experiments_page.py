@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html, worker_notice
+from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html
 from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
 from dashboard.ui import actions
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.ui.option_fields import field, several
 from dashboard.ui.polled import Polled
+from dashboard.ui.worker import absence_notice
 from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
@@ -209,4 +210,4 @@ class ExperimentsPage:
         """The worker's state and the list, as HTML, and whether there are older experiments."""
         found = self.repository.experiments(limit=limit + 1, offset=0)
         waiting = any(experiment.status in OPEN for experiment in found)
-        return worker_notice(self.repository.worker(), waiting), experiments_html(found[:limit]), len(found) > limit
+        return absence_notice(self.repository.worker(), waiting), experiments_html(found[:limit]), len(found) > limit

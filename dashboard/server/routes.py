@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Scope
 
-from dashboard.ui.header import PAGES
 from fsd_core.asgi.allow_list import AllowList
 
-_PAGE = "|".join(re.escape(page.path) for page in PAGES if page.path)
 _OPEN = {
     "GET": (
-        rf"/|/({_PAGE})/?",
+        r"/",
         r"/favicon\.ico|/theme\.css|/manifest\.json|/pwa_icon",
         r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
         r"/gradio_api/queue/data",  # the results of events
@@ -27,10 +26,11 @@ _OPEN = {
 
 
 class OpenRoutes(AllowList):
-    """Lets in what the pages need."""
+    """Lets in what the pages need; ``pages`` are their paths below the root."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        super().__init__(app, _OPEN)
+    def __init__(self, app: ASGIApp, pages: Iterable[str]) -> None:
+        named = "|".join(re.escape(path) for path in pages)
+        super().__init__(app, {**_OPEN, "GET": (rf"/({named})/?", *_OPEN["GET"])})
 
     def is_open(self, scope: Scope) -> bool:
         # Gradio takes ?page= at the root for the name of a page, and fails where it has none of that name.

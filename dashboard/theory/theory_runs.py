@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.experiment_list import worker_notice
 from dashboard.figures import acceptance_by_drafts
 from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
+from dashboard.ui.worker import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class RunTheory:
             jobs = [self.repository.enqueue("bounds", payload, PRIORITY) for payload in payloads]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        said = worker_notice(self.repository.worker(), True) or notice("Measuring.")
+        said = absence_notice(self.repository.worker(), True) or notice("Measuring.")
         return {
             self.jobs: jobs,
             self.clock: gr.Timer(active=True),
@@ -139,7 +139,7 @@ class RunTheory:
         if left := sum(state.status in ("queued", "running") for state in states):
             worker = self.repository.worker()
             if not (worker and worker.alive):
-                return {self.said: worker_notice(worker, True)}
+                return {self.said: absence_notice(worker, True)}
             began = any(state.status == "running" for state in states)
             doing = worker.activity if began else "The worker will begin shortly."
             return {self.said: notice(f"Measuring, {left} of {len(states)} to do. {doing}")}

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from dashboard.ui.header import PAGES, Page, navigation, worker_status
+from dashboard.ui.header import Page, navigation
+from dashboard.ui.worker import worker_status
+from dashboard.web import PAGES
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import WorkerState
@@ -46,8 +48,8 @@ def test_a_database_that_is_damaged_is_told_and_does_not_raise(database: Databas
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_page_that_is_open_is_marked(page: Page) -> None:
-    assert f"aria-current=page>{page.title}<" in navigation(page)
-    assert navigation(page).count("aria-current") == 1
+    assert f"aria-current=page>{page.title}<" in navigation(PAGES, page)
+    assert navigation(PAGES, page).count("aria-current") == 1
 
 
 def test_hosts_are_the_machines_own_and_those_that_are_named() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,8 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
         found += [(path.name, word) for word in here if word in text]
         found += [(path.name, match) for match in homes.findall(text)]
     assert not found
+
+
+def test_a_name_is_used_once_in_the_rooms_of_the_pages() -> None:
+    names = Counter(path.stem for path in (ROOT / "dashboard").rglob("*.py") if path.stem != "__init__")
+    assert [name for name, uses in names.items() if uses > 1] == []

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dashboard.ui.formatting import count
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 
 MOST_SETTINGS = 4
 
 
 @dataclass
 class Lane:
-    """One setting's tokens, in the format of the stream, and its latest figures."""
+    """One setting's tokens and its latest figures."""
 
     decoding: DecodingConfig
-    tokens: list[dict[str, Any]] = field(default_factory=list)
-    stats: dict[str, Any] = field(default_factory=dict)
+    tokens: list[EmittedToken] = field(default_factory=list)
+    figures: StreamFigures | None = None
     done: bool = False
     stop_reason: str | None = None
     error: str | None = None
 
-    def add(self, chunk: dict[str, Any]) -> None:
+    def add(self, chunk: Chunk) -> None:
         """Takes in what the stream has next for this setting."""
-        self.tokens += chunk["tokens"]
-        self.stats = chunk["stats"]
-        self.done, self.stop_reason, self.error = chunk["done"], chunk["stop_reason"], chunk["error"]
+        self.tokens += chunk.tokens
+        self.figures = chunk.figures
+        self.done, self.stop_reason, self.error = chunk.done, chunk.stop_reason, chunk.error
 
     @property
     def ids(self) -> list[int]:
-        return [token["id"] for token in self.tokens]
+        return [token.id for token in self.tokens]
 
 
 @dataclass
@@ -45,28 +45,29 @@ class Job:
     said: str = ""
     """the notice that the page shows while it waits"""
 
-    def add(self, chunks: Sequence[tuple[int, dict[str, Any]]]) -> set[int]:
-        """Takes in new chunks; returns which settings they belong to."""
+    def add(self, chunks: Sequence[tuple[int, Chunk]]) -> set[int]:
+        """Takes in new chunks; returns which settings they belong to. Raises ``DataDamaged`` for one of no setting."""
         for sequence, chunk in chunks:
-            self.lanes[chunk["setting"]].add(chunk)
+            if chunk.setting >= len(self.lanes):
+                raise DataDamaged(f"The job has no setting {chunk.setting + 1}: what is stored of it was damaged.")
+            self.lanes[chunk.setting].add(chunk)
             self.after = sequence
-        return {chunk["setting"] for _, chunk in chunks}
+        return {chunk.setting for _, chunk in chunks}
 
     @property
     def begun(self) -> bool:
         return any(lane.tokens or lane.done for lane in self.lanes)
 
 
-def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> dict[str, Any]:
-    """A playground job's payload. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
+def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> PlaygroundJob:
+    """What a job asks for. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
     if len(prompt) > LONGEST_PROMPT:
         raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
     if not prompt.strip():
         raise InvalidSetting("The prompt is empty: write one, or pick an example.")
     if not 0 <= seed < 2**31:
         raise InvalidSetting(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
-    settings = [decoding.as_json() for decoding in decodings]
-    return {"pair": pair, "prompt": prompt, "seed": seed, "settings": settings}
+    return PlaygroundJob.of(pair, prompt, seed, decodings)
 
 
 def comparison(lanes: Sequence[Lane]) -> list[str]:
@@ -78,7 +79,7 @@ def comparison(lanes: Sequence[Lane]) -> list[str]:
 
 
 def _beside(lane: Lane, first: Lane) -> str:
-    speed, reference = lane.stats.get("tokens_per_second"), first.stats.get("tokens_per_second")
+    speed, reference = (one.figures.tokens_per_second if one.figures else None for one in (lane, first))
     pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
     return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
 

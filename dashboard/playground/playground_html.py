@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dashboard.playground.lanes import Lane
 from dashboard.ui.components import escape, notice, tokens_html
 from dashboard.ui.formatting import NONE, percent, quantity
+from fsd_core.tracking.messages import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import WorkerView
@@ -51,12 +52,12 @@ def lane_html(number: int, lane: Lane) -> str:
 
 
 def _figures(lane: Lane) -> str:
-    stats = lane.stats
-    speed = stats.get("tokens_per_second")
+    figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
+    speed = figures.tokens_per_second
     values = (
         ("tokens/s", f"{speed:,.0f}" if speed else NONE),
-        ("acceptance rate", percent(stats.get("acceptance_rate"))),
-        ("mean acceptance length", quantity(stats.get("mean_acceptance_length") or None)),
-        ("tokens", f"{stats['tokens']:,}" if stats else NONE),
+        ("acceptance rate", percent(figures.acceptance_rate)),
+        ("mean acceptance length", quantity(figures.mean_acceptance_length or None)),
+        ("tokens", f"{figures.tokens:,}" if lane.figures else NONE),
     )
     return '<dl class="live">' + "".join(f"<div><dd>{v}</dd><dt>{name}</dt></div>" for name, v in values) + "</dl>"

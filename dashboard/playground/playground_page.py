@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
-from pydantic import ValidationError
 
 from dashboard.playground.lanes import MOST_SETTINGS, Job, Lane, comparison, payload
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
@@ -14,9 +13,9 @@ from dashboard.playground.prompt_form import PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
-from fsd_core.config import DecodingConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError
 from fsd_core.models.pairs import check_drafter
+from fsd_core.tracking.messages import PlaygroundJob
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -124,7 +123,7 @@ class Playground:
         for asked in decodings:
             check_drafter(pair, asked)
         verdict = worker_notice(self.repository.worker(), "queued")
-        job = self.repository.enqueue("playground", payload(pair, prompt, seed, decodings), PRIORITY)
+        job = self.repository.enqueue(payload(pair, prompt, seed, decodings), PRIORITY)
         following = self._following(Job(job, [Lane(decoding) for decoding in decodings]))
         return following | {self.begun: job, self.verdict: verdict}
 
@@ -132,16 +131,17 @@ class Playground:
         """The job that this browser began last, with the form that asked for it; nothing where none is known."""
         try:
             state = self.repository.job(job_id)
-            if state.kind != "playground":
+            if state.kind != PlaygroundJob.kind:
                 return gr.skip()
-            job = Job(job_id, [Lane(DecodingConfig.model_validate(asked)) for asked in state.payload["settings"]])
-        except (FsdError, ValidationError):
+            asked = PlaygroundJob.read(state.payload)
+            job = Job(job_id, [Lane(decoding) for decoding in asked.decodings])
+        except FsdError:
             return gr.skip()
         shown = self.poll(job)
         if state.status == "finished" and not job.begun:
             return gr.skip()  # what it wrote is no longer kept
         stop = {self.stop: gr.Button(interactive=not state.cancel_requested)}
-        return self._restored(state.payload, job.lanes) | self._following(job) | stop | shown
+        return self._restored(asked, job.lanes) | self._following(job) | stop | shown
 
     def _following(self, job: Job) -> Updates:
         return {
@@ -152,9 +152,9 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, asked: dict[str, Any], lanes: Sequence[Lane]) -> Updates:
+    def _restored(self, asked: PlaygroundJob, lanes: Sequence[Lane]) -> Updates:
         """The form as it was when it asked for a job."""
-        form = self.form.restore(asked["pair"], asked["prompt"], asked["seed"], lanes[0].decoding)
+        form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):
             form |= card.restore(lane.decoding)
         return form | self._sized(len(lanes))

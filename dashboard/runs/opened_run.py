@@ -181,7 +181,7 @@ class OpenedRun:
             tokens = shown_tokens(run.pair, self.repository.trace(generation.id))
         except FsdError as error:
             return prompt_html(generation, None, str(error))
-        if "".join(token["text"] for token in tokens) != generation.text:
+        if "".join(token.text for token in tokens) != generation.text:
             return prompt_html(generation, None, "The pair's tokenizer has changed since: its tokens cannot be shown.")
         return prompt_html(generation, tokens)
 

@@ -27,6 +27,7 @@ from fsd_core.tracking.links import run_url
 from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
+    from fsd_core.tracking.messages import EmittedToken
     from fsd_core.tracking.records import GenerationView, RunView
 
 _PROMPT_COLUMNS = (
@@ -148,7 +149,7 @@ def _short(text: str | None) -> str:
     return NONE if text is None else text if len(text) <= 24 else text[:23] + "…"
 
 
-def prompt_html(g: GenerationView, tokens: Sequence[dict[str, Any]] | None, problem: str = "") -> str:
+def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> str:
     """One prompt with its text; ``tokens`` is ``None`` where they cannot be told apart, ``problem`` says why."""
     text = tokens_html(tokens) if tokens is not None else f'<div class="toks">{escape(g.text)}</div>'
     told = {

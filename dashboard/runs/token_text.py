@@ -4,55 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 from tokenizers import Tokenizer
-from tokenizers.decoders import DecodeStream
 
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import ModelUnavailable
+from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.models.pairs import get_pair
 from fsd_core.models.shelf import obtained
+from fsd_core.tracking.messages import EmittedToken
 
 
-def shown_tokens(pair: str, records: Sequence[StepRecord]) -> list[dict[str, Any]]:
-    """The written tokens in the format of the playground's stream; joined, their texts are the decoded text.
+def shown_tokens(pair: str, records: Sequence[StepRecord]) -> list[EmittedToken]:
+    """The written tokens; joined, their texts are the decoded text.
 
-    A token that ends inside a character has no text; the one that completes the character has it all.
     Raises ``UnknownName`` or ``ModelUnavailable`` where the pair's tokenizer cannot be had.
     """
-    tokenizer = _tokenizer(pair)
-    stream = DecodeStream(skip_special_tokens=True)
-    ids = [token for record in records for token in record.emitted]
-    shown = [token for record in records for token in _tokens(record)]
-    for id, token in zip(ids, shown, strict=True):
-        token["text"] = stream.step(tokenizer, id) or ""
-    for token in shown:
-        if "rejected" in token:
-            token["rejected"] = tokenizer.decode([token["rejected"]])
-    if shown:
-        written = sum(len(token["text"]) for token in shown)
-        shown[-1]["text"] += tokenizer.decode(ids)[written:]
-    return shown
-
-
-def _tokens(record: StepRecord) -> list[dict[str, Any]]:
-    """One round's tokens, without their texts; ``rejected`` is still an id."""
-    judged = len(record.divergence)
-    tokens = []
-    for i, token in enumerate(record.emitted):
-        shown: dict[str, Any] = {
-            "id": token,
-            "kind": record.kinds[i],
-            "divergence": record.divergence[i] if i < judged else None,
-            "p": record.target_probability[i] if i < judged else None,
-            "q": record.draft_probability[i] if i < judged else None,
-            "probability": record.emitted_probability[i],
-        }
-        if record.kinds[i] == "correction" and i < len(record.drafted):
-            shown["rejected"] = record.drafted[i]
-        tokens.append(shown)
-    return tokens
+    builder = TokenBuilder(_tokenizer(pair))
+    rounds = enumerate(records, 1)
+    return [token for number, record in rounds for token in builder.add(record, last=number == len(records))]
 
 
 @lru_cache(maxsize=4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -12,6 +13,7 @@ from dashboard.theory import speedup_figure
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
 from dashboard.ui.worker import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.tracking.messages import BoundsJob
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -111,12 +113,11 @@ class RunTheory:
         try:
             if not ids:
                 raise InvalidSetting(CHOOSE)
-            if temperature is not None and not temperature > 0:
+            if temperature is not None and not 0 < temperature < math.inf:
                 raise InvalidSetting(
                     f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
                 )
-            payloads = [{"run_id": id, "temperature": temperature} for id in ids]
-            jobs = [self.repository.enqueue("bounds", payload, PRIORITY) for payload in payloads]
+            jobs = [self.repository.enqueue(BoundsJob(id, temperature), PRIORITY) for id in ids]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         said = absence_notice(self.repository.worker(), True) or notice("Measuring.")

@@ -12,6 +12,7 @@ import gradio as gr
 from gradio.context import Context
 
 from fsd_core.errors import FsdError
+from fsd_core.tracking.messages import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",
@@ -109,26 +110,25 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) 
     )
 
 
-def tokens_html(tokens: Sequence[Mapping[str, Any]], label: str = "Generated text") -> str:
+def tokens_html(tokens: Sequence[EmittedToken], label: str = "Generated text") -> str:
     """Tokens as spans, coloured by what happened to each; ``tokens.js`` shows a chosen one's numbers.
 
-    A token is a mapping of the stream's format: text, kind, divergence, p, q, probability and, of a
-    correction, rejected. The first can be reached with Tab, the others from it with the arrow keys.
+    The first can be reached with Tab, the others from it with the arrow keys.
     """
     spans = "".join(_token(token, focus="0" if i == 0 else "-1") for i, token in enumerate(tokens))
     return f'<div class="toks" role="group" aria-label="{escape(label)}, choose a token for its numbers">{spans}</div>'
 
 
-def _token(token: Mapping[str, Any], focus: str) -> str:
-    kind = token["kind"] if token["kind"] in KINDS else "plain"
-    data = {"kind": kind, "p": token.get("p"), "q": token.get("q"), "d": token.get("divergence")}
+def _token(token: EmittedToken, focus: str) -> str:
+    kind = token.kind if token.kind in KINDS else "plain"
+    data = {"kind": kind, "p": token.p, "q": token.q, "d": token.divergence}
     if data["p"] is None or kind == "correction":
-        data["pr"] = token.get("probability")
+        data["pr"] = token.probability
     if data["p"] is not None and data["d"] is None:
         data["d"] = math.inf  # whatever was judged has a divergence, and JSON has no infinity
-    data["rejected"] = token.get("rejected")
+    data["rejected"] = token.rejected
     shown = (f' data-{key}="{_attribute(value)}"' for key, value in data.items() if value is not None)
-    return f'<span class="tok {kind}" tabindex="{focus}"{"".join(shown)}>{escape(token["text"])}</span>'
+    return f'<span class="tok {kind}" tabindex="{focus}"{"".join(shown)}>{escape(token.text)}</span>'
 
 
 def _attribute(value: object) -> str:

@@ -33,6 +33,7 @@ from fsd_core.models.loading import LoadedPair, resolve_device
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.messages import BoundsJob, ExperimentJob, PlaygroundJob, RunJob
 from fsd_core.tracking.records import JobView, RunView
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ class Worker:
         self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
         self._kinds = {
-            "experiment": self._do_runs, "run": self._do_runs, "playground": self._playground, "bounds": self._bounds,
+            ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
+            PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -170,11 +172,12 @@ class Worker:
     def _runs_of(self, job: JobView) -> list[str]:
         """The runs that a job is to do; none for the playground and the like."""
         match job.kind:
-            case "experiment":
-                experiment = self._patiently(lambda: self._repository.experiment(job.payload["experiment_id"]))
+            case ExperimentJob.kind:
+                id = ExperimentJob.read(job.payload).experiment_id
+                experiment = self._patiently(lambda: self._repository.experiment(id))
                 return [run.id for run in experiment.runs]
-            case "run":
-                return [job.payload["run_id"]]
+            case RunJob.kind:
+                return [RunJob.read(job.payload).run_id]
         return []
 
     def _check(self, job: JobView) -> None:
@@ -211,19 +214,20 @@ class Worker:
 
     def _serve_waiting(self) -> None:
         """People in front of the playground go before an experiment's next prompt."""
-        while not self._stop.is_set() and (job := self._repository.claim(("playground",), LEASE)):
+        while not self._stop.is_set() and (job := self._repository.claim((PlaygroundJob.kind,), LEASE)):
             self._work(job)
 
     def _people_wait(self) -> bool:
         """Whether to leave off what can wait."""
-        return self._stop.is_set() or self._repository.queue_length(("playground",)) > 0
+        return self._stop.is_set() or self._repository.queue_length((PlaygroundJob.kind,)) > 0
 
     def _playground(self, job: JobView) -> None:
+        message = PlaygroundJob.read(job.payload)
         self._check(job)
-        pair = self._pair(job.payload["pair"])
+        pair = self._pair(message.pair)
         self._heartbeat.activity = "Playground"
         playground.generate(
-            job.payload,
+            message,
             pair,
             written=[chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))],
             write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
@@ -231,7 +235,8 @@ class Worker:
         )
 
     def _bounds(self, job: JobView) -> None:
-        run = self._patiently(lambda: self._repository.run(job.payload["run_id"]))
+        message = BoundsJob.read(job.payload)
+        run = self._patiently(lambda: self._repository.run(message.run_id))
 
         def before_the_next(done: int, total: int) -> None:
             self._serve_waiting()
@@ -240,7 +245,7 @@ class Worker:
 
         self._check(job)
         pair = self._pair(run.pair, run.config.device, run.config.dtype)
-        bounds.measure(self._repository, run.id, pair, job.payload["temperature"], on_position=before_the_next)
+        bounds.measure(self._repository, run.id, pair, message.temperature, on_position=before_the_next)
 
     def _tidy(self) -> None:
         """What can wait until there is nothing else to do."""

@@ -168,6 +168,7 @@ class JobView:
     id: str
     kind: str
     payload: dict[str, Any]
+    """as it is stored: the kind's class in ``messages`` reads it"""
     priority: int
     status: str
     error: str | None

@@ -16,7 +16,8 @@ from fsd_core.errors import FsdError
 from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
-from tests.tracking_examples import generation, sweep
+from fsd_core.tracking.messages import PlaygroundJob
+from tests.tracking_examples import chunk, generation, playground_job, sweep
 
 
 def filled(path: Path) -> None:
@@ -31,8 +32,8 @@ def filled(path: Path) -> None:
             for position in range(2):
                 repository.record_generation(run.id, generation(position))
             repository.finish_run(run.id, {"accuracy": 0.5, "n": 2})
-    job = repository.enqueue("playground", {"prompt": "2 + 3 = ?"}, priority=1)
-    repository.append_chunks(job, [{"tokens": [1, 2]}] * 3)
+    job = repository.enqueue(playground_job(), priority=1)
+    repository.append_chunks(job, [chunk(1, 2)] * 3)
     repository.report_worker(1, "host", "cpu", "idle")
     database.close()
 
@@ -44,6 +45,12 @@ def uses(repository: Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
     def all_runs() -> None:
         runs.extend(run.id for run in repository.runs(limit=None))
 
+    def claim() -> None:
+        job = repository.claim(("experiment", "playground"), 10)
+        if job is not None and job.kind == PlaygroundJob.kind:
+            repository.chunks(job.id)
+            PlaygroundJob.read(job.payload)
+
     yield "runs", all_runs
     yield "sorted", lambda: repository.runs(order_by="accuracy")
     yield "search", lambda: repository.runs(search="first fsd")
@@ -51,7 +58,7 @@ def uses(repository: Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "experiments", lambda: repository.experiments()
     yield "unsynced", lambda: repository.unsynced_runs()
     yield "worker", lambda: repository.worker()
-    yield "claim", lambda: repository.claim(("experiment", "playground"), 10)
+    yield "claim", claim
     for run in runs[:4]:
         yield "generations", lambda run=run: repository.generations(run, search="so")
         yield "traces", lambda run=run: [len(records) for _, records in repository.traces(run)]

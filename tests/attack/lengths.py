@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from fsd_core.config import DecodingConfig, Speculative
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
 from fsd_core.testing.toy import save_toy_pair
+from fsd_core.tracking.messages import PlaygroundJob
 from tests.integration.worker_process import ROOT, Home
 
 TEXT = "Eva has 3 apples. "
@@ -42,9 +42,9 @@ def long_prompts(folder: Path) -> str:
 def long_jobs(folder: Path) -> str:
     """A job of 10 MB that got into the queue past the pages: it is refused, and the next one done."""
     with closing(Home(folder)) as home:
-        settings = [json.loads(DecodingConfig(acceptance=Speculative(), max_new_tokens=8).model_dump_json())]
+        decoding = DecodingConfig(acceptance=Speculative(), max_new_tokens=8)
         jobs = [
-            home.repository.enqueue("playground", {"pair": home.pair, "prompt": p, "seed": 0, "settings": settings})
+            home.repository.enqueue(PlaygroundJob.of(home.pair, p, 0, [decoding]))
             for p in (TEXT * 600_000, "Eva has 3 apples.")
         ]
         home.worker()
@@ -54,7 +54,7 @@ def long_jobs(folder: Path) -> str:
         assert long.finished_at is not None
         taken = (long.finished_at - long.started_at).total_seconds()
         (chunk,) = [chunk for _, chunk in home.repository.chunks(jobs[0])]
-        assert "shorten it" in chunk["error"], chunk
+        assert "shorten it" in (chunk.error or ""), chunk
     return f"refused with a sentence {taken:.1f} s after the worker took it; the next job was done"
 
 

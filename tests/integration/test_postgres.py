@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from tracking_examples import STEP, generation, run_config, sweep
+from tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
 from fsd_core.settings import get_settings
@@ -72,13 +72,13 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
 
 
 def test_a_lost_worker(repository: Repository) -> None:
-    id = repository.enqueue("playground", {"prompt": "\0"})
+    id = repository.enqueue(playground_job("\0"))
     lost = repository.claim(("playground",), -1)
     taken = repository.claim(("playground",), 60)
     assert (taken.id, taken.lost_workers) == (id, 1)
     assert not repository.finish_job(id, lost.claim_token, "finished")
-    repository.append_chunks(id, [{"n": 0}, {"n": 1}])
-    assert repository.chunks(id, 0) == [(1, {"n": 1})]
+    repository.append_chunks(id, [chunk(1), chunk(2)])
+    assert repository.chunks(id, 0) == [(1, chunk(2))]
     repository.report_worker(1, "host", "cpu", "idle")
     assert repository.worker().alive
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sqlite3
@@ -10,11 +9,13 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worker_process import Home, until
 
 from fsd_core.tracking.database.models import Job, now
+from fsd_core.tracking.messages import PlaygroundJob
 
 
 @pytest.fixture
@@ -25,9 +26,8 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def playground_job(home: Home, settings: int = 2) -> str:
-    decodings = [json.loads(d.model_dump_json()) for d in home.sweep(1).decodings[:settings]]
-    payload = {"pair": home.pair, "prompt": "Ava has 3 apples.", "seed": 1, "settings": decodings}
-    return home.repository.enqueue("playground", payload, priority=10)
+    job = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, home.sweep(1).decodings[:settings])
+    return home.repository.enqueue(job, priority=10)
 
 
 def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(home: Home) -> None:
@@ -91,11 +91,22 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
     assert home.until_done(job_id, timeout=15) == "finished"
     assert home.repository.job(home.job_of(experiment)).status == "running"
     chunks = [chunk for _, chunk in home.repository.chunks(job_id, -1)]
-    assert {chunk["setting"] for chunk in chunks} == {0, 1}
-    assert sum(chunk["done"] for chunk in chunks) == 2
-    assert all(chunk["error"] is None for chunk in chunks)
+    assert {chunk.setting for chunk in chunks} == {0, 1}
+    assert sum(chunk.done for chunk in chunks) == 2
+    assert all(chunk.error is None for chunk in chunks)
     done = home.prompts_done(experiment)
     until(lambda: home.prompts_done(experiment) > done, "the experiment to go on")
+
+
+def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(home: Home) -> None:
+    payloads: dict[str, Any] = {"experiment": {}, "run": [], "playground": {"prompt": "x"}, "bounds": {"run_id": None}}
+    with home.database.session() as session:
+        session.add_all(Job(id=kind, kind=kind, payload=payload) for kind, payload in payloads.items())
+    home.worker()
+    for kind in payloads:
+        assert home.until_done(kind) == "failed"
+        assert (home.repository.job(kind).error or "").startswith(f"What this job ({kind}) asks for cannot be read (")
+    assert home.until_done(playground_job(home)) == "finished"
 
 
 def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Home) -> None:

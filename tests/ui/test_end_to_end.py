@@ -223,7 +223,7 @@ def streamed(app: Application) -> Counter[int]:
     with app.database.session(readonly=True) as session:
         newest = select(Job.id).where(Job.kind == "playground").order_by(Job.created_at.desc()).limit(1)
         job_id = session.scalars(newest).one()
-    return Counter(chunk["setting"] for _, chunk in app.repository.chunks(job_id))
+    return Counter(chunk.setting for _, chunk in app.repository.chunks(job_id))
 
 
 def test_two_settings_write_side_by_side_and_every_token_tells_its_numbers(page: Page, app: Application) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import time
 from contextlib import closing
-from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from fsd_core.tracking.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
 
@@ -35,31 +35,17 @@ def claim(site: Site) -> JobView:
     raise AssertionError("The page wrote no job.")
 
 
-def chunk(setting: int, texts: list[str], *, done: bool = True, **more: Any) -> dict[str, Any]:
+def chunk(setting: int, texts: list[str], *, done: bool = True, error: str | None = None) -> Chunk:
     """What the worker appends: one token per text, of all kinds in turn."""
     tokens = [
-        {
-            "text": text,
-            "id": ord(text[-1]),
-            "kind": kind,
-            "divergence": 0.1234,
-            "p": 0.4567,
-            "q": 0.75,
-            "probability": 0.6,
-        }
+        EmittedToken(text, ord(text[-1]), kind, 0.1234, 0.4567, 0.75, 0.6)
+        if kind != "bonus"
+        else EmittedToken(text, ord(text[-1]), kind, probability=0.6)
         for text, kind in zip(texts, KINDS, strict=False)
     ]
-    for token in tokens:
-        if token["kind"] == "correction":
-            token["rejected"] = "<b>7"
-        if token["kind"] == "bonus":
-            token |= {"divergence": None, "p": None, "q": None}
-    stats = {
-        "tokens": len(tokens), "seconds": 0.1, "tokens_per_second": 100.0 + 31 * setting, "acceptance_rate": 0.8,
-        "mean_acceptance_length": 3.0, "rounds": 2,
-    }  # fmt: skip
-    ended = {"done": done, "stop_reason": "eos" if done else None, "error": None}
-    return {"setting": setting, "tokens": tokens, "stats": stats} | ended | more
+    tokens = [token._replace(rejected="<b>7") if token.kind == "correction" else token for token in tokens]
+    figures = StreamFigures(len(tokens), 2, 0.1, 100.0 + 31 * setting, 0.8, 3.0)
+    return Chunk(setting, tuple(tokens), figures, done, "eos" if done else None, error)
 
 
 def finish(site: Site, job: JobView, status: str = "finished", error: str | None = None) -> None:

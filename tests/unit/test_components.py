@@ -9,6 +9,7 @@ import pytest
 
 from dashboard.ui import components
 from dashboard.ui.components import Column, Tile, escape, tokens_html
+from fsd_core.tracking.messages import EmittedToken
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `x` \"' & é"
 
@@ -29,8 +30,8 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def token(text: str = "a", kind: str = "strict", **more: Any) -> dict[str, Any]:
-    return {"text": text, "id": 7, "kind": kind, "divergence": 0.1, "p": 0.5, "q": 0.25, "probability": 0.5} | more
+def token(text: str = "a", kind: str = "strict", **more: Any) -> EmittedToken:
+    return EmittedToken(text, 7, kind, 0.1, 0.5, 0.25, 0.5)._replace(**more)
 
 
 def test_escaped_text_holds_no_markup_and_no_template_and_reads_as_it_was() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
+from tracking_examples import playground_job
 
 from dashboard.ui.header import Page, navigation
 from dashboard.ui.worker import worker_status
@@ -32,7 +33,7 @@ def test_the_worker_is_told_as_it_is(database: Database) -> None:
     assert "worker is not running" in worker_status(repository)
     repository.report_worker(1, "host", "cpu", "idle")
     assert "<b>worker ready</b><span>cpu</span>" in worker_status(repository)
-    repository.enqueue("playground", {})
+    repository.enqueue(playground_job())
     repository.report_worker(1, "host", "cuda", "SD <b>: prompt 3 of 50")
     assert "SD &lt;b&gt;: prompt 3 of 50 · cuda · 1 waiting" in worker_status(repository)
 

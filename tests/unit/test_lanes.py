@@ -5,27 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tracking_examples import chunk
 
 from dashboard.playground.lanes import Job, Lane, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.tracking.messages import EmittedToken, StreamFigures
 
 GREEDY = SamplingConfig()
 
 
 def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> Lane:
     method = DecodingConfig(acceptance=Speculative(), sampling=sampling)
-    return Lane(method, [{"id": i} for i in ids], {"tokens_per_second": speed}, done=True, **more)
+    figures = StreamFigures.of(tokens=len(ids), rounds=1, drafted=0, accepted=0, seconds=len(ids) / speed)
+    return Lane(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
 
 
 def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:
     job = Job("x", [lane([]), lane([])])
-    chunk = {"stats": {"tokens": 1}, "done": True, "stop_reason": "eos", "error": None}
-    changed = job.add(
-        [(0, chunk | {"setting": 1, "tokens": [{"id": 4}]}), (1, chunk | {"setting": 1, "tokens": [{"id": 5}]})]
-    )
+    changed = job.add([(0, chunk(4, setting=1)), (1, chunk(5, setting=1, done=True))])
     assert (changed, job.after) == ({1}, 1)
     assert [found.ids for found in job.lanes] == [[], [4, 5]]
+    with pytest.raises(DataDamaged, match="no setting 3"):
+        job.add([(2, chunk(6, setting=2))])
 
 
 def test_the_comparison_tells_the_pace_and_where_texts_part() -> None:

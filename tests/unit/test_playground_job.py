@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import random
-from typing import Any
 
 import pytest
 
@@ -10,9 +9,11 @@ from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfi
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import Cancelled
 from fsd_core.jobs import playground
-from fsd_core.jobs.playground import IncrementalText, generate
+from fsd_core.jobs.playground import generate
+from fsd_core.jobs.token_builder import IncrementalText
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import toy_pair
+from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob
 
 SAMPLING = SamplingConfig(temperature=1.0)
 SETTINGS = (
@@ -32,23 +33,25 @@ def _flush_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playground, "FLUSH_SECONDS", 0.005)
 
 
-def job(*settings: Any, prompt: str = "Ava has 3 apples.", seed: int = 5) -> dict[str, Any]:
-    return {
-        "pair": "toy",
-        "prompt": prompt,
-        "seed": seed,
-        "settings": [json.loads(s.model_dump_json()) for s in settings],
-    }
+def job(*settings: DecodingConfig, prompt: str = "Ava has 3 apples.", seed: int = 5) -> PlaygroundJob:
+    return PlaygroundJob.of("toy", prompt, seed, settings)
 
 
-def run(payload: dict[str, Any], pair: LoadedPair, written: list | None = None, check: Any = lambda: None) -> list:
-    chunks: list = []
-    generate(payload, pair, written or [], lambda some: chunks.extend(json.loads(json.dumps(some))), check)
+def run(asked: PlaygroundJob, pair: LoadedPair, written: list[Chunk] | None = None) -> list[Chunk]:
+    """The chunks as they come back from their JSON."""
+    chunks: list[Chunk] = []
+
+    def write(some: list[Chunk]) -> None:
+        stored = [json.loads(json.dumps(chunk.as_json(), allow_nan=False)) for chunk in some]
+        assert [Chunk.read(value) for value in stored] == some
+        chunks.extend(some)
+
+    generate(asked, pair, written or [], write, lambda: None)
     return chunks
 
 
-def tokens_of(chunks: list, setting: int) -> list[dict]:
-    return [token for chunk in chunks if chunk["setting"] == setting for token in chunk["tokens"]]
+def tokens_of(chunks: list[Chunk], setting: int) -> list[EmittedToken]:
+    return [token for chunk in chunks if chunk.setting == setting for token in chunk.tokens]
 
 
 def test_every_setting_writes_what_its_decoder_writes_alone(pair: LoadedPair) -> None:
@@ -57,33 +60,31 @@ def test_every_setting_writes_what_its_decoder_writes_alone(pair: LoadedPair) ->
         decoder = Decoder(pair, config)
         alone = decoder.generate(decoder.prompt_ids("Ava has 3 apples."), 5)
         shown = tokens_of(chunks, i)
-        assert [token["id"] for token in shown] == alone.tokens
-        assert "".join(token["text"] for token in shown) == pair.tokenizer.decode(
-            alone.tokens, skip_special_tokens=True
-        )
-        assert [token["kind"] for token in shown] == [kind for record in alone.records for kind in record.kinds]
-        last = [chunk for chunk in chunks if chunk["setting"] == i][-1]
-        assert last["done"]
-        assert last["error"] is None
-        assert last["stop_reason"] == alone.stop_reason
-        assert last["stats"]["tokens"] == len(alone.tokens)
-        assert last["stats"]["rounds"] == len(alone.records)
+        assert [token.id for token in shown] == alone.tokens
+        assert "".join(token.text for token in shown) == pair.tokenizer.decode(alone.tokens, skip_special_tokens=True)
+        assert [token.kind for token in shown] == [kind for record in alone.records for kind in record.kinds]
+        last = [chunk for chunk in chunks if chunk.setting == i][-1]
+        assert last.done
+        assert last.error is None
+        assert last.stop_reason == alone.stop_reason
+        assert last.figures.tokens == len(alone.tokens)
+        assert last.figures.rounds == len(alone.records)
 
 
 def test_settings_take_turns(pair: LoadedPair) -> None:
-    order = [chunk["setting"] for chunk in run(job(*SETTINGS), pair) if chunk["tokens"]]
+    order = [chunk.setting for chunk in run(job(*SETTINGS), pair) if chunk.tokens]
     assert order[:3] == [0, 1, 2]
     assert order.count(0) > 1
 
 
 def test_drafted_tokens_carry_their_numbers_and_corrections_the_rejected_token(pair: LoadedPair) -> None:
     shown = tokens_of(run(job(SETTINGS[1]), pair), 0)
-    corrections = [token for token in shown if token["kind"] == "correction"]
+    corrections = [token for token in shown if token.kind == "correction"]
     assert corrections
     for token in shown:
-        judged = token["kind"] in ("strict", "lenient", "correction")
-        assert (token["p"] is not None) == (token["q"] is not None) == (token["divergence"] is not None) == judged
-        assert ("rejected" in token) == (token["kind"] == "correction")
+        judged = token.kind in ("strict", "lenient", "correction")
+        assert (token.p is not None) == (token.q is not None) == (token.divergence is not None) == judged
+        assert (token.rejected is not None) == (token.kind == "correction")
 
 
 def test_a_job_that_was_left_half_way_is_completed_without_repeating_a_token(pair: LoadedPair) -> None:
@@ -92,24 +93,24 @@ def test_a_job_that_was_left_half_way_is_completed_without_repeating_a_token(pai
     rest = run(job(*SETTINGS), pair, written=cut)
     for i in range(len(SETTINGS)):
         assert tokens_of(cut + rest, i) == tokens_of(whole, i)
-        assert sum(chunk["done"] for chunk in cut + rest if chunk["setting"] == i) == 1
+        assert sum(chunk.done for chunk in cut + rest if chunk.setting == i) == 1
 
 
 def test_what_is_wrong_with_one_setting_stops_it_alone(pair: LoadedPair) -> None:
-    payload = job(*SETTINGS[:2])
-    payload["settings"][0]["acceptance"] = {"kind": "fsd", "divergence": "tv", "threshold": 3}
-    chunks = run(payload, pair)
-    failed = [chunk for chunk in chunks if chunk["setting"] == 0]
+    asked = job(*SETTINGS[:2])
+    asked.settings[0]["acceptance"] = {"kind": "fsd", "divergence": "tv", "threshold": 3}
+    chunks = run(asked, pair)
+    failed = [chunk for chunk in chunks if chunk.setting == 0]
     assert len(failed) == 1
-    assert failed[0]["done"]
-    assert failed[0]["error"].startswith("The threshold 3")
+    assert failed[0].done
+    assert (failed[0].error or "").startswith("The threshold 3")
     assert len(tokens_of(chunks, 1)) > 0
 
 
 @pytest.mark.parametrize(("prompt", "told"), [("  ", "empty"), ("x" * 400, "shorten")])
 def test_a_prompt_that_cannot_be_used_is_told(pair: LoadedPair, prompt: str, told: str) -> None:
     (chunk,) = run(job(SETTINGS[0], prompt=prompt), pair)
-    assert told in chunk["error"]
+    assert told in (chunk.error or "")
 
 
 def test_a_cancelled_job_stops_and_keeps_what_it_wrote(pair: LoadedPair) -> None:
@@ -123,7 +124,7 @@ def test_a_cancelled_job_stops_and_keeps_what_it_wrote(pair: LoadedPair) -> None
     with pytest.raises(Cancelled):
         generate(job(*SETTINGS), pair, [], chunks.extend, check)
     assert 0 < len(tokens_of(chunks, 0)) < 40
-    assert not any(chunk["done"] for chunk in chunks)
+    assert not any(chunk.done for chunk in chunks)
 
 
 def test_texts_of_tokens_join_to_the_decoded_text_whatever_the_bytes(pair: LoadedPair) -> None:
@@ -136,12 +137,12 @@ def test_texts_of_tokens_join_to_the_decoded_text_whatever_the_bytes(pair: Loade
         ids: list[int] = []
         while len(ids) < 30:
             ids += rng.choice(alphabet) if rng.random() < 0.7 else [rng.randrange(257)]
-        text = IncrementalText(pair.tokenizer)
+        text = IncrementalText(pair.tokenizer.backend_tokenizer)
         parts = [text.add(token) for token in ids]
         assert "".join(parts) + text.rest() == pair.tokenizer.decode(ids, skip_special_tokens=True)
 
 
 def test_a_character_appears_with_the_token_that_completes_it(pair: LoadedPair) -> None:
-    text = IncrementalText(pair.tokenizer)
+    text = IncrementalText(pair.tokenizer.backend_tokenizer)
     ids = pair.tokenizer("é!", return_token_type_ids=False)["input_ids"]
     assert [text.add(token) for token in ids] == ["", "é", "!"]

@@ -8,11 +8,12 @@ from datetime import timedelta
 from multiprocessing import get_context
 
 import pytest
-from tracking_examples import generation, run_config, sweep
+from tracking_examples import chunk, generation, playground_job, run_config, sweep
 
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.messages import ExperimentJob, PlaygroundJob
 
 
 def claim_all(url: str) -> list[str]:
@@ -25,7 +26,7 @@ def claim_all(url: str) -> list[str]:
 
 def claim_at_once(repository: Repository, url: str, workers: int = 2) -> None:
     """Real processes empty the queue; fails if a job was claimed twice or left."""
-    ids = sorted(repository.enqueue("playground", {"n": n}) for n in range(30))
+    ids = sorted(repository.enqueue(playground_job()) for _ in range(30))
     with get_context("spawn").Pool(workers) as pool:
         claimed = [id for ids in pool.map(claim_all, [url] * workers, chunksize=1) for id in ids]
     assert sorted(claimed) == ids
@@ -37,13 +38,13 @@ def test_each_job_is_claimed_once(repository: Repository, database_url: str) -> 
 
 
 def test_people_go_first_then_the_oldest(repository: Repository) -> None:
-    first = repository.enqueue("experiment", {})
-    second = repository.enqueue("experiment", {})
-    person = repository.enqueue("playground", {"prompt": "x\0y", "p": float("inf")}, priority=10)
+    first = repository.enqueue(ExperimentJob("first"))
+    second = repository.enqueue(ExperimentJob("second"))
+    person = repository.enqueue(playground_job("x\0y"), priority=10)
     assert repository.claim(("experiment",), 10, minimum_priority=1) is None
     claimed = [repository.claim(("experiment", "playground"), 10) for _ in range(4)]
     assert [job and job.id for job in claimed] == [person, first, second, None]
-    assert claimed[0].payload == {"prompt": "x\ufffdy", "p": None}
+    assert PlaygroundJob.read(claimed[0].payload) == playground_job("x\ufffdy")
 
 
 def test_a_lost_worker_is_counted_and_its_token_is_worth_nothing(repository: Repository) -> None:
@@ -141,7 +142,7 @@ def test_a_run_alone_is_queued_as_a_job_of_its_own(repository: Repository) -> No
 
 
 def test_a_heartbeat_keeps_the_job(repository: Repository) -> None:
-    repository.enqueue("playground", {})
+    repository.enqueue(playground_job())
     job = repository.claim(("playground",), 0.01)
     assert repository.heartbeat(job.id, job.claim_token, 60)
     time.sleep(0.02)
@@ -178,12 +179,12 @@ def test_a_failed_job_leaves_no_run_open(repository: Repository) -> None:
 
 
 def test_streams_are_read_from_where_one_was(repository: Repository) -> None:
-    id = repository.enqueue("playground", {})
-    repository.append_chunks(id, [{"n": 0}, {"n": 1}])
-    repository.append_chunks(id, [{"n": 2}])
+    id = repository.enqueue(playground_job())
+    repository.append_chunks(id, [chunk(1), chunk(2)])
+    repository.append_chunks(id, [chunk(3)])
     repository.append_chunks(id, [])
-    assert repository.chunks(id, -1) == [(0, {"n": 0}), (1, {"n": 1}), (2, {"n": 2})]
-    assert repository.chunks(id, 1) == [(2, {"n": 2})]
+    assert repository.chunks(id, -1) == [(0, chunk(1)), (1, chunk(2)), (2, chunk(3))]
+    assert repository.chunks(id, 1) == [(2, chunk(3))]
     assert repository.prune_playground(timedelta(0)) == 0  # it has not ended
     repository.request_cancel(id)
     assert repository.prune_playground(timedelta(hours=1)) == 0

@@ -11,6 +11,7 @@ from fsd_core.tracking.database.models import Experiment, Job, Run
 from fsd_core.tracking.database.runs import add_runs
 from fsd_core.tracking.database.store import Store, found, new_id, unknown
 from fsd_core.tracking.database.views import experiment_view, run_view, storable
+from fsd_core.tracking.messages import ExperimentJob
 from fsd_core.tracking.records import ExperimentName, ExperimentView
 
 LONGEST_NAME = 255
@@ -32,7 +33,7 @@ class ExperimentStore(Store):
             session.flush()
             add_runs(session, sweep.runs(), id)
             if enqueue:
-                session.add(Job(id=id, kind="experiment", payload={"experiment_id": id}))
+                session.add(Job(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
         return id
 
     def experiment(self, id: str) -> ExperimentView:

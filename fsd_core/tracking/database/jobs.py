@@ -14,15 +14,16 @@ from fsd_core.tracking.database.models import Job, Run, StreamChunk, WorkerState
 from fsd_core.tracking.database.runs import UNENDED, count_losses
 from fsd_core.tracking.database.store import Store, changed, found, new_id
 from fsd_core.tracking.database.views import job_view, storable, worker_view
+from fsd_core.tracking.messages import Chunk, JobMessage, PlaygroundJob
 from fsd_core.tracking.records import JobView, WorkerView
 
 
 class JobStore(Store):
-    def enqueue(self, kind: str, payload: dict[str, Any], priority: int = 0) -> str:
+    def enqueue(self, message: JobMessage, priority: int = 0) -> str:
         """A queued job; jobs of higher priority go first, then older ones. Returns its id."""
         id = new_id()
         with self._database.session() as session:
-            session.add(Job(id=id, kind=kind, payload=storable(payload), priority=priority))
+            session.add(Job(id=id, kind=message.kind, payload=storable(message.as_json()), priority=priority))
         return id
 
     def job(self, id: str) -> JobView:
@@ -116,32 +117,32 @@ class JobStore(Store):
         with self._database.session(readonly=True) as session:
             return session.scalar(waiting) or 0
 
-    def append_chunks(self, job_id: str, payloads: Sequence[dict[str, Any]]) -> None:
+    def append_chunks(self, job_id: str, chunks: Sequence[Chunk]) -> None:
         """Adds to what a job has written, in order."""
-        if not payloads:
+        if not chunks:
             return
         with self._database.session() as session:
             session.scalar(select(Job.id).where(Job.id == job_id).with_for_update())
             last = session.scalar(select(func.max(StreamChunk.sequence)).where(StreamChunk.job_id == job_id))
             first = 0 if last is None else last + 1
             session.add_all(
-                StreamChunk(job_id=job_id, sequence=sequence, payload=storable(payload))
-                for sequence, payload in enumerate(payloads, first)
+                StreamChunk(job_id=job_id, sequence=sequence, payload=storable(chunk.as_json()))
+                for sequence, chunk in enumerate(chunks, first)
             )
 
-    def chunks(self, job_id: str, after_sequence: int = -1) -> list[tuple[int, dict[str, Any]]]:
-        """What a job has written after the last chunk seen; -1 for all."""
+    def chunks(self, job_id: str, after_sequence: int = -1) -> list[tuple[int, Chunk]]:
+        """What a job has written after the last chunk seen; -1 for all. Raises ``DataDamaged``."""
         statement = select(StreamChunk.sequence, StreamChunk.payload).where(
             StreamChunk.job_id == job_id, StreamChunk.sequence > after_sequence
         )
         with self._database.session(readonly=True) as session:
             rows = session.execute(statement.order_by(StreamChunk.sequence))
-            return [(sequence, payload) for sequence, payload in rows]
+            return [(sequence, Chunk.read(payload)) for sequence, payload in rows]
 
     def prune_playground(self, older_than: timedelta) -> int:
         """Deletes jobs of the playground that ended longer ago than this, with what they wrote; how many jobs."""
         with self._database.session() as session:
-            ended = Job.kind == "playground", Job.finished_at < now() - older_than
+            ended = Job.kind == PlaygroundJob.kind, Job.finished_at < now() - older_than
             return changed(session, delete(Job).where(*ended))
 
     def report_worker(self, pid: int, host: str, device: str, activity: str) -> None:

@@ -16,6 +16,7 @@ from fsd_core.metrics import METRICS
 from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, now
 from fsd_core.tracking.database.store import Store, changed, new_id, unknown
 from fsd_core.tracking.database.views import run_view, storable
+from fsd_core.tracking.messages import ExperimentJob, RunJob
 from fsd_core.tracking.records import RunName, RunView
 
 UNENDED = ("queued", "running")
@@ -125,8 +126,8 @@ class RunStore(Store):
             if not reopened:
                 raise InvalidSetting("Nothing is left to do: every prompt was done, and none of them failed.")
             if enqueue and job is None:
-                kind = "run" if rows[0].experiment_id is None else "experiment"
-                session.add(Job(id=owner, kind=kind, payload={f"{kind}_id": owner}))
+                message = RunJob(owner) if rows[0].experiment_id is None else ExperimentJob(owner)
+                session.add(Job(id=owner, kind=message.kind, payload=message.as_json()))
             elif enqueue and job is not None:
                 job.status, job.error, job.cancel_requested = "queued", None, False
                 job.finished_at, job.stalled = None, 0

@@ -119,15 +119,29 @@ def test_a_chunk_that_lacks_something_is_refused(key: str) -> None:
         Chunk.read(value)
 
 
+def a_b_and_end() -> Tokenizer:
+    tokenizer = Tokenizer(WordLevel({"a": 0, "b": 1, "</s>": 2}, unk_token="</s>"))
+    tokenizer.decoder = ByteLevel()
+    tokenizer.add_special_tokens(["</s>"])
+    return tokenizer
+
+
+def test_the_end_of_the_text_has_a_name_where_it_was_rejected_and_no_text_where_it_was_written() -> None:
+    record = StepRecord((2,), 0, (1,), ("correction",), (0.5,), (0.1,), (0.9,), (0.8,), 0.1)
+    end = StepRecord((), 0, (2,), ("plain",), (), (), (), (1.0,), 0.1)
+    builder = TokenBuilder(a_b_and_end())
+    (correction,), (ended,) = builder.add(record, last=False), builder.add(end, last=True)
+    assert (correction.text, correction.rejected) == ("b", "</s>")
+    assert (ended.text, ended.p, ended.rejected) == ("", None, None)
+
+
 def test_what_json_cannot_say_does_not_get_into_it() -> None:
     """Also where a model's numbers are broken."""
-    tokenizer = Tokenizer(WordLevel({"a": 0, "b": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    tokenizer.decoder = ByteLevel()
     nan = math.nan
     record = StepRecord(
         (0, 1), 1, (0, 0), ("lenient", "correction"), (math.inf, nan), (nan, 0.5), (0.5, nan), (math.inf, 0.25), 0.1
     )
-    kept, correction = TokenBuilder(tokenizer).add(record, last=True)
+    kept, correction = TokenBuilder(a_b_and_end()).add(record, last=True)
     assert kept == EmittedToken("a", 0, "lenient", None, None, 0.5, None)
     assert correction == EmittedToken("a", 0, "correction", None, 0.5, None, 0.25, "b")
     as_stored(Chunk(0, (kept, correction), chunk(1).figures))

@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fsd_core.config import DecodingConfig
-
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
@@ -49,7 +47,7 @@ def families(runs: Sequence[RunView]) -> list[Family]:
     for run in runs:
         groups.setdefault((run.pair, run.task, run.decoding.without_knob()), []).append(run)
     shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
-    names = Counter(run[0].decoding.without_knob().label for run in groups.values())
+    names = Counter(run[0].decoding.line for run in groups.values())
     found, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
     for (pair, task, bare), members in groups.items():
         rule = bare.acceptance
@@ -57,8 +55,8 @@ def families(runs: Sequence[RunView]) -> list[Family]:
         if colour is None or colour in taken:
             colour = next(colours)
         taken.add(colour)
-        name = _family_name(bare)
-        if not shared_prefix or names[bare.label] > 1:
+        name = bare.line
+        if not shared_prefix or names[bare.line] > 1:
             name = f"{pair} · {task} · {name}"
         ordered = sorted(
             members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
@@ -79,10 +77,6 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
     return names
-
-
-def _family_name(bare: DecodingConfig) -> str:
-    return bare.label.replace(" ≤ 0", "")
 
 
 def _tell_apart(found: list[Family]) -> list[Family]:

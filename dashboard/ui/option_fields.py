@@ -51,7 +51,7 @@ def chosen(values: Mapping[str, Any]) -> DecodingConfig:
     for name, value in asked.items():
         option = METHOD_OPTIONS[name]
         if option.is_knob and value is None:
-            asked[name] = OFF if option.optional and kind and _can_be_off(kind) else None
+            asked[name] = OFF if kind and _can_be_off(kind) else None
         elif not option.choices:
             asked[name] = number(option, value)
     return method(asked, label)

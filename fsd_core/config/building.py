@@ -13,6 +13,7 @@ from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Rule, Verifier
+from fsd_core.rules.base import kind_of
 from fsd_core.values import Frozen, sentence
 
 Value = TypeVar("Value", bound=Frozen)
@@ -136,9 +137,9 @@ def _knob_read(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
     if rule.knob and isinstance(text := fields.get(rule.knob.field), str):
         value = parse_threshold(text)
         if value is None and not rule.knob.is_off:
-            kind = rule.model_fields["kind"].default
             raise InvalidSetting(
-                f"The rule '{kind}' cannot be off: give a {rule.knob.field.replace('_', ' ')}, or choose 'speculative'."
+                f"The rule '{kind_of(rule)}' cannot be off: give a {rule.knob.field.replace('_', ' ')}, or choose "
+                "'speculative'."
             )
-        fields[rule.knob.field] = value
+        fields[rule.knob.field] = rule.knob.strict if value is None else value
     return fields

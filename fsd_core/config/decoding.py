@@ -141,6 +141,11 @@ class DecodingConfig(Frozen):
         """A name for several thresholds, told in words: ``FSD reducible · js 0.05 to 0.6``."""
         return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
 
+    @property
+    def line(self) -> str:
+        """The name of what differs in the knob alone: ``FSD reducible · js · γ 5``."""
+        return self._named("", draft_length=True)
+
     def without_knob(self) -> DecodingConfig:
         """The same method with its knob at nothing: what settings that differ in the knob alone share."""
         rule = self.acceptance

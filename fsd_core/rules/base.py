@@ -43,9 +43,9 @@ class Knob:
     grid: tuple[float, ...]
     """values that show the trade-off, where nobody names any"""
     strict: float | None = None
-    """the value at which the rule is lossless speculative decoding; ``None`` is written ``off``"""
+    """the value at which the rule is lossless speculative decoding, which is written ``off``"""
     is_off: bool = True
-    """whether ``strict`` can be chosen at all"""
+    """whether there is such a value"""
 
 
 class Rule(Frozen):
@@ -110,7 +110,7 @@ class Rule(Frozen):
 
     def words(self, knob: str) -> list[str]:
         """The parts of its label behind the title. ``knob``: its value in words, such as ``≤ 0.1``."""
-        told = [f"{self.knob.field.replace('_', ' ')} {knob}"] if self.knob else []
+        told = [f"{self.knob.field.replace('_', ' ')} {knob.removeprefix('≤ ')}".strip()] if self.knob else []
         for name, field in type(self).model_fields.items():
             if name != "kind" and not (self.knob and name == self.knob.field):
                 value = getattr(self, name)

@@ -75,7 +75,7 @@ class _Thresholded(Rule):
         name = self.divergence
         if name in OVER_TOP_K and self.divergence_top_k != type(self).model_fields["divergence_top_k"].default:
             name = f"top-{self.divergence_top_k}-{name.removeprefix(TOP_K)}"
-        return [f"{name} {knob}"]
+        return [f"{name} {knob}".strip()]
 
 
 class FuzzyReducible(_Thresholded):
@@ -161,4 +161,4 @@ class FuzzyOfficial(Rule):
         return row.target
 
     def words(self, knob: str) -> list[str]:
-        return [f"{self.divergence} {knob}"]
+        return [f"{self.divergence} {knob}".strip()]

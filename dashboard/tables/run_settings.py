@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fsd_core.config.building import reads
 from fsd_core.config.options import BY_KEY, OPTIONS
+from fsd_core.rules import MissingRule
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -40,6 +41,8 @@ def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsT
 def settings_read(run: RunView) -> dict[str, Any]:
     """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
     flat = flatten(run.config.as_json())
+    if isinstance(run.decoding.acceptance, MissingRule):
+        return flat
     chosen = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
     unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, chosen)]
     return {key: value for key, value in flat.items() if key not in unread}

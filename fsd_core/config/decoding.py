@@ -22,6 +22,7 @@ from fsd_core.rules import (
     TOP_K,
     VERIFIERS,
     FuzzyReducible,
+    MissingRule,
     Rule,
     Verifier,
 )
@@ -41,16 +42,11 @@ class SamplingConfig(Frozen):
 
 
 def _rule(value: Any) -> Any:
-    """The rule that a value's ``kind`` names. Raises ``InvalidSetting`` for one that nobody knows."""
+    """The rule that a value's ``kind`` names; a ``MissingRule`` for one of a package that is not installed."""
     if not isinstance(value, dict):
         return value
     kind = value.get("kind", "fsd-reducible")
-    if kind not in EVERY_RULE:
-        raise InvalidSetting(
-            f"There is no rule {str(kind)[:60]!r}: expected one of {', '.join(RULES)}. Rules of other packages are "
-            "known while those are installed."
-        )
-    return EVERY_RULE[kind](**value)
+    return EVERY_RULE.get(kind, MissingRule)(**value)
 
 
 AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fsd_core.plugins import Registry
-from fsd_core.rules.base import CHAIN, SEVERAL, TREE, Knob, Rule, Verdict, kind_of, passes, residual
+from fsd_core.rules.base import CHAIN, SEVERAL, TREE, Knob, MissingRule, Rule, Verdict, kind_of, passes, residual
 from fsd_core.rules.baselines import Autoregressive, DraftOnly
 from fsd_core.rules.divergences import (
     DIVERGENCES,
@@ -49,6 +49,7 @@ __all__ = [
     "FuzzyOfficial",
     "FuzzyReducible",
     "Knob",
+    "MissingRule",
     "Rule",
     "Speculative",
     "Synthetic",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
+from pydantic import ConfigDict
+
 from fsd_core.errors import InvalidSetting
 from fsd_core.values import Frozen
 
@@ -118,6 +120,23 @@ class Rule(Frozen):
                     shown = f"{value:g}" if isinstance(value, float) else str(value)
                     told.append(f"{(field.title or name.replace('_', ' ')).lower()} {shown}")
         return told
+
+
+class MissingRule(Rule):
+    """A rule of a package that is not installed: its runs can be read and compared, and it cannot be run."""
+
+    model_config = ConfigDict(extra="allow")
+    title, shapes, symbol = "Missing rule", (CHAIN, TREE, SEVERAL), "x"
+    explanation = "A rule of a package that is not installed here."
+    kind: str
+
+    def words(self, knob: str) -> list[str]:
+        return [self.kind]
+
+    def _judges_nothing(self) -> NoReturn:
+        raise InvalidSetting(
+            f"There is no rule {self.kind[:60]!r} here: install the package that it belongs to, or choose another one."
+        )
 
 
 def passes(verifier_of_token: Tensor, draft_of_token: Tensor, uniforms: Tensor) -> Tensor:

@@ -109,6 +109,11 @@ def test_an_experiment_with_all_three_is_compared_on_the_pages(package: Path, ho
     assert {"Weight", "Weights"} <= {*seen["labels"]}
     assert "Words" in seen["compare"]
     assert not seen["torch"], "the pages have loaded torch"
+    without = call(home, home, "-c", PAGES)
+    assert without.returncode == 0, without.stderr
+    seen = json.loads(without.stdout.splitlines()[-1])
+    assert "mixture" not in seen["choices"]
+    assert "Mixture · weight 0.6 · γ 5" in seen["compare"]
 
 
 def test_a_plug_in_that_cannot_be_loaded_is_left_out_in_a_sentence(package: Path, home: Path, tmp_path: Path) -> None:

@@ -110,6 +110,15 @@ def test_what_is_known_of_each_rule():
     assert len({rule.title for rule in RULES.values()}) == len(RULES)
 
 
+def test_a_rule_of_a_package_that_is_gone_is_read_and_written_as_it_was_and_judges_nothing():
+    stored = {"decoding": {"acceptance": {"kind": "mixture", "weight": 0.3, "sort": "a"}}}
+    setting = SettingConfig.model_validate(stored)
+    assert setting.as_json()["decoding"]["acceptance"] == stored["decoding"]["acceptance"]
+    assert setting.decoding.label == "Missing rule · mixture · γ 5"
+    with pytest.raises(InvalidSetting, match="There is no rule 'mixture' here: install the package"):
+        setting.decoding.acceptance.judge(None, None, None)
+
+
 LOOKUP, SHORT = PromptLookupDrafter(), ChainTopology(length=3)
 
 

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, DrafterConfig, DraftModelDrafter, PromptLookupDrafter
+from fsd_core.decoding.decoder import Decoder
 from fsd_core.decoding.session import Session
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.testing.toy import in_memory
 
 DRAFTERS: tuple[DrafterConfig, ...] = (DraftModelDrafter(), PromptLookupDrafter(), PromptLookupDrafter(max_ngram=1))
 
@@ -32,6 +34,33 @@ def written(
     """The tokens that a configuration writes behind a prompt; ``ends``: whether end tokens end it."""
     eos = target.eos_tokens if ends else frozenset()
     return run(Session(target, draft, config, prompt, seed, eos, head)).history[len(prompt) :]
+
+
+def beginnings(
+    target: LanguageModel,
+    draft: LanguageModel,
+    config: DecodingConfig,
+    prompt: list[int],
+    length: int,
+    texts: int,
+    head: EagleHead | None = None,
+) -> Tensor:
+    """The first tokens of so many texts behind one prompt, with a seed each and no end token: int64 [texts,length].
+
+    What can be written side by side is, which makes no difference to a text (``tests/contract/test_batch.py``).
+    """
+    found = []
+    if getattr(config.topology, "kind", None) == "chain" and isinstance(config.drafter, DraftModelDrafter):
+        decoder = Decoder(in_memory(target, draft), config)
+        decoder.eos = frozenset()
+        found = [text.tokens[:length] for _, text in decoder.generate_all([prompt] * texts, range(texts), rows=500)]
+    else:
+        for seed in range(texts):
+            session = Session(target, draft, config, prompt, seed, frozenset(), head)
+            while len(session.history) < len(prompt) + length:
+                session.step()
+            found.append(session.history[len(prompt) :][:length])
+    return torch.tensor(found)
 
 
 @torch.inference_mode()

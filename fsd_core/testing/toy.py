@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, SamplingConfig
 from fsd_core.models.eagle import EagleHead, Generation
 from fsd_core.models.eagle_files import new_head
+from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
@@ -62,12 +63,19 @@ def related(model: Model, noise: float, seed: int) -> Model:
     return copy.eval()
 
 
+TOY = PairSpec("toy", "Toy pair", "Random weights.", Path("toy/target"), Path("toy/draft"))
+
+
 def toy_pair(noise: float = 0.3, seed: int = 0) -> LoadedPair:
     """A random target and a disturbed copy of it as draft."""
     tokenizer = toy_tokenizer()
     target = toy_model(len(tokenizer), seed)
-    spec = PairSpec("toy", "Toy pair", "Random weights.", Path("toy/target"), Path("toy/draft"))
-    return make_pair(spec, tokenizer, target, related(target, noise, seed + 1))
+    return make_pair(TOY, tokenizer, target, related(target, noise, seed + 1))
+
+
+def in_memory(target: LanguageModel, draft: LanguageModel) -> LoadedPair:
+    """Two models as a pair, for prompts of token ids."""
+    return LoadedPair(TOY, toy_tokenizer(), target, draft, str(target.device), "float32")
 
 
 def save_toy_pair(folder: Path, noise: float = 0.3, seed: int = 0) -> str:

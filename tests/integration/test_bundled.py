@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from fsd_core.benchmarks.harness import run_example
+from fsd_core.benchmarks.harness import run_example, run_examples
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import Autoregressive, DecodingConfig, DraftModelDrafter, DraftOnly, PromptLookupDrafter
 from fsd_core.config import Speculative as SD
@@ -31,10 +31,18 @@ def pair() -> Iterator[LoadedPair]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module")
+def alone(pair: LoadedPair) -> list[tuple[list[int], list[int]]]:
+    """The first 20 held-out problems, and what the target writes behind each greedily and alone."""
+    decoder = Decoder(pair, DecodingConfig(acceptance=Autoregressive()))
+    prompts = [decoder.prompt_ids(example.prompt) for example in TASK.examples(20)]
+    return [(ids, decoder.generate(ids, seed=0).tokens) for ids in prompts]
+
+
 def accuracy(pair: LoadedPair, config: DecodingConfig, limit: int) -> float:
-    """The share of the first ``limit`` held-out problems that is solved."""
-    decoder = Decoder(pair, config)
-    records = [run_example(decoder, TASK, example, i, seed=0) for i, example in enumerate(TASK.examples(limit))]
+    """The share of the first ``limit`` held-out problems that is solved, many of them at once."""
+    records = list(run_examples(Decoder(pair, config), TASK, dict(enumerate(TASK.examples(limit))), seed=0, rows=50))
+    assert len(records) == limit
     assert not [record.error for record in records if record.error]
     return sum(record.outcome == "correct" for record in records) / limit
 
@@ -71,13 +79,12 @@ def test_the_draft_half_knows_it(pair: LoadedPair) -> None:
     assert 0.25 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), 100) <= 0.65
 
 
-@pytest.mark.parametrize("kind", [Autoregressive(), DraftOnly()], ids=lambda k: k.kind)
-def test_neither_model_writes_padding(pair: LoadedPair, kind: Autoregressive | DraftOnly) -> None:
+def test_neither_model_writes_padding(pair: LoadedPair, alone: list[tuple[list[int], list[int]]]) -> None:
     """As one does that was trained on texts padded in their middle: its answers are right, its drafts are not."""
-    decoder = Decoder(pair, DecodingConfig(acceptance=kind))
-    for example in TASK.examples(5):
-        tokens = decoder.generate(decoder.prompt_ids(example.prompt), seed=0).tokens
-        assert pair.tokenizer.pad_token_id not in tokens
+    draft = Decoder(pair, DecodingConfig(acceptance=DraftOnly()))
+    for ids, tokens in alone:
+        for written in (tokens, draft.generate(ids, seed=0).tokens):
+            assert pair.tokenizer.pad_token_id not in written
 
 
 def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
@@ -116,10 +123,8 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
 
 @pytest.mark.parametrize("drafter", [DraftModelDrafter(), PromptLookupDrafter()], ids=lambda d: d.kind)
 def test_greedy_sd_writes_what_the_target_writes(
-    pair: LoadedPair, drafter: DraftModelDrafter | PromptLookupDrafter
+    pair: LoadedPair, alone: list[tuple[list[int], list[int]]], drafter: DraftModelDrafter | PromptLookupDrafter
 ) -> None:
-    alone = Decoder(pair, DecodingConfig(acceptance=Autoregressive()))
     drafted = Decoder(pair, DecodingConfig(acceptance=SD(), drafter=drafter))
-    for example in TASK.examples(20):
-        ids = alone.prompt_ids(example.prompt)
-        assert drafted.generate(ids, seed=0).tokens == alone.generate(ids, seed=0).tokens
+    for ids, tokens in alone:
+        assert drafted.generate(ids, seed=0).tokens == tokens

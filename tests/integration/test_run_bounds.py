@@ -29,8 +29,9 @@ def pair():
 
 
 def _run(repository: Repository, pair, temperature: float) -> str:
+    """Two texts of a few tokens: a position takes a second, for its bounds of 1 to 8 drafts."""
     decoding = DecodingConfig(
-        acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=24
+        acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=6
     )
     id = repository.create_run(RunConfig(setting=SettingConfig(decoding=decoding), limit=2))
     execute_runs(repository, [id], lambda *_: pair, lambda run: None)
@@ -71,9 +72,9 @@ def test_they_are_those_of_the_distributions_where_the_run_has_been(repository, 
 
 def test_each_temperature_is_kept_once_and_a_greedy_run_is_asked_at_1(repository, pair):
     id = _run(repository, pair, temperature=0.0)
-    assert bounds.measure(repository, id, pair, positions=3)["temperature"] == 1.0
-    bounds.measure(repository, id, pair, temperature=0.5, positions=3)
-    again = bounds.measure(repository, id, pair, temperature=1.0, positions=4)
+    assert bounds.measure(repository, id, pair, positions=1)["temperature"] == 1.0
+    bounds.measure(repository, id, pair, temperature=0.5, positions=1)
+    again = bounds.measure(repository, id, pair, temperature=1.0, positions=2)
     kept = repository.run(id).metrics["bounds"]
     assert [one["temperature"] for one in kept] == [0.5, 1.0]
     assert kept[1] == again

@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 from fsd_core.errors import DatabaseOutdated
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from tests.forked import ForkedCommand
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = ("--limit", "3", "--max-new-tokens", "8")
@@ -218,22 +217,21 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
 
 
 def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
-    command = [sys.executable, "-m", "fsd_core", "run", "--pair", toy, "--limit", "600", "--max-new-tokens", "128"]
-    environment = {**os.environ, "FSD_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = ("run", "--pair", toy, "--limit", "600", "--max-new-tokens", "128")
+    process = ForkedCommand(command, {**os.environ, "FSD_HOME": str(tmp_path)}, tmp_path / "printed")
     try:
         deadline = time.monotonic() + 90
         while not (done := _prompts_done(tmp_path)) and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.1)
         assert done
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        printed, _ = process.communicate(timeout=30)
     finally:
         process.kill()
     assert process.returncode == 130
     run = repository(tmp_path).runs()[0]
     assert run.status == "running"
-    assert err == f"Interrupted. What was done is kept: go on with `python -m fsd_core resume {run.id}`.\n"
+    assert printed == f"Interrupted. What was done is kept: go on with `python -m fsd_core resume {run.id}`.\n"
     assert 0 < run.prompts_done < 600
 
 

@@ -20,7 +20,7 @@ from fsd_core.tracking.messages import PlaygroundJob
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
-    home = Home(tmp_path)
+    home = Home(tmp_path, forked=True)
     yield home
     home.close()
 
@@ -61,7 +61,7 @@ def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
     worker = home.worker()
     until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(timeout=10) == 0
+    assert worker.wait(timeout=60) == 0
     job = home.repository.job(job_id)
     assert (job.status, job.lost_workers, job.finished_at) == ("queued", 0, None)
     assert home.prompts_done(experiment) < 36
@@ -77,7 +77,7 @@ def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Ho
     home.worker()
     until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
     home.repository.request_cancel(home.job_of(experiment))
-    assert home.until_done(home.job_of(experiment), timeout=10) == "cancelled"
+    assert home.until_done(home.job_of(experiment)) == "cancelled"
     assert [run.status for run in home.repository.experiment(experiment).runs] == ["cancelled"] * 3
     assert len(home.written(experiment)) == home.prompts_done(experiment) >= 2
     assert home.until_done(playground_job(home)) == "finished"
@@ -88,7 +88,7 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
     home.worker()
     until(lambda: home.prompts_done(experiment) >= 1, "one prompt")
     job_id = playground_job(home)
-    assert home.until_done(job_id, timeout=15) == "finished"
+    assert home.until_done(job_id) == "finished"
     assert home.repository.job(home.job_of(experiment)).status == "running"
     chunks = [chunk for _, chunk in home.repository.chunks(job_id, -1)]
     assert {chunk.setting for chunk in chunks} == {0, 1}
@@ -115,7 +115,7 @@ def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Hom
     assert home.until_done(home.job_of(experiment)) == "finished"
     assert [run.mlflow_run_id for run in home.repository.experiment(experiment).runs] == [None] * 3
     away.terminate()
-    assert away.wait(timeout=10) == 0
+    assert away.wait(timeout=60) == 0
 
     home.settings = home.settings.model_copy(update={"mlflow_uri": None})
     home.worker()

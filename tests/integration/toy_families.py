@@ -10,9 +10,10 @@ from transformers import PreTrainedModel
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.loading import LoadedPair, make_pair
-from fsd_core.testing.toy import related, toy_pair, toy_tokenizer
+from fsd_core.testing.toy import TOY, related, toy_tokenizer
 
-VOCABULARY = len(toy_tokenizer())
+TOKENIZER = toy_tokenizer()
+VOCABULARY = len(TOKENIZER)
 SIZE: dict[str, Any] = {
     "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 4,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
@@ -23,7 +24,7 @@ PROMPT = "Nine hens lay seven eggs each day."
 
 def pair_of(target: PreTrainedModel, noise: float) -> LoadedPair:
     """The target with a draft whose weights differ from its own by so much ``noise``."""
-    return make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, noise, seed=1))
+    return make_pair(TOY, TOKENIZER, target, related(target, noise, seed=1))
 
 
 def check_greedy_sd_is_the_greedy_target(target: PreTrainedModel, noise: float, tokens: int) -> None:

@@ -16,6 +16,7 @@ from fsd_core.settings import Settings
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from tests.forked import ForkedCommand
 
 ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
@@ -32,9 +33,13 @@ def until(condition: Callable[[], T | None], what: str, timeout: float = 60.0) -
 
 
 class Home:
-    """A home folder in use. MLflow is away, which nothing here may mind."""
+    """A home folder in use. MLflow is away, which nothing here may mind.
 
-    def __init__(self, folder: Path) -> None:
+    ``forked``: whether a worker comes from a process that has loaded what it needs, and not from the command line.
+    """
+
+    def __init__(self, folder: Path, forked: bool = False) -> None:
+        self.forked = forked
         self.settings = Settings(
             home=folder / "home", mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu"
         )
@@ -42,11 +47,15 @@ class Home:
         upgrade(self.settings.resolved_database_url)
         self.database = open_database(self.settings.resolved_database_url)
         self.repository = Repository(self.database)
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[subprocess.Popen[str] | ForkedCommand] = []
 
-    def worker(self, *command: str) -> subprocess.Popen[str]:
+    def worker(self, *command: str) -> subprocess.Popen[str] | ForkedCommand:
         """A new worker process; ``command``: Python's arguments, where it is not the usual one."""
         own = {f"FSD_{k}".upper(): str(v) for k, v in self.settings.model_dump().items() if v is not None}
+        if self.forked and not command:
+            output = self.settings.home / f"worker-{len(self.started)}.out"
+            self.started.append(ForkedCommand(("worker",), {**os.environ, **own}, output))
+            return self.started[-1]
         process = subprocess.Popen(
             [sys.executable, *(command or ("-m", "fsd_core", "worker"))],
             cwd=ROOT,

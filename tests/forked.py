@@ -1,0 +1,69 @@
+"""Commands of the project in processes of their own that are ready in a moment.
+
+To load torch and transformers takes seconds of a processor. One process does that, and a command is a fork of it: a
+process as any other, with its own environment, output and end. That the command line starts as it is typed is for
+other tests to show.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from multiprocessing import get_context
+from pathlib import Path
+
+_processes = get_context("forkserver")
+_processes.set_forkserver_preload(["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy"])
+
+
+class ForkedCommand:
+    """``python -m fsd_core …``, running; what it prints goes to a file. Asked and ended as a ``subprocess.Popen``."""
+
+    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path) -> None:
+        self.output = output
+        self._process = _processes.Process(target=_run, args=(arguments, dict(environment), output))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises ``subprocess.TimeoutExpired`` for a command that goes on."""
+        self._process.join(timeout)
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired(str(self.output), timeout or 0.0)
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has printed, to whichever of the two, when it has ended."""
+        self.wait(timeout)
+        return self.output.read_text(), ""
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _run(arguments: tuple[str, ...], environment: dict[str, str], output: Path) -> None:
+    from fsd_core.cli.commands import main
+
+    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.environ.clear()
+    os.environ.update(environment)
+    main(arguments)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,19 +37,30 @@ def _plan(generation, steps: int) -> Plan:
     )
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, int], tuple[Path, dict]]:
+    """Trains a head of a generation in so many steps, the first time it is asked for; its folder and its figures."""
+
+    @cache
+    def train(generation: int, steps: int) -> tuple[Path, dict]:
+        folder = tmp_path_factory.mktemp("trained")
+        return folder, main("bundled", folder, folder, _plan(generation, steps), report=lambda row: None)
+
+    return train
+
+
 @pytest.mark.parametrize(("generation", "steps"), [(1, 1), (1, 2), (3, 3)])
-def test_a_head_learns_and_drafts(tmp_path: Path, generation, steps) -> None:
-    rows: list[dict] = []
-    figures = main("bundled", tmp_path, tmp_path, _plan(generation, steps), report=rows.append)
-    log = json.loads((tmp_path / "head" / "training.json").read_text())["log"]
+def test_a_head_learns_and_drafts(trained, generation, steps) -> None:
+    folder, figures = trained(generation, steps)
+    log = json.loads((folder / "head" / "training.json").read_text())["log"]
     assert log[-1]["step"] == 50
     first, last = (row["overlap"] for row in log if "overlap" in row)
     assert last > first
     assert ("same_choice_last" in log[-1]) == (steps > 1)
     assert figures["texts"] == 32
-    assert not (tmp_path / "head.checkpoint").exists()
+    assert not (folder / "head.checkpoint").exists()
     pair = load_pair("bundled")
-    head = load_head(tmp_path / "head", pair.target.module)
+    head = load_head(folder / "head", pair.target.module)
     assert (head.generation, head.covers_all) == (generation, True)
     config = DecodingConfig(
         acceptance=Speculative(),
@@ -63,11 +76,10 @@ def test_a_head_learns_and_drafts(tmp_path: Path, generation, steps) -> None:
     assert len(generation_.records) < len(generation_.tokens)
 
 
-def test_it_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+def test_it_goes_on_where_it_was_cut_off(tmp_path: Path, trained) -> None:
     """Killed behind a checkpoint, the same head comes out; texts are not written again."""
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole, cut = trained(1, 1)[0], tmp_path / "cut"
     plan = _plan(1, 1)
-    main("bundled", whole, tmp_path, plan, report=lambda row: None)
 
     def until_50(row: dict) -> None:
         if row.get("step") == 50:
@@ -85,12 +97,12 @@ def test_it_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
     assert one == other
 
 
-def test_an_earlier_head_is_trained_on(tmp_path: Path) -> None:
-    plan = _plan(3, 2)
-    first = main("bundled", tmp_path / "first", tmp_path, plan, report=lambda row: None)
+def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
+    plan = _plan(3, 3)
+    folder, first = trained(3, 3)
     (tmp_path / "second").mkdir()
-    shutil.copytree(tmp_path / "first" / "texts", tmp_path / "second" / "texts")
-    start = tmp_path / "first" / "head"
+    shutil.copytree(folder / "texts", tmp_path / "second" / "texts")
+    start = folder / "head"
     figures = main("bundled", tmp_path / "second", tmp_path, plan, report=lambda row: None, start=start)
     assert figures["start"] == {
         "texts": 32,
@@ -100,7 +112,7 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path) -> None:
     }
     assert figures["overlap"] > first["overlap"]  # the same texts, and twice the steps
     target = load_pair("bundled").target.module
-    before, after = (load_head(str(tmp_path / name / "head"), target).lm_head for name in ("first", "second"))
+    before, after = (load_head(str(where / "head"), target).lm_head for where in (folder, tmp_path / "second"))
     assert torch.equal(before.tokens, after.tokens)
     assert before.rest == after.rest
     with pytest.raises(ModelUnavailable, match="nowhere holds no model to train on"):

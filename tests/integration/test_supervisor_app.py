@@ -74,36 +74,22 @@ def refused(app: App, **environment: str) -> str:
     return err
 
 
-def test_the_worker_comes_before_the_pages(app: App) -> None:
-    process = app.start()
-    first_line(process)
-    worker = until(app.worker, "a worker")
-    assert psutil.Process(worker).nice() == psutil.Process().nice() < psutil.Process(process.pid).nice()
-
-
-def test_it_says_where_it_is_and_takes_its_worker_along(app: App) -> None:
-    process = app.start()
-    assert f"http://127.0.0.1:{app.port}" in first_line(process)
-    with urllib.request.urlopen(f"http://127.0.0.1:{app.port}/", timeout=10) as response:
-        assert response.status == 200
-    until(app.worker, "a worker")
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=20) == 0
-    assert app.worker() is None
-
-
-def test_a_killed_application_leaves_its_worker_to_the_next(app: App) -> None:
+def test_it_says_where_it_is_and_the_worker_comes_before_the_pages(app: App) -> None:
+    """And a killed application leaves its worker to the next, which takes it along."""
     first = app.start()
-    first_line(first)
+    assert f"http://127.0.0.1:{app.port}" in first_line(first)
+    with urllib.request.urlopen(f"http://127.0.0.1:{app.port}/", timeout=60) as response:
+        assert response.status == 200
     worker = until(app.worker, "a worker")
+    assert psutil.Process(worker).nice() == psutil.Process().nice() < psutil.Process(first.pid).nice()
     first.kill()
     first.wait()
     second = app.start()
     first_line(second)
     assert app.worker() == worker
     second.send_signal(signal.SIGINT)
-    assert second.wait(timeout=20) == 0
-    assert app.worker() is None
+    assert second.wait(timeout=60) == 0
+    until(lambda: app.worker() is None, "the worker's end")
 
 
 def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> None:
@@ -113,7 +99,8 @@ def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> No
     until(app.worker, "a worker")
     assert lock.holder(app.home / "mlflow.lock") is None
     process.terminate()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0
+    until(lambda: app.worker() is None, "the worker's end")
 
 
 def test_a_port_in_use_is_told(app: App) -> None:

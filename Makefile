@@ -20,7 +20,7 @@ run: $(RUNTIME)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" --durations=15
-	$(BIN)/python -m pytest -m alone
+	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-fast: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'

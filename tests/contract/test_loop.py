@@ -36,12 +36,18 @@ def models() -> tuple[LanguageModel, LanguageModel]:
     return LanguageModel(target), LanguageModel(related(target, noise=0.15, seed=12))
 
 
+@pytest.fixture(scope="module")
+def greedy(models) -> list[list[int]]:
+    """What the target alone writes behind each prompt: 50 tokens."""
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50)
+    return [written(*models, config, prompt, ends=False) for prompt in PROMPTS]
+
+
 @pytest.mark.parametrize("drafter", DRAFTERS, ids=str)
 @pytest.mark.parametrize("length", [1, 3, 8])
 @pytest.mark.parametrize("rule", [Speculative(), FuzzyReducible(threshold=None), Fuzzy(threshold=None)], ids=str)
-def test_greedy_strict_decoding_is_the_greedy_target(models, drafter, length, rule):
-    for prompt in PROMPTS:
-        alone = written(*models, DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50), prompt, ends=False)
+def test_greedy_strict_decoding_is_the_greedy_target(models, greedy, drafter, length, rule):
+    for prompt, alone in zip(PROMPTS, greedy, strict=True):
         config = DecodingConfig(
             acceptance=rule, drafter=drafter, topology=ChainTopology(length=length), max_new_tokens=50
         )

@@ -36,7 +36,6 @@ from fsd_core.errors import FsdError, InvalidSetting
         ({"kind": "fsd-reducible", "divergence": "top-k-tv", "threshold": 1.5}, "beyond the range"),
         ({"kind": "fsd", "divergence": "random", "threshold": 2}, "beyond the range"),
         ({"kind": "fsd-official", "threshold": -1}, "cannot be used"),
-        ({"kind": "nonsense"}, "fsd-reducible"),
         ({"kind": "fsd", "divergence": "euclid"}, "^Divergence is 'euclid': expected "),
     ],
 )

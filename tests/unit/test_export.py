@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -22,10 +21,10 @@ from dashboard.compare.comparison_html import (
 from dashboard.compare.export_files import csv_text, html, table
 from dashboard.compare.prompt_pairs import pair_up
 from fsd_core.errors import UnknownName
+from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import PROMPTS, add_finished, do_prompts, new_repository, sweep
 
-ROOT = Path(__file__).parents[2]
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
 
 
@@ -108,12 +107,14 @@ def test_html_holds_plotly_once_and_escapes_all_that_is_data(repository: Reposit
 
 
 def test_the_command_writes_what_the_page_exports(
-    repository: Repository, experiment: str, folder: Path, tmp_path: Path
+    repository: Repository, experiment: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    subprocess.run(
-        [sys.executable, "-m", "dashboard", experiment[:8], "--out", str(tmp_path)],
-        cwd=ROOT, env=os.environ | {"FSD_HOME": str(folder)}, check=True, timeout=120,
-    )  # fmt: skip
+    monkeypatch.setenv("FSD_HOME", str(folder))
+    monkeypatch.setattr(sys, "argv", ["dashboard", experiment[:8], "--out", str(tmp_path)])
+    get_settings.cache_clear()
+    with pytest.raises(SystemExit, match=r"^0$"):
+        runpy.run_module("dashboard", run_name="__main__")
+    get_settings.cache_clear()
     written = {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()}
     assert set(written) == {".csv", ".md"}
     assert written[".csv"] == csv_text(compare(repository, experiment_runs(repository, experiment), None))

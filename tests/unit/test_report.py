@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from dashboard.compare.comparison import compare, experiment_runs
 from dashboard.compare.report import markdown
+from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS
@@ -64,19 +66,26 @@ def test_bounds_that_were_measured_stand_below(repository: Repository) -> None:
     assert "| SpecHub | – | 60.0 | – |" in text
 
 
-def test_the_command_writes_files_and_tells_what_it_cannot_find(home: Path, repository: Repository) -> None:
+def test_the_command_writes_files_and_tells_what_it_cannot_find(
+    home: Path, repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = add_finished(repository, "Leniency, at 1 thread")
-    database = next(home.rglob("*.db"))
-
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {"PATH": "", "FSD_HOME": str(home), "FSD_DATABASE_URL": f"sqlite:///{database}"}
-        command = [sys.executable, "-m", "dashboard", *arguments]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-    done = run(experiment[:12], "--out", str(home / "results"), "--by", "python -m fsd_core sweep")
+    database, results = next(home.rglob("*.db")), ("--out", str(home / "results"))
+    done = subprocess.run(
+        [sys.executable, "-m", "dashboard", experiment[:12], *results, "--by", "python -m fsd_core sweep"],
+        env={"PATH": "", "FSD_HOME": str(home), "FSD_DATABASE_URL": f"sqlite:///{database}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == f"{home / 'results' / 'leniency-at-1-thread.md'}\n"
     assert (home / "results" / "leniency-at-1-thread.csv").read_text().count("\n") == 8
-    wrong = run("fedcba", "--out", str(home / "results"))
-    assert (wrong.returncode, wrong.stdout) == (2, "")
-    assert wrong.stderr.startswith("error: There is no run and no experiment 'fedcba'")
+    monkeypatch.setenv("FSD_HOME", str(home))
+    monkeypatch.setenv("FSD_DATABASE_URL", f"sqlite:///{database}")
+    monkeypatch.setattr(sys, "argv", ["dashboard", "fedcba", *results])
+    get_settings.cache_clear()
+    with pytest.raises(SystemExit, match=r"^2$"):
+        runpy.run_module("dashboard", run_name="__main__")  # here, since to load the pages takes seconds
+    get_settings.cache_clear()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: There is no run and no experiment 'fedcba'")

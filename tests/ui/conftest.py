@@ -15,7 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import new_repository
@@ -90,11 +90,19 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    """A fresh wide window; a script's error or dialog, or a request to anywhere else, fails the test."""
+@pytest.fixture(scope="module")
+def profile(browser: Browser) -> Iterator[BrowserContext]:
+    """A person's browser for the whole module: what the pages are made of is fetched and compiled once."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    page = context.new_page()
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(profile: BrowserContext) -> Iterator[Page]:
+    """A fresh wide window that remembers nothing; a script's error or dialog, or a request to anywhere else, fails the
+    test."""
+    page = profile.new_page()
     problems: list[str] = []
 
     def ran(dialog: Dialog) -> None:
@@ -107,7 +115,11 @@ def page(browser: Browser) -> Iterator[Page]:
     page.on("request", lambda r: problems.append(f"fetched {r.url}") if _elsewhere(r.url) else None)
     page.set_default_timeout(20_000)
     yield page
-    context.close()
+    for opened in profile.pages:
+        if opened.url.startswith("http"):
+            opened.evaluate("localStorage.clear()")
+        opened.close()
+    profile.clear_cookies()
     assert not problems, problems
 
 

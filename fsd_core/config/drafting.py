@@ -99,7 +99,7 @@ class DynamicTreeTopology(Frozen):
     """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
     the ``top_k`` best find behind the first ``top_k``.
 
-    ``length`` is the number of nodes on the longest way. By default a tree is half as large as the published one (60
+    ``length`` is the number of nodes on the longest way. By default a tree is smaller than the published one (60
     tokens, ``length`` 6), which pays where a forward of many tokens costs little more than one of a few.
     """
 

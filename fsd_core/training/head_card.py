@@ -24,7 +24,8 @@ from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.pairs import DRAFTED, get_pair
 from fsd_core.training.draft_card import DRAFT_LENGTH, LONGEST, PROMPT_SETS, Report, acceptance, taught_before
 
-_CHAIN, _TREE = ChainTopology(length=DRAFT_LENGTH), DynamicTreeTopology()
+_CHAIN = ChainTopology(length=DRAFT_LENGTH)
+_TREE = DynamicTreeTopology(length=6, top_k=10, total_tokens=60)  # EAGLE-2's
 CONTENDERS: dict[str, tuple[DrafterConfig, TopologyConfig]] = {
     "draft, chain": (DraftModelDrafter(), _CHAIN),
     "head, chain": (EagleDrafter(), _CHAIN),

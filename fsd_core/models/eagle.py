@@ -65,6 +65,18 @@ def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return x * cos[:, None] + torch.cat([-right, left], -1) * sin[:, None]
 
 
+class _Prepacked(nn.Module):
+    """A linear layer without a bias whose weight, [out,in], will not change: ``ops.linear``'s product with it."""
+
+    def __init__(self, learnt: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self._product = learnt.weight, linear(learnt.weight.data)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[...,in] → [...,out]"""
+        return self._product(x)
+
+
 class _Layer(nn.Module):
     def __init__(self, config: LlamaConfig, generation: Generation, bias: bool) -> None:
         super().__init__()
@@ -143,8 +155,9 @@ class EagleHead(nn.Module):
     def for_drafting(self) -> EagleHead:
         """The same head, which will not learn any more: its weights are put in the order in which they are read."""
         self.eval().requires_grad_(False)
-        for module in self.modules():
-            if isinstance(module, nn.Linear) and module.bias is None:
-                vars(module)["forward"] = linear(module.weight.data)
-        vars(self.lm_head)["told_apart"] = linear(self.lm_head.weight.data)
+        for module in list(self.modules()):
+            for name, part in module.named_children():
+                if isinstance(part, nn.Linear) and part.bias is None:
+                    module.register_module(name, _Prepacked(part))
+        self.lm_head.prepack()
         return self

@@ -15,8 +15,10 @@ from typing import Any
 import torch
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig, Synthetic
+from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import Session
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.model_set import ModelSet
 from fsd_core.tracking import provenance
 
 PROMPT = 128  # tokens
@@ -101,11 +103,11 @@ def _rounds(
     target: LanguageModel, draft: LanguageModel, config: DecodingConfig, prompt: list[int], rounds: int
 ) -> float:
     """Milliseconds of a round of the loop."""
-    session = Session(target, draft, config, prompt, 0, frozenset())
-    session.step()  # reads the prompt
     seconds = []
-    while session.stop_reason is None and len(seconds) < WARM_UP + rounds:
-        seconds.append(session.step().seconds)
+    with Session(compose(ModelSet(target, draft), config), prompt, 0, frozenset()) as session:
+        session.step()  # reads the prompt
+        while session.stop_reason is None and len(seconds) < WARM_UP + rounds:
+            seconds.append(session.step().seconds)
     return 1000 * median(seconds[WARM_UP:] or seconds)
 
 

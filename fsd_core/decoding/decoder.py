@@ -6,14 +6,14 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fsd_core.config import DecodingConfig, EagleDrafter
+from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.room import capacity_for, check_prompt, context_of
+from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
-from fsd_core.drafters import usable_head
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.model_set import ModelSet
 from fsd_core.models.prompt import encode_prompt
 
 
@@ -30,36 +30,32 @@ class Generation:
 
 
 class Decoder:
-    """A pair and a configuration; holds no state between texts.
-
-    Raises ``InvalidSetting`` for an EAGLE head that the pair has not, or that cannot be judged so.
-    """
+    """A pair and a configuration; holds no state between texts. Raises what ``compose`` raises."""
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
-        if isinstance(config.drafter, EagleDrafter):
-            usable_head(config, pair.head)
         self.pair, self.config = pair, config
+        self.method = compose(ModelSet(pair.target, pair.draft, pair.head), config)
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
     def prompt_ids(self, text: str) -> list[int]:
         """Token ids of a prompt. Raises as ``encode_prompt`` does."""
-        return encode_prompt(self.pair.tokenizer, text, context_of(self.pair.target, self.pair.draft, self.config))
+        return encode_prompt(self.pair.tokenizer, text, self.method.context)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""
-        check_prompt(len(prompt_ids), context_of(self.pair.target, self.pair.draft, self.config))
+        self.method.check_prompt(len(prompt_ids))
         return prompt_ids
 
     def session(self, prompt_ids: list[int], seed: int) -> Session:
-        """A text about to be written. Raises ``PromptTooLong`` for a prompt that fills the context."""
-        pair = self.pair
-        return Session(pair.target, pair.draft, self.config, prompt_ids, seed, self.eos, pair.head)
+        """A text about to be written, to be closed by the caller. Raises ``PromptTooLong`` for a prompt that fills the
+        context."""
+        return Session(self.method, prompt_ids, seed, self.eos)
 
     def stream(self, prompt_ids: list[int], seed: int) -> Iterator[StepRecord]:
         """The rounds of one text as they happen."""
-        session = self.session(prompt_ids, seed)
-        while session.stop_reason is None:
-            yield session.step()
+        with self.session(prompt_ids, seed) as session:
+            while session.stop_reason is None:
+                yield session.step()
 
     def generate_all(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
@@ -69,10 +65,13 @@ class Decoder:
         What a text is does not depend on its company, up to the rounding of the models' arithmetic. Its seconds are its
         shares of its rounds' wall times; the time to its first token is wall time. Raises ``PromptTooLong``.
         """
-        target, draft, longest = self.pair.target, self.pair.draft, max(map(len, prompts))
-        capacity = capacity_for(target, draft, self.config, longest)
         rows = min(rows, len(prompts))
-        batch = Batch(target, draft, self.config, self.eos, capacity, rows, self.pair.head)
+        with Batch(self.method, self.eos, self.method.capacity(max(map(len, prompts))), rows) as batch:
+            yield from self._generated(batch, rows, prompts, seeds)
+
+    def _generated(
+        self, batch: Batch, rows: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> Iterator[tuple[int, Generation]]:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
         while writing:
@@ -93,11 +92,12 @@ class Decoder:
     def generate(self, prompt_ids: list[int], seed: int) -> Generation:
         """One text, whole."""
         begun = time.perf_counter()
-        session, records, first = self.session(prompt_ids, seed), [], 0.0
-        while session.stop_reason is None:
-            records.append(session.step())
-            first = first or time.perf_counter() - begun
-        seconds = time.perf_counter() - begun
+        with self.session(prompt_ids, seed) as session:
+            records, first = [], 0.0
+            while session.stop_reason is None:
+                records.append(session.step())
+                first = first or time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
         return Generation(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
 
 

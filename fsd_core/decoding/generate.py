@@ -20,14 +20,17 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.generation import GenerateDecoderOnlyOutput
 
-from fsd_core.config import TREE, DecodingConfig, EagleDrafter
+from fsd_core.config import TREE, DecodingConfig
 from fsd_core.config.building import method
 from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.decoding.composition import Method, compose
 from fsd_core.decoding.session import Session
+from fsd_core.drafters.eagle import MissingHead
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
+from fsd_core.models.model_set import ModelSet
 
 _OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
 OPTION_NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part not in ("sampling", "decoding")]
@@ -90,19 +93,7 @@ def generate(
     _refuse_what_is_not_ours(settings, logits_processor)
     chosen = {name: options.pop(name) for name in OPTION_NAMES if name in options}
     config = _config(settings, input_ids.shape[1], {**chosen, "shape": TREE} if tree else chosen)
-    if isinstance(config.drafter, EagleDrafter) and head is None:
-        raise InvalidSetting(
-            "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
-            "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
-        )
-    vocabulary = vocabulary_of(model)
-    if draft_module is not None:
-        vocabulary = min(vocabulary, vocabulary_of(draft_module))
-    # The modules are the caller's, so they run as they are.
-    target = LanguageModel(model, vocabulary, lean=False)
-    draft = LanguageModel(draft_module, vocabulary, lean=False) if draft_module is not None else None
-    for each in filter(None, (target, draft)):
-        check_cache(each)
+    decoding = _method(model, draft_module, head, config)
     ends = settings.eos_token_id
     eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
     criteria = [c for c in stopping_criteria or () if type(c).__name__ not in _STOPS]
@@ -112,9 +103,8 @@ def generate(
     texts = []
     for row in range(input_ids.shape[0]):
         prompt = input_ids[row] if mask is None else input_ids[row][mask[row].bool()]
-        session = Session(target, draft, config, prompt.tolist(), first_seed + row, eos, head)
-        written = _write(session, prompt, streamer if input_ids.shape[0] == 1 else None, criteria)
-        texts.append(written)
+        with Session(decoding, prompt.tolist(), first_seed + row, eos) as session:
+            texts.append(_write(session, prompt, streamer if input_ids.shape[0] == 1 else None, criteria))
     pad = settings.pad_token_id if settings.pad_token_id is not None else next(iter(eos), 0)
     longest = max(len(text) for text in texts)
     new = torch.tensor([text + [pad] * (longest - len(text)) for text in texts], dtype=torch.int64)
@@ -132,6 +122,24 @@ generate.__signature__ = _written.replace(  # pyright: ignore[reportFunctionMemb
         next(p for p in _written.parameters.values() if p.kind is p.VAR_KEYWORD),
     ]
 )
+
+
+def _method(
+    module: PreTrainedModel, draft_module: PreTrainedModel | None, head: EagleHead | None, config: DecodingConfig
+) -> Method:
+    """The method over the caller's modules, which run as they are."""
+    modules = [module] if draft_module is None else [module, draft_module]
+    vocabulary = min(map(vocabulary_of, modules))
+    target, *drafts = (LanguageModel(each, vocabulary, lean=False) for each in modules)
+    for model in (target, *drafts):
+        check_cache(model)
+    try:
+        return compose(ModelSet(target, drafts[0] if drafts else None, head), config)
+    except MissingHead:
+        raise InvalidSetting(
+            "The drafter 'eagle' drafts with a head: give head=load_head(folder, model) of "
+            "fsd_core.models.eagle_files, or choose the drafter 'draft-model'."
+        ) from None
 
 
 def _write(session: Session, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:

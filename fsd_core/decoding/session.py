@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import TracebackType
 
-from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.room import capacity_for
+from fsd_core.decoding.composition import Method
 from fsd_core.decoding.trace import StepRecord
-from fsd_core.models.eagle import EagleHead
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 
 
 class Session:
-    """A text, a round at a time.
+    """A text, a round at a time. As a context it closes itself.
 
-    ``prompt``: token ids. ``draft``, ``head``: ``None`` where nothing needs it. ``eos``: ids that end the text.
-    ``seed``: the uniforms' seed. Raises ``InvalidSetting`` for an empty prompt or a missing draft or head,
-    ``PromptTooLong`` for a prompt that fills the context.
+    ``prompt``: token ids. ``seed``: the uniforms' seed. ``eos``: ids that end the text. Raises ``InvalidSetting`` for
+    an empty prompt, ``PromptTooLong`` for one that fills the context.
     """
 
-    def __init__(
-        self,
-        target: LanguageModel,
-        draft: LanguageModel | None,
-        config: DecodingConfig,
-        prompt: Sequence[int],
-        seed: int,
-        eos: frozenset[int],
-        head: EagleHead | None = None,
-    ) -> None:
-        capacity = capacity_for(target, draft, config, len(prompt))
-        self._batch = Batch(target, draft, config, eos, capacity, head=head)
+    def __init__(self, method: Method, prompt: Sequence[int], seed: int, eos: frozenset[int]) -> None:
+        method.check_prompt(len(prompt))
+        self._batch = Batch(method, eos, method.capacity(len(prompt)))
         self._text = self._batch.put(0, prompt, seed)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets go of the caches, which may serve the next text. The text stays, but cannot be continued."""
+        self._batch.close()
 
     @property
     def model(self) -> LanguageModel:

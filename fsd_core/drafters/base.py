@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
+from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.models.model_set import ModelSet
 from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Way
 from fsd_core.ops.rows import DraftRow
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFactory:
+    """Makes one drafter for each batch, from models that it was found to work with."""
+
+    kind: str
+    """that of the drafter"""
+    new: Callable[[int, int], Drafter]
+    """(capacity, rows) → a drafter for ``rows`` texts of up to ``capacity`` tokens"""
+    context: int | None = None
+    """positions of the models that it drafts with; ``None`` if they are no fewer than the target's"""
+    side_by_side: bool = False
+    """whether it drafts for several texts at once"""
 
 
 class Drafter(Protocol):
@@ -17,6 +34,17 @@ class Drafter(Protocol):
 
     ``begin`` and ``extend`` answer ``None`` where the drafter has nothing to propose.
     """
+
+    kind: ClassVar[str]
+    """that of its configuration"""
+
+    @classmethod
+    def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
+        """What makes drafters for a method. ``sampling``: how they sample.
+
+        Raises ``InvalidSetting`` for a model that is missing, and for a method that cannot work with it.
+        """
+        ...
 
     @property
     def taps(self) -> Taps | None:
@@ -48,4 +76,8 @@ class Drafter(Protocol):
 
     def keep_rows(self, rows: Tensor) -> None:
         """All texts but these have ended; int64 [rows kept]."""
+        ...
+
+    def close(self) -> None:
+        """All texts have ended: lets go of the cache."""
         ...

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor
 
-from fsd_core.config import SamplingConfig
+from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.drafters.base import DrafterFactory
+from fsd_core.errors import InvalidSetting
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.branches import Growth, Way
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import warp
@@ -17,7 +22,15 @@ from fsd_core.ops.warping import warp
 class DraftModelDrafter:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
+    kind: ClassVar[str] = "draft-model"
     taps = None
+
+    @classmethod
+    def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
+        """Raises ``InvalidSetting`` where there is no draft model."""
+        if models.draft is None:
+            raise InvalidSetting("The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup.")
+        return DrafterFactory(cls.kind, partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
 
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling
@@ -58,3 +71,6 @@ class DraftModelDrafter:
 
     def keep_rows(self, rows: Tensor) -> None:
         self._cache.keep_rows(rows)
+
+    def close(self) -> None:
+        self._cache.release()

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from fsd_core.config import SamplingConfig
+from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingConfig
+from fsd_core.drafters.base import DrafterFactory
+from fsd_core.errors import InvalidSetting
 from fsd_core.models.eagle import EagleHead, tapped_layers
 from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.models.model_set import ModelSet
+from fsd_core.models.pairs import NO_HEAD
 from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches, Growth, Way
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import warp
+
+
+class MissingHead(InvalidSetting):
+    """There is no head to draft with."""
 
 
 class EagleDrafter:
@@ -23,6 +32,24 @@ class EagleDrafter:
     It proposes nothing for a text that the target has not read yet. What it makes up of its own states is forgotten at
     the end of a round, when the target's take their place. ``layers``: how many the target has.
     """
+
+    kind: ClassVar[str] = "eagle"
+
+    @classmethod
+    def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
+        """Raises ``MissingHead``, and ``InvalidSetting`` for a divergence that is infinite with a head that cannot
+        draft every token."""
+        head, target = models.head, models.target
+        if head is None:
+            raise MissingHead(NO_HEAD)
+        if not head.covers_all and (config.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
+            raise InvalidSetting(
+                f"The divergence '{config.divergence}' is infinite with this EAGLE head, which gives some tokens of "
+                "the vocabulary no probability, so nothing would ever be accepted: choose kl, js or tv."
+            )
+        return DrafterFactory(
+            cls.kind, lambda capacity, rows: cls(head, target.layers, sampling, capacity, target.vocabulary)
+        )
 
     def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
         self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
@@ -98,3 +125,6 @@ class EagleDrafter:
 
     def keep_rows(self, rows: Tensor) -> None:
         """There is one row."""
+
+    def close(self) -> None:
+        self._cache.release()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.config import PromptLookupDrafter as PromptLookupConfig
+from fsd_core.drafters.base import DrafterFactory
+from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.branches import Way
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.warping import one_hot
@@ -29,7 +34,14 @@ class PromptLookupDrafter:
     Saxena 2023, "Prompt Lookup Decoding". One text at a time (B = 1).
     """
 
+    kind: ClassVar[str] = "prompt-lookup"
     taps = None
+
+    @classmethod
+    def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
+        assert isinstance(config.drafter, PromptLookupConfig)
+        max_ngram, vocabulary, device = config.drafter.max_ngram, models.target.vocabulary, models.target.device
+        return DrafterFactory(cls.kind, lambda capacity, rows: cls(max_ngram, vocabulary, device))
 
     def __init__(self, max_ngram: int, vocabulary: int, device: torch.device) -> None:
         self._max_ngram, self._vocabulary, self._device = max_ngram, vocabulary, device
@@ -64,3 +76,6 @@ class PromptLookupDrafter:
 
     def keep_rows(self, rows: Tensor) -> None:
         """There is one row."""
+
+    def close(self) -> None:
+        """There is no cache."""

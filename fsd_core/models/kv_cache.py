@@ -96,6 +96,10 @@ class KVCache(Cache):
         self.lengths = [self.lengths[row] for row in rows.tolist()]
         self._batch = len(self.lengths)
 
+    def release(self) -> None:
+        """Lets go of the buffers. For the end of the texts: nothing is written or read afterwards."""
+        self._buffers = {}
+
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
 

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from fsd_core.models.kv_cache import KVCache
+from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.taps import Taps
+from fsd_core.ops.branches import Branches
 from fsd_core.ops.linear import Linear, linear
 
 _STATIC_ROPE = ("default", "linear", "llama3")
@@ -93,7 +94,26 @@ class LeanLlama:
             and not getattr(module, "is_quantized", False)
         )
 
-    def forward(
+    def __call__(
+        self, tokens: Tensor, cache: KVCache, keep: int, branches: Branches | None = None, taps: Taps | None = None
+    ) -> Tensor:
+        """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
+        [B,keep,V]. ``branches``, ``taps``: as of :meth:`LanguageModel.forward`."""
+        start, count = cache.length, tokens.shape[1]
+        places = cache.reserve(count, tokens.device)
+        if branches is not None:
+            return self._forward(tokens, branches.mask(count), cache, keep, branches.places(count), taps)
+        if count == 1 and places is None:  # one token, which sees all
+            return self._forward(tokens, None, cache, keep, None, taps)
+        seen = torch.arange(start, start + count, device=tokens.device)[None] if places is None else places
+        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, places, taps)
+
+    def at_fixed_places(self, tokens: Tensor, places: Tensor, end: int, cache: KVCache) -> Tensor:
+        """Logits [1,S,V] of ``tokens`` at ``places`` (int64 [1,S] each), which the cache has reserved, over the first
+        ``end`` positions; reads nothing else that changes, as ``models.static`` needs it."""
+        return self._forward(tokens, causal_mask(places, end), cache, tokens.shape[1], places)
+
+    def _forward(
         self,
         tokens: Tensor,
         mask: Tensor | None,

@@ -9,9 +9,9 @@ graph is captured for each number of tokens and each bucket. Where there is no C
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -44,23 +44,34 @@ class Storage:
 
 
 class StaticCache(KVCache):
-    """The cache of one text in a storage. ``give_back`` gets the storage when the cache is no longer used."""
+    """The cache of one text in a storage, which goes back to ``free`` when the cache is released.
 
-    def __init__(self, layers: int, storage: Storage, give_back: Callable[[Storage], None]) -> None:
+    Whoever asked for the cache releases it. If nobody does, no later text has the storage, and its memory goes with it.
+    """
+
+    def __init__(self, layers: int, storage: Storage, free: list[Storage]) -> None:
         super().__init__(layers, storage.capacity)
         self.storage, self._buffers = storage, storage.buffers
-        weakref.finalize(self, give_back, storage)
+        self._free, self._released = free, False
 
-    def reserve(self, count: int, device: torch.device) -> Tensor | None:
-        if count > MOST_TOKENS or not self.length:  # a prompt
-            return super().reserve(count, device)
+    def release(self) -> None:
+        super().release()
+        if not self._released:
+            self._released = True
+            self._free.append(self.storage)
+
+    def reserve_fixed(self, tokens: Tensor) -> _Inputs:
+        """Reserves places for ``tokens`` (int64 [1,S]) as ``reserve`` does, and copies both to where a captured forward
+        of as many tokens reads them."""
+        count = tokens.shape[1]
         if count not in self.storage.inputs:
-            steps = torch.arange(count, device=device)[None]
+            steps = torch.arange(count, device=tokens.device)[None]
             self.storage.inputs[count] = _Inputs(torch.zeros_like(steps), torch.zeros_like(steps), steps)
-        found = self.storage.inputs[count]
-        torch.add(found.steps, self.length, out=found.places)
-        self._places, self._end = found.places, min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
-        return found.places
+        inputs = self.storage.inputs[count]
+        torch.add(inputs.steps, self.length, out=inputs.places)
+        inputs.tokens.copy_(tokens)
+        self._places, self._end = inputs.places, min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
+        return inputs
 
     @property
     def end(self) -> int:
@@ -71,7 +82,8 @@ class StaticCache(KVCache):
 class StaticForward:
     """A model's forward through static caches, captured where that is possible.
 
-    ``forward``: tokens int64 [1,S], places int64 [1,S], end, cache → logits [1,S,V]; must not depend on anything else.
+    ``forward``: tokens int64 [1,S], places int64 [1,S], end, cache → logits [1,S,V]; must not read anything else that
+    changes.
     """
 
     def __init__(self, forward: Callable[[Tensor, Tensor, int, KVCache], Tensor], layers: int) -> None:
@@ -86,21 +98,25 @@ class StaticForward:
         storage = fitting[0] if fitting else Storage(wanted)
         if fitting:
             self._free.remove(storage)
-        return StaticCache(self._layers, storage, self._free.append)
+        return StaticCache(self._layers, storage, self._free)
 
-    def __call__(self, tokens: Tensor, cache: StaticCache) -> Tensor:
-        """Logits [1,S,V] behind tokens whose places the cache has reserved; overwritten by the next call."""
-        count, storage = tokens.shape[1], cache.storage
-        inputs = storage.inputs[count]
-        inputs.tokens.copy_(tokens)
+    @staticmethod
+    def takes(cache: KVCache, count: int) -> TypeGuard[StaticCache]:
+        """Whether ``count`` more tokens of a text run here: a few, behind a prompt that was read, in such a cache."""
+        return isinstance(cache, StaticCache) and count <= MOST_TOKENS and cache.length > 0
+
+    def __call__(self, tokens: Tensor, cache: StaticCache, keep: int) -> Tensor:
+        """Logits of the last ``keep`` of ``tokens`` (int64 [1,S]), which are written behind what the cache holds;
+        [1,keep,V]."""
+        inputs = cache.reserve_fixed(tokens)
         if tokens.device.type != "cuda":
-            return self._forward(inputs.tokens, inputs.places, cache.end, cache)
-        key = (count, cache.end)
-        if key not in storage.graphs:
-            storage.graphs[key] = self._captured(inputs, cache)
-        graph, logits = storage.graphs[key]
+            return self._forward(inputs.tokens, inputs.places, cache.end, cache)[:, -keep:]
+        graphs, key = cache.storage.graphs, (tokens.shape[1], cache.end)
+        if key not in graphs:
+            graphs[key] = self._captured(inputs, cache)
+        graph, logits = graphs[key]
         graph.replay()
-        return logits
+        return logits[:, -keep:].clone()  # the next replay overwrites it
 
     def _captured(self, inputs: _Inputs, cache: StaticCache) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """The forward as a graph. Run before it is captured, so that what is allocated once is there."""

@@ -92,7 +92,7 @@ class Rule(Frozen):
 
         ``uniforms``: [B,R] in [0,1) for the acceptance tests; ``noise``: [B,R] for the ``random`` divergence.
         """
-        self._judges_nothing()
+        self.refuse()
 
     def correction(self, row: Rows, divergence: Tensor) -> Tensor:
         """Weights from which the token in place of a rejected one is drawn.
@@ -100,9 +100,10 @@ class Rule(Frozen):
         ``row``: Rows with R = 1 at the rejected position; ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
         positive sum.
         """
-        self._judges_nothing()
+        self.refuse()
 
-    def _judges_nothing(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
+        """Raises ``InvalidSetting`` with what the rule does not do."""
         raise InvalidSetting(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
 
     @property
@@ -133,7 +134,7 @@ class MissingRule(Rule):
     def words(self, knob: str) -> list[str]:
         return [self.kind]
 
-    def _judges_nothing(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
         raise InvalidSetting(
             f"There is no rule {self.kind[:60]!r} here: install the package that it belongs to, or choose another one."
         )

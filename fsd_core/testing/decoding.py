@@ -6,13 +6,28 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, DrafterConfig, DraftModelDrafter, PromptLookupDrafter
+from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.decoding.session import Session
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.model_set import ModelSet
 from fsd_core.testing.toy import in_memory
 
 DRAFTERS: tuple[DrafterConfig, ...] = (DraftModelDrafter(), PromptLookupDrafter(), PromptLookupDrafter(max_ngram=1))
+
+
+def open_session(
+    target: LanguageModel,
+    draft: LanguageModel | None,
+    config: DecodingConfig,
+    prompt: list[int],
+    seed: int,
+    eos: frozenset[int],
+    head: EagleHead | None = None,
+) -> Session:
+    """A text about to be written by a configuration with these models."""
+    return Session(compose(ModelSet(target, draft, head), config), prompt, seed, eos)
 
 
 def run(session: Session) -> Session:
@@ -33,7 +48,8 @@ def written(
 ) -> list[int]:
     """The tokens that a configuration writes behind a prompt; ``ends``: whether end tokens end it."""
     eos = target.eos_tokens if ends else frozenset()
-    return run(Session(target, draft, config, prompt, seed, eos, head)).history[len(prompt) :]
+    with open_session(target, draft, config, prompt, seed, eos, head) as text:
+        return run(text).history[len(prompt) :]
 
 
 def beginnings(
@@ -56,10 +72,10 @@ def beginnings(
         found = [text.tokens[:length] for _, text in decoder.generate_all([prompt] * texts, range(texts), rows=500)]
     else:
         for seed in range(texts):
-            session = Session(target, draft, config, prompt, seed, frozenset(), head)
-            while len(session.history) < len(prompt) + length:
-                session.step()
-            found.append(session.history[len(prompt) :][:length])
+            with open_session(target, draft, config, prompt, seed, frozenset(), head) as session:
+                while len(session.history) < len(prompt) + length:
+                    session.step()
+                found.append(session.history[len(prompt) :][:length])
     return torch.tensor(found)
 
 

@@ -1,20 +1,22 @@
-"""In which shape: one class per topology, made from its configuration by :func:`make_topology`."""
+"""In which shape. A topology is a class in a file of its own, and a name in the table below."""
 
 from __future__ import annotations
 
-from fsd_core.config import DynamicTreeTopology, MultiDraftTopology, TopologyConfig
-from fsd_core.topologies.base import DraftTopology, DraftTree, Shape
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import UnknownName
+from fsd_core.topologies.base import DraftTopology, DraftTree, Shape, VerifiedAs
 from fsd_core.topologies.chain import Chain
 from fsd_core.topologies.dynamic_tree import DynamicTree
 from fsd_core.topologies.multi_draft import MultiDraft
 
-__all__ = ["DraftTopology", "DraftTree", "Shape", "make_topology"]
+__all__ = ["TOPOLOGIES", "DraftTopology", "DraftTree", "Shape", "VerifiedAs", "make_topology"]
+
+TOPOLOGIES: dict[str, type[DraftTopology]] = {topology.kind: topology for topology in (Chain, MultiDraft, DynamicTree)}
+"""the classes by the ``kind`` of their configurations"""
 
 
-def make_topology(config: TopologyConfig, sampling: str = "") -> DraftTopology:
-    """The topology that a configuration names. ``sampling``: how several drafts come about, as their verifier asks."""
-    if isinstance(config, MultiDraftTopology):
-        return MultiDraft(config.length, config.drafts, sampling)
-    if isinstance(config, DynamicTreeTopology):
-        return DynamicTree(config.length, config.top_k, config.total_tokens)
-    return Chain(config.length)
+def make_topology(kind: str, config: DecodingConfig) -> DraftTopology:
+    """The topology of that kind for a method. Raises ``UnknownName``."""
+    if kind not in TOPOLOGIES:
+        raise UnknownName(f"There is no topology '{kind}': expected one of {', '.join(TOPOLOGIES)}.")
+    return TOPOLOGIES[kind].for_method(config)

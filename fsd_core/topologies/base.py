@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
+from fsd_core.config import DecodingConfig
 from fsd_core.ops.rows import DraftRow
+
+VerifiedAs = Literal["chain", "tree", "several-drafts"]
+"""How what was drafted is verified: position by position; from the root down; or by a verifier of several drafts."""
 
 
 class Source(Protocol):
@@ -62,12 +66,22 @@ class DraftTree:
 class DraftTopology(Protocol):
     """Grows a tree from a drafter's answers."""
 
+    kind: ClassVar[str]
+    """that of its configuration"""
+    verified_as: ClassVar[VerifiedAs]
+    side_by_side: ClassVar[bool]
+    """whether it grows for several texts at once"""
     length: int
     """nodes on the longest path"""
     uniforms: int
     """that a level takes"""
     drafts_bonus: bool
     """whether it can draft, for a rule that judges it, the token behind the longest path too"""
+
+    @classmethod
+    def for_method(cls, config: DecodingConfig) -> DraftTopology:
+        """The topology of a method whose configuration names it."""
+        ...
 
     def grow(
         self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw
-from fsd_core.topologies.base import DraftTree, Source
+from fsd_core.topologies.base import DraftTree, Source, VerifiedAs
 
 
 class Chain:
     """A tree with one child per node."""
 
+    kind: ClassVar[str] = "chain"
+    verified_as: ClassVar[VerifiedAs] = "chain"
+    side_by_side: ClassVar[bool] = True
     uniforms, drafts_bonus = 1, True
+
+    @classmethod
+    def for_method(cls, config: DecodingConfig) -> Chain:
+        assert isinstance(config.topology, ChainTopology)
+        return cls(config.topology.length)
 
     def __init__(self, length: int) -> None:
         self.length = length

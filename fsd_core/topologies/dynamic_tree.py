@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fsd_core.config import DecodingConfig, DynamicTreeTopology
 from fsd_core.ops.rows import DraftRow
-from fsd_core.topologies.base import DraftTree, Shape, Source
+from fsd_core.topologies.base import DraftTree, Shape, Source, VerifiedAs
 
 
 class _Candidates(NamedTuple):
@@ -37,7 +38,15 @@ class DynamicTree:
     distribution, and nothing is drawn: which tokens are proposed does not depend on chance.
     """
 
+    kind: ClassVar[str] = "dynamic-tree"
+    verified_as: ClassVar[VerifiedAs] = "tree"
+    side_by_side: ClassVar[bool] = False
     uniforms, drafts_bonus = 0, False
+
+    @classmethod
+    def for_method(cls, config: DecodingConfig) -> DynamicTree:
+        assert isinstance(config.topology, DynamicTreeTopology)
+        return cls(config.topology.length, config.topology.top_k, config.topology.total_tokens)
 
     def __init__(self, length: int, top_k: int, total_tokens: int) -> None:
         self.length, self._top_k, self._nodes = length, top_k, total_tokens - 1

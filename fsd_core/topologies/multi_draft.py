@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
+from fsd_core.config import DecodingConfig, MultiDraftTopology, Verifier
 from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw, draw_several, greedy_law, likeliest
-from fsd_core.topologies.base import DraftTree, Shape, Source
+from fsd_core.topologies.base import DraftTree, Shape, Source, VerifiedAs
 
 
 class MultiDraft:
@@ -19,7 +22,17 @@ class MultiDraft:
     to the target once; elsewhere the host would have to wait to learn how much that is, and it is fed as drawn.
     """
 
+    kind: ClassVar[str] = "multi-draft"
+    verified_as: ClassVar[VerifiedAs] = "several-drafts"
+    side_by_side: ClassVar[bool] = False
     drafts_bonus = False
+
+    @classmethod
+    def for_method(cls, config: DecodingConfig) -> MultiDraft:
+        """Drafts come about as the method's verifier asks."""
+        assert isinstance(config.topology, MultiDraftTopology)
+        assert isinstance(config.acceptance, Verifier)
+        return cls(config.topology.length, config.topology.drafts, config.acceptance.sampling)
 
     def __init__(self, length: int, drafts: int, sampling: str) -> None:
         self.length, self.uniforms, self._sampling = length, drafts, sampling

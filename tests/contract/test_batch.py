@@ -73,7 +73,7 @@ def test_a_text_is_what_it_is_alone(pair: LoadedPair, rule, temperature: float) 
 
 def test_texts_advance_by_different_amounts(pair: LoadedPair) -> None:
     decoder = Decoder(pair, settings(Speculative()))
-    batch = Batch(pair.target, pair.draft, decoder.config, frozenset(), 80, 3)
+    batch = Batch(decoder.method, frozenset(), 80, 3)
     texts = [batch.put(row, PROMPTS[row], SEEDS[row]) for row in range(3)]
     spread = 0
     for _ in range(4):
@@ -125,8 +125,8 @@ def test_the_seconds_of_all_texts_are_those_of_the_whole(pair: LoadedPair) -> No
 def test_what_one_row_alone_can_do_is_refused_for_several(pair: LoadedPair) -> None:
     config = DecodingConfig(acceptance=Speculative(), drafter=PromptLookupDrafter())
     with pytest.raises(InvalidSetting, match="one text at a time"):
-        Batch(pair.target, None, config, frozenset(), 64, 2)
-    batch = Batch(pair.target, pair.draft, settings(Speculative()), frozenset(), 300, 2)
+        Batch(Decoder(pair, config).method, frozenset(), 64, 2)
+    batch = Batch(Decoder(pair, settings(Speculative())).method, frozenset(), 300, 2)
     with pytest.raises(PromptTooLong):
         batch.put(0, [1] * pair.target.context, 0)
 

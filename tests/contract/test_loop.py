@@ -19,7 +19,6 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.decoding.session import Session
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import DRAFTERS, beginnings, next_logits, recomputed_logits, run, written
@@ -83,7 +82,7 @@ def test_same_seed_same_tokens(models, rule, sampling):
 def test_caches_hold_no_rejected_token(models, drafter, rule):
     """After every round, the logits that follow are those of the text recomputed from nothing."""
     config = DecodingConfig(acceptance=rule, drafter=drafter, sampling=SAMPLED, max_new_tokens=40)
-    session = Session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
+    session = open_session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
     rejected = 0
     while session.stop_reason is None:
         record = session.step()
@@ -98,7 +97,7 @@ def test_caches_hold_no_rejected_token(models, drafter, rule):
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_record_tells_the_round(models, rule):
     config = DecodingConfig(acceptance=rule, sampling=SAMPLED, max_new_tokens=40)
-    session, text = Session(*models, config, PROMPTS[0], seed=2, eos=frozenset()), []
+    session, text = open_session(*models, config, PROMPTS[0], seed=2, eos=frozenset()), []
     while session.stop_reason is None:
         record = session.step()
         text += record.emitted
@@ -121,7 +120,7 @@ def test_a_record_tells_the_round(models, rule):
 def test_a_text_ends_at_its_end_token_and_what_was_drafted_behind_it_is_not_counted(models):
     for seed in range(200):
         config = DecodingConfig(acceptance=FuzzyReducible(threshold=0.6), sampling=SamplingConfig(temperature=1.5))
-        session = run(Session(*models, config, PROMPTS[0], seed, eos=frozenset({39})))
+        session = run(open_session(*models, config, PROMPTS[0], seed, eos=frozenset({39})))
         if session.stop_reason == "eos":
             assert session.history[-1] == 39
             assert 39 not in session.history[:-1]
@@ -133,7 +132,7 @@ def test_the_context_is_filled_and_not_overrun(models):
     context = models[0].context
     prompt = [1, 2, 3] * 80
     config = DecodingConfig(acceptance=Speculative(), max_new_tokens=500)
-    session = run(Session(*models, config, prompt, 0, eos=frozenset()))
+    session = run(open_session(*models, config, prompt, 0, eos=frozenset()))
     assert (session.stop_reason, len(session.history)) == ("context", context)
 
 

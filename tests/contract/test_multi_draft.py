@@ -14,7 +14,11 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.config.methods import (
+from fsd_core.errors import InvalidSetting
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.ops.branches import Branches, ancestors
+from fsd_core.ops.rows import DraftRow
+from fsd_core.rules.several import (
     VERIFIERS,
     GreedyOptimal,
     KSeq,
@@ -22,11 +26,6 @@ from fsd_core.config.methods import (
     RecursiveRejectionWithout,
     SpecHub,
 )
-from fsd_core.decoding.session import Session
-from fsd_core.errors import InvalidSetting
-from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.branches import Branches, ancestors
-from fsd_core.ops.rows import DraftRow
 from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import beginnings, next_logits, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_model
@@ -64,7 +63,7 @@ def test_greedily_it_is_the_greedy_target(models, greedy, rule, length):
 @pytest.mark.parametrize("rule", ALL, ids=str)
 def test_caches_hold_what_was_kept_and_nothing_else(models, rule):
     config = DecodingConfig(acceptance=rule, topology=shape(rule), sampling=SAMPLED, max_new_tokens=40)
-    session = Session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
+    session = open_session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
     kept = 0
     while session.stop_reason is None:
         record = session.step()
@@ -85,7 +84,7 @@ def test_a_draft_that_is_the_target_is_always_kept(rule, lean):
     config = DecodingConfig(
         acceptance=rule, topology=shape(rule), sampling=SamplingConfig(temperature=1.0), max_new_tokens=60
     )
-    session = Session(target, target, config, PROMPTS[2], seed=1, eos=frozenset())
+    session = open_session(target, target, config, PROMPTS[2], seed=1, eos=frozenset())
     rounds = []
     while session.stop_reason is None:
         rounds.append(session.step())
@@ -144,7 +143,7 @@ def test_what_cannot_be_is_refused(models):
 
 def test_a_text_fills_the_context_and_does_not_overrun_it(models):
     config = DecodingConfig(acceptance=KSeq(), max_new_tokens=500)
-    session = run(Session(*models, config, [1, 2, 3] * 80, 0, eos=frozenset()))
+    session = run(open_session(*models, config, [1, 2, 3] * 80, 0, eos=frozenset()))
     assert (session.stop_reason, len(session.history)) == ("context", models[0].context)
 
 

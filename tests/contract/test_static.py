@@ -5,7 +5,7 @@ Where there is a CUDA device, all of this runs there too, through graphs.
 
 from __future__ import annotations
 
-import gc
+import weakref
 
 import pytest
 import torch
@@ -22,10 +22,11 @@ from fsd_core.config import (
 )
 from fsd_core.decoding import batch
 from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.composition import compose
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.model_set import ModelSet
 from fsd_core.models.static import BUCKET, StaticCache
-from fsd_core.testing.decoding import run
+from fsd_core.testing.decoding import open_session, run
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.testing.transfers import no_waiting
 
@@ -70,21 +71,30 @@ def test_texts_are_the_same(models, rule, temperature: float) -> None:
         acceptance=rule, topology=ChainTopology(length=4), sampling=SamplingConfig(temperature=temperature),
         max_new_tokens=60,
     )  # fmt: skip
-    texts = [run(Session(*pair, config, PROMPT, 5, frozenset())).history for pair in (models[:2], models[2:])]
+    texts = [run(open_session(*pair, config, PROMPT, 5, frozenset())).history for pair in (models[:2], models[2:])]
     assert texts[0] == texts[1]
 
 
 def test_what_one_text_needed_serves_the_next(models) -> None:
     _, _, target, draft = models
     config = DecodingConfig(acceptance=Speculative(), max_new_tokens=20)
-    run(Session(target, draft, config, PROMPT, 5, frozenset()))
-    gc.collect()
-    kept = [id(storage) for storage in target._static._free]
-    sessions = [Session(target, draft, config, PROMPT, seed, frozenset()) for seed in range(2)]
-    assert id(sessions[0].cache.storage) in kept
-    assert sessions[0].cache.storage is not sessions[1].cache.storage  # never two texts in one
+    with open_session(target, draft, config, PROMPT, 5, frozenset()) as first:
+        run(first)
+        storage = first.cache.storage
+    first.close()  # which changes nothing the second time
+    sessions = [open_session(target, draft, config, PROMPT, seed, frozenset()) for seed in range(2)]
+    assert sessions[0].cache.storage is storage
+    assert sessions[1].cache.storage is not storage  # never two texts in one
     texts = [run(session).history for session in sessions]
-    assert texts[0] == run(Session(target, draft, config, PROMPT, 0, frozenset())).history
+    assert texts[0] == run(open_session(target, draft, config, PROMPT, 0, frozenset())).history
+
+
+def test_the_memory_of_a_text_that_nobody_closes_goes_with_it(models) -> None:
+    _, _, target, draft = models
+    session = run(open_session(target, draft, DecodingConfig(acceptance=Speculative()), PROMPT, 5, frozenset()))
+    storage = weakref.ref(session.cache.storage)
+    del session
+    assert storage() is None
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -100,7 +110,7 @@ def test_the_host_waits_once_a_round(models, rule, sampling: SamplingConfig, row
     read = batch.read
     monkeypatch.setattr(batch, "read", counted)
     config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=3), sampling=sampling, max_new_tokens=100)
-    texts = Batch(models[2], models[3], config, frozenset(), 300, rows)
+    texts = Batch(compose(ModelSet(models[2], models[3]), config), frozenset(), 300, rows)
     for row in range(rows):
         texts.put(row, PROMPT[row:], seed=row)
     for _ in range(3):  # what is made once, such as graphs

@@ -22,10 +22,9 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.config.methods import KSeq, RecursiveRejectionWithout
-from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.rules.several import KSeq, RecursiveRejectionWithout
 from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import beginnings, next_logits, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_head, toy_model
@@ -90,7 +89,7 @@ def test_caches_hold_what_was_kept_and_nothing_else(modules, drafting, lean):
     config = DecodingConfig(
         acceptance=Speculative(), drafter=drafter, topology=TREES[0], sampling=SAMPLED, max_new_tokens=40
     )
-    session, kept = Session(target, draft, config, PROMPTS[0], 3, frozenset(), head), 0
+    session, kept = open_session(target, draft, config, PROMPTS[0], 3, frozenset(), head), 0
     while session.stop_reason is None:
         record = session.step()
         kept += record.accepted
@@ -106,7 +105,7 @@ def test_a_draft_that_is_the_target_is_always_kept():
     """Greedily. Which it would not be if it read a cache in which a rejected branch was left."""
     target = LanguageModel(toy_model(40, seed=11))
     config = DecodingConfig(acceptance=Speculative(), topology=TREES[0], max_new_tokens=60)
-    session = Session(target, target, config, PROMPTS[2], 1, frozenset())
+    session = open_session(target, target, config, PROMPTS[2], 1, frozenset())
     while session.stop_reason is None:
         record = session.step()
         assert record.accepted == len(record.drafted)
@@ -139,7 +138,7 @@ def test_leniency_keeps_the_drafts_favourite_down_to_a_leaf(models):
     """Every node is near enough at the largest threshold, so that what is kept is the draft's own greedy text."""
     for rule in (Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2))):
         config = DecodingConfig(acceptance=rule, topology=TREES[0], max_new_tokens=40)
-        session, lenient = Session(*models, config, PROMPTS[1], 0, frozenset()), 0
+        session, lenient = open_session(*models, config, PROMPTS[1], 0, frozenset()), 0
         while session.stop_reason is None:
             before = list(session.history)
             record = session.step()
@@ -157,7 +156,7 @@ def test_an_intermediate_threshold_lies_between(models):
     rounds = []
     for threshold in (None, 0.0, 0.05, math.log(2)):
         config = DecodingConfig(acceptance=Fuzzy(threshold=threshold), topology=TREES[0], max_new_tokens=60)
-        session, count = Session(*models, config, PROMPTS[0], 0, frozenset()), 0
+        session, count = open_session(*models, config, PROMPTS[0], 0, frozenset()), 0
         while session.stop_reason is None:
             session.step()
             count += 1
@@ -174,20 +173,20 @@ def test_what_cannot_be_is_refused(models, modules):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())
     config = DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter())
     with pytest.raises(InvalidSetting, match="needs a head that was trained for the target"):
-        Session(*models, config, PROMPTS[0], 0, frozenset())
+        open_session(*models, config, PROMPTS[0], 0, frozenset())
     reduced = toy_head(modules[0], covered=30)
     for rule in (FuzzyOfficial(), Fuzzy(divergence="reverse-kl", threshold=1.0)):
         with pytest.raises(InvalidSetting, match="is infinite with this EAGLE head"):
-            Session(
+            open_session(
                 *models, DecodingConfig(acceptance=rule, drafter=EagleDrafter()), PROMPTS[0], 0, frozenset(), reduced
             )
     finite = DecodingConfig(acceptance=Fuzzy(), drafter=EagleDrafter(), topology=TREES[0], max_new_tokens=20)
-    run(Session(*models, finite, PROMPTS[0], 0, frozenset(), reduced))
+    run(open_session(*models, finite, PROMPTS[0], 0, frozenset(), reduced))
     assert DecodingConfig(acceptance=Speculative(), topology=TREES[0]).label == "SD · tree 12 · top 3 · γ 4"
 
 
 def test_a_text_fills_the_context_and_does_not_overrun_it(models, drafting):
     drafter, head = drafting
     config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=TREES[1], max_new_tokens=500)
-    session = run(Session(*models, config, [1, 2, 3] * 80, 0, frozenset(), head))
+    session = run(open_session(*models, config, [1, 2, 3] * 80, 0, frozenset(), head))
     assert (session.stop_reason, len(session.history)) == ("context", models[0].context)

@@ -108,7 +108,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     assert not torch.allclose(taught.target.module(tokens).logits, plain.target.module(tokens).logits, atol=1e-3)
     torch.testing.assert_close(taught.draft.module(tokens).logits, plain.draft.module(tokens).logits)
     assert isinstance(taught.target.module, type(AutoModelForCausalLM.from_pretrained(tmp_path / "pair" / "target")))
-    assert taught.target._lean is not None  # merged: nothing of the adapter is left to run
+    assert taught.target.lean  # merged: nothing of the adapter is left to run
 
     # A draft for this target learns from what the adapter makes it write, too.
     monkeypatch.setattr(draft, "PAIRS", {name: replace(spec, target=TARGETS["toy"])})

@@ -10,10 +10,10 @@ from transformers import LlamaConfig
 
 from fsd_core.benchmarks.roofline import bytes_read, measure_rounds, read_bandwidth
 from fsd_core.config import ChainTopology, DecodingConfig, SettingConfig, Synthetic
-from fsd_core.decoding.session import Session
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models import synthetic
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.testing.decoding import open_session
 from fsd_core.testing.toy import toy_model, toy_pair
 
 Call = Callable[..., tuple[int, str, str]]
@@ -31,7 +31,7 @@ def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float
     )
     lengths = []
     for seed in range(10):
-        session = Session(pair.target, pair.draft, config, [1, 2, 3], seed, frozenset())
+        session = open_session(pair.target, pair.draft, config, [1, 2, 3], seed, frozenset())
         while session.stop_reason is None:
             record = session.step()
             if len(record.drafted) == gamma:

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fsd_core.config import Fuzzy, FuzzyReducible, SamplingConfig, Speculative
-from fsd_core.decoding.branching import Gated, walk
+from fsd_core.decoding.verification.nodes import SingleDraftNode
+from fsd_core.decoding.verification.tree import verify_tree
 from fsd_core.ops.branches import Growth, ancestors
 from fsd_core.ops.divergences import js
 from fsd_core.ops.rows import DraftRow
@@ -130,8 +131,8 @@ def _emitted(p, q, children, rule, temperature: float = 1.0, count: int = 6000) 
     """First tokens that are written, and how often they were drafted."""
     tree, shape, logits = _node(p, q, children)
     sampling = SamplingConfig(temperature=temperature)
-    judge, uniforms = Gated(rule, sampling), torch.rand(count, 2, 3, dtype=torch.float64)
-    outcomes = [walk(tree, shape, logits, judge, sampling, u).outcome for u in uniforms]
+    verifier, uniforms = SingleDraftNode(rule, sampling), torch.rand(count, 2, 3, dtype=torch.float64)
+    outcomes = [verify_tree(tree, shape, logits, verifier, sampling, u) for u in uniforms]
     return torch.stack([o.emitted[0, 0] for o in outcomes]), sum(int(o.count) for o in outcomes) / count
 
 

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from fsd_core.ops.branches import Way
+
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RoundResult:
     """On the device. R = drafted tokens that a text can keep at most, plus one."""
 
     drafted: Tensor
@@ -23,3 +25,5 @@ class Outcome:
     """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
     reach: Tensor | None = None
     """how many tokens were drafted on the way that was taken, int64 [B]; ``None`` where all ways are of one length"""
+    way: Way | None = None
+    """the way that was taken through a tree that branches"""

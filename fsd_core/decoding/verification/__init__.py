@@ -1,0 +1,43 @@
+"""How what was drafted is verified: as a chain, as a tree, or as several drafts of each position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsd_core.config import AcceptanceConfig, SamplingConfig
+from fsd_core.decoding.verification.base import Feed, Verification
+from fsd_core.decoding.verification.chain import ChainVerification
+from fsd_core.decoding.verification.nodes import MultiDraftNode, SingleDraftNode
+from fsd_core.decoding.verification.plain import write_one
+from fsd_core.decoding.verification.result import RoundResult
+from fsd_core.decoding.verification.tree import TreeVerification
+from fsd_core.topologies import VerifiedAs
+
+__all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
+
+
+def _chain(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    return ChainVerification(acceptance, sampling)
+
+
+def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    return TreeVerification(SingleDraftNode(acceptance, sampling), sampling)
+
+
+def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    return TreeVerification(MultiDraftNode.of(acceptance.kind, sampling), sampling)
+
+
+_VERIFICATIONS: dict[VerifiedAs, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
+    "chain": _chain,
+    "tree": _tree,
+    "several-drafts": _several_drafts,
+}
+
+
+def make_verification(verified_as: VerifiedAs, acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    """The verification of what a topology drafts, by a rule or a verifier of several drafts.
+
+    Raises ``UnknownName`` for a rule that is no verifier of several drafts where there are such.
+    """
+    return _VERIFICATIONS[verified_as](acceptance, sampling)

@@ -1,0 +1,121 @@
+"""What is written behind a node of a tree: by a rule of single drafts, or by a verifier of several."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fsd_core.acceptance.couplings import Choose, Drafts, choose
+from fsd_core.config import SamplingConfig
+from fsd_core.ops.divergences import js
+from fsd_core.ops.rows import Rows
+from fsd_core.ops.sampling import draw
+from fsd_core.ops.warping import allowed, one_hot
+from fsd_core.rules import Rule
+from fsd_core.topologies import DraftTree, Shape
+
+
+class TreeNode(NamedTuple):
+    """A node of a tree, and what the models say behind it.
+
+    level: of its children, from 0. children: bool [N]. first: int64 [1], the best of them, or any node where there is
+    none. logits: of the target, [1,V]; target, raw: [1,V] warped and raw.
+    """
+
+    level: int
+    children: Tensor
+    first: Tensor
+    logits: Tensor
+    target: Tensor
+    raw: Tensor
+
+
+class NodeResult(NamedTuple):
+    """What is written behind a node, int64 [1]; whether lossless decoding would have written it too, and the divergence
+    of the models there, [1] each."""
+
+    written: Tensor
+    strict: Tensor
+    divergence: Tensor
+
+
+class NodeVerifier(Protocol):
+    """Decides what is written behind a node; whether that was drafted is seen afterwards."""
+
+    greedy_draft: bool
+    """whether the draft proposes its likeliest token whatever the sampling settings"""
+
+    def num_uniforms(self, shape: Shape) -> int:
+        """How many uniforms a node of the tree takes."""
+        ...
+
+    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+        """``uniforms``: float64 [``num_uniforms``]."""
+        ...
+
+
+class MultiDraftNode:
+    """By a verifier of several drafts per position, of a tree that has ``chains``."""
+
+    greedy_draft = False
+
+    def __init__(self, verifier: Choose) -> None:
+        self._verifier = verifier
+
+    @classmethod
+    def of(cls, kind: str, sampling: SamplingConfig) -> MultiDraftNode:
+        """By the verifier of that name. Raises ``UnknownName``.
+
+        A greedy target leaves nothing to couple: it writes its token, drafted or not.
+        """
+        verifier = choose(kind)
+        return cls(choose("nss") if sampling.greedy else verifier)
+
+    def num_uniforms(self, shape: Shape) -> int:
+        assert shape.chains is not None
+        return shape.chains.shape[1] + 1
+
+    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+        assert shape.chains is not None
+        nodes, row = shape.chains[node.level], shape.drawn_from[node.first]
+        drafts = Drafts(tree.tokens[:, nodes], node.children[None, nodes], node.target, tree.warped[0, row])
+        written = self._verifier(drafts, uniforms[None])
+        return NodeResult(written, torch.ones_like(written, dtype=torch.bool), js(node.raw, tree.raw[0, row]))
+
+
+class SingleDraftNode:
+    """By a rule of single drafts, which judges the best child as a token that was bound to be drafted: q = 1 on it.
+
+    Where the rule writes another token, that may be another child. For speculative decoding this is the walk along the
+    siblings: accept x_i with p(x_i), else p(x_i) ← 0 and p ← norm(p) (Li et al. 2024), since either way the token is
+    distributed as p, and is kept where it was drafted. `fsd` and its kin write the best child where D(p, q) ≤ T, with q
+    the draft's own distribution, which all siblings share. At a leaf every rule leaves the word to the target.
+    """
+
+    def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
+        self._rule, self._sampling = rule, sampling
+        self.greedy_draft = rule.greedy_draft
+
+    def num_uniforms(self, shape: Shape) -> int:
+        """Of the acceptance test, the ``random`` divergence, and the token in place of a rejected one."""
+        return 3
+
+    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+        x = tree.tokens[0, node.first][None]  # [1,1]
+        permitted = allowed(node.logits, self._sampling)
+        rows = Rows(
+            x,
+            node.target[None],
+            one_hot(x, node.target.shape[-1], node.target.dtype),
+            node.raw[None],
+            tree.raw[:, shape.drawn_from[node.first]],
+            None if permitted is None else permitted[None],
+        )
+        verdict = self._rule.judge(rows, uniforms[None, :1], uniforms[None, 1:2])
+        kept = (verdict.accepted & node.children.any())[0]
+        weights = self._rule.correction(rows, verdict.divergence)[0]
+        weights = torch.where(node.children.any(), weights, node.target)
+        written = torch.where(kept, x[0], draw(weights, uniforms[2:]))
+        return NodeResult(written, ~kept | verdict.strict[0], verdict.divergence[0])

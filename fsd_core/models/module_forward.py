@@ -1,0 +1,94 @@
+"""The forward of any decoder through its transformers module, over our cache and with our masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from fsd_core.errors import IncompatibleModels
+from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.models.taps import Taps
+from fsd_core.ops.branches import Branches
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class ModuleForward:
+    """A module, called with positions and masks that follow from the cache.
+
+    Raises ``IncompatibleModels`` for architectures whose state the cache cannot roll back (recurrent layers,
+    encoder-decoders).
+    """
+
+    def __init__(self, module: PreTrainedModel) -> None:
+        config = module.config.get_text_config(decoder=True)
+        self._module, self._kind = module, config.model_type
+        self._window: int | None = getattr(config, "sliding_window", None)
+        # Where the kinds of the layers are not told, all are alike.
+        self._kinds: list[str] = sorted(set(getattr(config, "layer_types", None) or ()))
+        self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
+        if module.config.is_encoder_decoder or not set(self._kinds) <= {FULL, SLIDING}:
+            raise IncompatibleModels(
+                f"A {module.config.model_type} model of this kind is not supported: expected a decoder whose layers "
+                "attend to the whole prefix, or to a sliding window of it. Choose another pair."
+            )
+
+    def __call__(
+        self, tokens: Tensor, cache: KVCache, keep: int, branches: Branches | None = None, taps: Taps | None = None
+    ) -> Tensor:
+        """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
+        [B,keep,V]. ``branches``, ``taps``: as of :meth:`LanguageModel.forward`.
+
+        Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
+        """
+        found = self._module(
+            input_ids=tokens,
+            **self._positions(tokens, cache, branches),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=keep,
+            output_hidden_states=taps is not None,
+        )
+        if taps is not None:
+            taps.keep([found.hidden_states[index] for index in taps.layers])
+        return found.logits[:, -keep:]  # some architectures give all, whatever they are asked
+
+    def _positions(self, tokens: Tensor, cache: KVCache, branches: Branches | None) -> dict[str, Any]:
+        """Positions and masks of the tokens, whose places in the cache are reserved."""
+        start, count = cache.length, tokens.shape[1]
+        places = cache.reserve(count, tokens.device)
+        if self._biased:
+            if places is not None or branches is not None:
+                raise IncompatibleModels(
+                    f"A {self._kind} model adds a bias to its attention that knows one text without "
+                    "branches: expected chains and a batch of 1."
+                )
+            return {}
+        if branches is not None:
+            places = branches.places(count)
+        elif places is None:
+            places = torch.arange(start, start + count, device=tokens.device)[None]
+        return {"position_ids": places, "attention_mask": self._masks(places, start + count, branches)}
+
+    def _masks(self, places: Tensor, end: int, branches: Branches | None) -> Tensor | dict[str, Tensor]:
+        """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
+
+        The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
+        """
+        if not self._kinds:
+            return self._mask(places, end, branches, self._window)
+        windows = {kind: self._window if kind == SLIDING else None for kind in self._kinds}
+        masks = {kind: self._mask(places, end, branches, window) for kind, window in windows.items()}
+        return masks[FULL] if self._kinds == [FULL] else masks
+
+    def _mask(self, places: Tensor, end: int, branches: Branches | None, window: int | None) -> Tensor:
+        count = places.shape[1]
+        mask = causal_mask(places, end, window) if branches is None else branches.mask(count, window)
+        if self._module.config._attn_implementation != "eager":
+            return mask
+        # transformers' own attention, which models with capped scores use, adds the mask to the scores.
+        dtype = self._module.dtype
+        return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -50,6 +50,8 @@ def generate(
             check()
             flushed = time.monotonic()
     _flush(streams, write)
+    for stream in streams:
+        stream.close()
 
 
 def _flush(streams: list[SettingStream], write: Callable[[list[Chunk]], None]) -> None:

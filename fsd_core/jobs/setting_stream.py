@@ -81,6 +81,11 @@ class SettingStream:
         self.pending += emitted[max(0, self.sent - self.tokens) :]  # the page has the others
         self.tokens += len(emitted)
 
+    def close(self) -> None:
+        """Gives the session's buffers back to the next."""
+        if self.session is not None:
+            self.session.close()
+
     def _fail(self, error: Exception) -> None:
         self.session = None
         self.error = str(error) if isinstance(error, FsdError) else f"{type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ from fsd_core.config import (
 )
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.acceptance import fit
-from fsd_core.testing.decoding import DRAFTERS, beginnings, next_logits, recomputed_logits, run, written
+from fsd_core.testing.decoding import DRAFTERS, beginnings, next_logits, open_session, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_model
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4]]

@@ -27,7 +27,7 @@ from fsd_core.rules.several import (
     SpecHub,
 )
 from fsd_core.testing.acceptance import fit
-from fsd_core.testing.decoding import beginnings, next_logits, recomputed_logits, run, written
+from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.multi_draft import MultiDraft
 from tests.contract.test_loop import PROMPTS, SAMPLED, _law

@@ -26,7 +26,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.rules.several import KSeq, RecursiveRejectionWithout
 from fsd_core.testing.acceptance import fit
-from fsd_core.testing.decoding import beginnings, next_logits, recomputed_logits, run, written
+from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_head, toy_model
 from tests.contract.test_loop import PROMPTS, SAMPLED, _law
 

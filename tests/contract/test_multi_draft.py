@@ -18,8 +18,8 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.branches import Branches, ancestors
 from fsd_core.ops.rows import DraftRow
+from fsd_core.rules import VERIFIERS
 from fsd_core.rules.several import (
-    VERIFIERS,
     GreedyOptimal,
     KSeq,
     RecursiveRejection,
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused(models):
         (Speculative(), MultiDraftTopology(), "choose it, or one of rrs, "),
         (KSeq(), {"kind": "chain"}, "judges drafts of the shape 'multi-draft'"),
         (Fuzzy(), MultiDraftTopology(), "judges drafts of the shape 'chain'"),
-        (SpecHub(), MultiDraftTopology(drafts=3), "couples two drafts, not 3"),
+        (SpecHub(), MultiDraftTopology(drafts=3), "couples 2 drafts, not 3"),
     ):
         with pytest.raises(InvalidSetting, match=told):
             DecodingConfig.checked(acceptance=rule, topology=topology)

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.lean_llama import LeanLlama
-from fsd_core.models.module_forward import ModuleForward
+from fsd_core.models.module_forward import ModuleForward, layer_kinds
 from fsd_core.models.static import StaticForward
 from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
@@ -45,6 +45,7 @@ class LanguageModel:
     ) -> None:
         config = module.config.get_text_config(decoder=True)
         self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
+        layer_kinds(module)  # raises for what no way of running can roll back
         self.lean = lean and LeanLlama.supports(module)
         """whether it runs through :class:`LeanLlama`"""
         self._run = LeanLlama(module, self.context) if self.lean else ModuleForward(module)

@@ -16,25 +16,30 @@ from fsd_core.ops.branches import Branches
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-class ModuleForward:
-    """A module, called with positions and masks that follow from the cache.
+def layer_kinds(module: PreTrainedModel) -> list[str]:
+    """The kinds of attention among a decoder's layers, each once; none where all are alike and none is named.
 
     Raises ``IncompatibleModels`` for architectures whose state the cache cannot roll back (recurrent layers,
     encoder-decoders).
     """
+    kinds: list[str] = sorted(set(getattr(module.config.get_text_config(decoder=True), "layer_types", None) or ()))
+    if module.config.is_encoder_decoder or not set(kinds) <= {FULL, SLIDING}:
+        raise IncompatibleModels(
+            f"A {module.config.model_type} model of this kind is not supported: expected a decoder whose layers "
+            "attend to the whole prefix, or to a sliding window of it. Choose another pair."
+        )
+    return kinds
+
+
+class ModuleForward:
+    """A module, called with positions and masks that follow from the cache. Raises as :func:`layer_kinds` does."""
 
     def __init__(self, module: PreTrainedModel) -> None:
         config = module.config.get_text_config(decoder=True)
         self._module, self._kind = module, config.model_type
         self._window: int | None = getattr(config, "sliding_window", None)
-        # Where the kinds of the layers are not told, all are alike.
-        self._kinds: list[str] = sorted(set(getattr(config, "layer_types", None) or ()))
+        self._kinds = layer_kinds(module)
         self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
-        if module.config.is_encoder_decoder or not set(self._kinds) <= {FULL, SLIDING}:
-            raise IncompatibleModels(
-                f"A {module.config.model_type} model of this kind is not supported: expected a decoder whose layers "
-                "attend to the whole prefix, or to a sliding window of it. Choose another pair."
-            )
 
     def __call__(
         self, tokens: Tensor, cache: KVCache, keep: int, branches: Branches | None = None, taps: Taps | None = None

@@ -14,7 +14,9 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 
 NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part in ("acceptance", "drafter", "topology")]
-DIALS = [name for name in NAMES if name != "acceptance"]
+OF_RULE = [name for name in NAMES if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
+OF_DRAFT = [name for name in NAMES if METHOD_OPTIONS[name].part != "acceptance"]
+DIALS = [*OF_RULE, *OF_DRAFT]
 WIDE = {"divergence", "drafter", "shape"}
 
 Updates = dict[Any, Any]
@@ -28,11 +30,12 @@ class SettingCard:
         with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
             rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=f"Setting {number}")
             self.about = show(at_first["about"]["value"])
-            with gr.Row(elem_classes=["dials"]):
-                self.fields = {"acceptance": rule} | {
-                    name: field(METHOD_OPTIONS[name], scale=2 if name in WIDE else 1, **at_first[name])
-                    for name in DIALS
-                }
+            self.fields = {"acceptance": rule}
+            for names in (OF_RULE, OF_DRAFT):
+                with gr.Row(elem_classes=["dials"]):
+                    for name in names:
+                        scale = 2 if name in WIDE else 1
+                        self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **at_first[name])
         read = {name: self.fields[name] for name in NAMES if METHOD_OPTIONS[name].choices}
         changed = [self.about, *(self.fields[name] for name in DIALS)]
         gr.on([part.input for part in read.values()], self.arrange, set(read.values()), changed, **QUIET)

@@ -134,7 +134,7 @@ def test_controls_follow_the_algorithm(page: Page, site: Site) -> None:
     second.get_by_label("Setting 2").click()
     page.get_by_role("option", name="Target alone").click()
     expect(second).to_contain_text("lossless")
-    for label in ("Threshold", "Divergence", "Drafter", "Draft length"):
+    for label in ("Threshold", "Divergence", "Drafter", "Draft length γ"):
         expect(second.get_by_label(label, exact=True)).to_be_hidden()
 
 
@@ -142,7 +142,7 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     page.goto(site.url)
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Tree tokens")).to_be_hidden()
-    for label, option in (("Drafter", "EAGLE head"), ("Shape", "Tree")):
+    for label, option in (("Drafter", "EAGLE head"), ("Draft shape", "Tree")):
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
     second.get_by_label("Tree tokens").fill("17")
@@ -153,7 +153,7 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     page.reload()
-    expect(second.get_by_label("Shape")).to_have_value("Tree")
+    expect(second.get_by_label("Draft shape")).to_have_value("Tree")
     expect(second.get_by_label("Drafter")).to_have_value("EAGLE head")
     expect(second.get_by_label("Tree tokens")).to_have_value("17")
     finish(site, job)

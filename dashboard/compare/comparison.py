@@ -9,10 +9,9 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.figures.series import run_names
-from dashboard.tables.cells import Cell, cell
 from fsd_core.errors import UnknownName
-from fsd_core.metrics import compared
+from fsd_core.figures.cells import Cell, cells, solved
+from fsd_core.figures.series import run_names
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -61,8 +60,8 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
     names = run_names(runs)
     warnings += comparability(runs, names)
-    solved = _solved(repository, [run.id for run in runs if run.metrics])
-    rows = [_row(run, names[run.id], baseline, solved) for run in runs] if baseline else []
+    ends = solved(repository.outcomes([run.id for run in runs if run.metrics]))
+    rows = [_row(run, names[run.id], baseline, ends) for run in runs] if baseline else []
     return Comparison(runs, baseline, rows, warnings)
 
 
@@ -125,16 +124,8 @@ _GROUNDS = (
 )
 
 
-def _solved(repository: Repository, run_ids: Sequence[str]) -> dict[str, dict[int, bool]]:
-    """By run and position, without the prompts that nothing scores."""
-    return {
-        run_id: {position: outcome == "correct" for position, outcome in outcomes.items() if outcome != "unscored"}
-        for run_id, outcomes in repository.outcomes(run_ids).items()
-    }
-
-
-def _row(run: RunView, name: str, baseline: RunView, solved: dict[str, dict[int, bool]]) -> Row:
-    return Row(run, name, run.id == baseline.id, [cell(run, baseline, metric, solved) for metric in compared()])
+def _row(run: RunView, name: str, baseline: RunView, ends: dict[str, dict[int, bool]]) -> Row:
+    return Row(run, name, run.id == baseline.id, cells(run, baseline, ends))
 
 
 def _count(things: Sequence[str], noun: str) -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from dashboard.compare.comparison import Comparison, Row
 from dashboard.compare.prompt_pairs import Pair, Pairing, Piece, difference
-from dashboard.tables.cells import SIGNIFICANT, Cell, Estimate
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, escape, notice, pill
-from dashboard.ui.formatting import count, duration
-from dashboard.ui.numbers import decimals, number, p_value
+from dashboard.ui.formatting import duration
+from fsd_core.figures.cells import SIGNIFICANT, Cell, Estimate
+from fsd_core.figures.numbers import count, decimals, number, p_value
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:

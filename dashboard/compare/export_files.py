@@ -10,14 +10,13 @@ import plotly.io as pio
 
 from dashboard.compare.comparison import Comparison, Row
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
-from dashboard.figures.gallery import comparison_figures
-from dashboard.figures.style import EXPORT_CONFIG
-from dashboard.tables.cells import likelihood_model
-from dashboard.tables.run_settings import settings_read
 from dashboard.ui.components import escape, heading, section
 from dashboard.ui.formatting import moment
 from dashboard.ui.theme import CSS
-from fsd_core.metrics import compared
+from fsd_core.config.flat import settings_read
+from fsd_core.figures.cells import delta_columns, likelihood_model
+from fsd_core.figures.gallery import comparison_figures
+from fsd_core.figures.style import EXPORT_CONFIG
 
 # A spreadsheet takes a text that begins like this for a formula and runs it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -73,20 +72,10 @@ def _record(row: Row) -> dict[str, Any]:
         "experiment": run.experiment_name or "",
         "prompts_done": run.prompts_done,
     }
-    record |= settings_read(run)
+    record |= settings_read(run.config)
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
     record["negative_log_likelihood_under"] = likelihood_model(run) if run.metrics else None
-    for cell, metric in zip(row.cells, compared(), strict=True):
-        kind = "ratio" if metric.as_ratio else "difference"
-        scale = 1.0 if metric.as_ratio else metric.scale  # back to the unit of the metric's own column
-        for end in ("value", "low", "high"):
-            value = getattr(cell.delta, end) if cell.delta else None
-            record[f"{metric.key}_{kind}" + ("" if end == "value" else f"_{end}")] = (
-                None if value is None else value / scale
-            )
-        if metric.key == "accuracy":
-            record["mcnemar_p"] = cell.paired.p_value if cell.paired else None
-    return record
+    return record | delta_columns(row.cells)
 
 
 def _harmless(value: Any) -> Any:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.figures import divergence
-from dashboard.figures.gallery import comparison_figures
 from dashboard.ui.components import QUIET, tells_errors
+from fsd_core.figures import divergence
+from fsd_core.figures.gallery import comparison_figures
 
 if TYPE_CHECKING:
     from dashboard.compare.comparison import Comparison

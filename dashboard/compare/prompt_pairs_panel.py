@@ -8,9 +8,9 @@ import gradio as gr
 
 from dashboard.compare.comparison_html import pairing_summary, pairs_html
 from dashboard.compare.prompt_pairs import SHOWS, Show, pair_up
-from dashboard.figures.series import run_names
 from dashboard.ui.components import QUIET, notice, section, show
 from fsd_core.errors import FsdError
+from fsd_core.figures.series import run_names
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository

@@ -7,11 +7,12 @@ from typing import Any
 
 from dashboard.compare.comparison import Comparison
 from dashboard.compare.comparison_html import delta_text, shown_columns
-from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS
-from dashboard.tables.cells import Cell
 from dashboard.tables.measured_bounds import by_sampling, of_run
-from dashboard.tables.run_settings import TITLES, settings_read, told
-from dashboard.ui.numbers import decimals, number, p_value
+from dashboard.tables.run_settings import TITLES, told
+from fsd_core.config.flat import settings_read
+from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
+from fsd_core.figures.cells import Cell
+from fsd_core.figures.numbers import decimals, number, p_value
 from fsd_core.metrics import Metric, compared
 
 SAME = (
@@ -63,7 +64,7 @@ def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
 
 def _grounds(comparison: Comparison) -> str:
     """What all runs share, and the machine."""
-    read = [settings_read(run) for run in comparison.runs]
+    read = [settings_read(run.config) for run in comparison.runs]
     alike = [key for key in SAME if key in read[0] and len({told(settings.get(key)) for settings in read}) == 1]
     shared = [f"{TITLES[key].lower()} {told(read[0][key])}" for key in alike]
     machines = {

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from dashboard.ui.actions import button, delete_button
 from dashboard.ui.components import Column, empty_state, escape, notice, pill, table
-from dashboard.ui.formatting import NONE, ago, count, percent, quantity
+from dashboard.ui.formatting import NONE, ago, percent, quantity
+from fsd_core.figures.numbers import count
 from fsd_core.jobs.queue import time_left
 from fsd_core.tracking.records import Deletion
 

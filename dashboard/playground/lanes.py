@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dashboard.ui.formatting import count
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.figures.numbers import count
 from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 
 MOST_SETTINGS = 4

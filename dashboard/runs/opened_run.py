@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.figures import divergence, positions
 from dashboard.runs.run_html import CHOOSE_PROMPT, header_html, prompt_html, prompts_html, provenance_html, tiles_html
 from dashboard.runs.token_text import shown_tokens
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.errors import FsdError, UnknownName
+from fsd_core.figures import divergence, positions
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.runs.run_list import estimate
-from dashboard.tables.cells import likelihood_model
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.actions import button, delete_button
 from dashboard.ui.components import (
@@ -22,7 +21,9 @@ from dashboard.ui.components import (
     tiles,
     tokens_html,
 )
-from dashboard.ui.formatting import NONE, count, duration, interval, moment, percent, quantity
+from dashboard.ui.formatting import NONE, duration, interval, moment, percent, quantity
+from fsd_core.figures.cells import likelihood_model
+from fsd_core.figures.numbers import count
 from fsd_core.tracking.links import run_url
 from fsd_core.tracking.records import Deletion
 

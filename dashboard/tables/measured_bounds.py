@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 from dashboard.ui.components import Column, table
 from fsd_core.config import VERIFIERS
+from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView

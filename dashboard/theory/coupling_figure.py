@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import MUTED, faint, figure, hover
+from fsd_core.figures.style import MUTED, faint, figure, hover
 
 ACCEPTED = "#0d9488"
 

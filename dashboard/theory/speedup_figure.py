@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import PALETTE, metrics, run_names
-from dashboard.figures.style import figure, hover, note
+from fsd_core.figures.series import PALETTE, metrics, run_names
+from fsd_core.figures.style import figure, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView

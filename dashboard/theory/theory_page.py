@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from plotly.graph_objects import Figure
 
-from dashboard.figures import acceptance_by_drafts
 from dashboard.theory import coupling_figure
 from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
 from dashboard.ui.components import QUIET, Tile, heading, notice, on_load, show, tiles
-from dashboard.ui.formatting import count
 from fsd_core.errors import FsdError
+from fsd_core.figures import acceptance_by_drafts
+from fsd_core.figures.numbers import count
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.figures import acceptance_by_drafts
 from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
 from dashboard.ui.worker import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.figures import acceptance_by_drafts
 from fsd_core.tracking.messages import BoundsJob
 
 if TYPE_CHECKING:

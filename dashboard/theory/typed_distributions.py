@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
-from dashboard.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 from fsd_core.errors import InvalidSetting
+from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
 MOST_TOKENS = 200
 MOST_OUTCOMES = 400  # of the drafts, in a picture of their coupling

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dashboard.ui.components import escape, notice
-from dashboard.ui.formatting import count
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.figures.numbers import count
 from fsd_core.jobs import handling
 
 if TYPE_CHECKING:

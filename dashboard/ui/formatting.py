@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from dashboard.ui.numbers import decimals, number
+from fsd_core.figures.numbers import decimals, number
 
 NONE = "–"
 
@@ -63,8 +63,3 @@ def ago(when: datetime, now: datetime | None = None) -> str:
         return f"{round(seconds / 3600)} h ago"
     days = round(seconds / 86_400)
     return f"{days} day{'' if days == 1 else 's'} ago" if days <= 30 else f"{when.astimezone(UTC):%Y-%m-%d}"
-
-
-def count(n: int, noun: str) -> str:
-    """``1 run``, ``1,200 runs``."""
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"

@@ -9,11 +9,12 @@ from run_views import decoding, metrics, run_view
 from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text
 from dashboard.compare.prompt_pairs import difference
-from dashboard.tables.cells import Cell, Estimate, cell
-from dashboard.tables.run_settings import settings_read, settings_table
-from dashboard.ui.numbers import decimals, number, p_value
+from dashboard.tables.run_settings import settings_table
 from fsd_core.benchmarks.statistics import paired_difference
 from fsd_core.config import DIVERGENCES
+from fsd_core.config.flat import settings_read
+from fsd_core.figures.cells import Cell, Estimate, cell
+from fsd_core.figures.numbers import decimals, number, p_value
 from fsd_core.metrics import METRICS
 from fsd_core.ops.divergences import divergence
 
@@ -139,7 +140,7 @@ def test_the_top_k_of_a_divergence_is_a_setting_only_where_it_is_read():
 def test_which_divergences_read_top_k_is_what_computing_them_says(name):
     p, q = torch.tensor([0.5, 0.3, 0.15, 0.05]), torch.tensor([0.1, 0.2, 0.3, 0.4])
     one, two = (divergence(name, p, q, torch.tensor(0.5), top_k) for top_k in (1, 2))
-    read = settings_read(run_view(decoding("fsd", divergence=name, threshold=0.1), metrics()))
+    read = settings_read(run_view(decoding("fsd", divergence=name, threshold=0.1), metrics()).config)
     assert ("setting.decoding.acceptance.divergence_top_k" in read) == (not torch.equal(one, two))
 
 

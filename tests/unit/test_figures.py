@@ -7,9 +7,10 @@ import json
 import pytest
 from run_views import decoding, metrics, run_view
 
-from dashboard.figures import divergence, positions, style, threshold, throughput, tradeoff
-from dashboard.figures.gallery import comparison_figures
-from dashboard.figures.series import families, run_names
+from fsd_core.figures import divergence, positions, style, threshold, throughput, tradeoff
+from fsd_core.figures.cells import speedup
+from fsd_core.figures.gallery import comparison_figures
+from fsd_core.figures.series import families, run_names
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
 DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))
@@ -114,11 +115,11 @@ def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
 
 
 def test_speedup_is_a_ratio_whose_interval_holds_both_uncertainties():
-    ratio = throughput.speedup(SD, TARGET)
+    ratio = speedup(SD, TARGET)
     assert ratio.value == pytest.approx(1.8)
     one_sided = 180 * 0.9 / 100  # of the run's own interval alone
     assert ratio.low < one_sided < ratio.value < ratio.high
-    assert throughput.speedup(TARGET, TARGET) == (1, 1, 1)
+    assert speedup(TARGET, TARGET) == (1, 1, 1)
 
 
 def test_throughput_without_a_measured_baseline_is_empty():

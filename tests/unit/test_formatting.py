@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dashboard.ui.formatting import ago, count, duration, interval, moment, percent, quantity
+from dashboard.ui.formatting import ago, duration, interval, moment, percent, quantity
+from fsd_core.figures.numbers import count
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import families, interval, measured, metrics, run_names
-from dashboard.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, note
-from dashboard.ui.formatting import count
 from fsd_core.benchmarks.statistics import pareto_front
+from fsd_core.figures.numbers import count
+from fsd_core.figures.series import families, interval, measured, metrics, run_names
+from fsd_core.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from dashboard.figures.style import figure, hover
+from fsd_core.figures.style import figure, hover
 
 MOST_DRAFTS = 8
 OPTIMA = {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.figures.series import metrics
-from dashboard.figures.throughput import speedup
 from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
-from fsd_core.metrics import FIDELITY, Metric
+from fsd_core.figures.series import interval, metrics
+from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -23,6 +22,14 @@ class Estimate(NamedTuple):
     value: float
     low: float | None = None
     high: float | None = None
+
+
+class Ratio(NamedTuple):
+    """A quotient with its interval."""
+
+    value: float
+    low: float | None
+    high: float | None
 
 
 class Cell(NamedTuple):
@@ -63,6 +70,39 @@ def estimate(run: RunView, metric: Metric) -> Estimate | None:
     return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
 
 
+def solved(outcomes: Mapping[str, Mapping[int, str]]) -> dict[str, dict[int, bool]]:
+    """Which prompts were solved, by run and position, of their outcomes; without those that nothing scores."""
+    return {
+        run_id: {position: outcome == "correct" for position, outcome in ends.items() if outcome != "unscored"}
+        for run_id, ends in outcomes.items()
+    }
+
+
+def cells(run: RunView, baseline: RunView, solved: Mapping[str, dict[int, bool]]) -> list[Cell]:
+    """The run's cells, in the order of :func:`fsd_core.metrics.compared`; ``solved`` as :func:`cell` takes it."""
+    return [cell(run, baseline, metric, solved) for metric in compared()]
+
+
+def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
+    """A run's differences from the baseline as columns of a table, in the units in which metrics are stored.
+
+    ``accuracy_difference``, ``tokens_per_second_ratio`` and so on, each with ``_low`` and ``_high``; ``mcnemar_p`` is
+    of the accuracy. ``None`` where there is nothing to compare.
+    """
+    columns: dict[str, float | None] = {}
+    for cell, metric in zip(cells, compared(), strict=True):
+        kind = "ratio" if metric.as_ratio else "difference"
+        scale = 1.0 if metric.as_ratio else metric.scale
+        for end in ("value", "low", "high"):
+            value = getattr(cell.delta, end) if cell.delta else None
+            columns[f"{metric.key}_{kind}" + ("" if end == "value" else f"_{end}")] = (
+                None if value is None else value / scale
+            )
+        if metric.key == "accuracy":
+            columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
+    return columns
+
+
 def likelihood_model(run: RunView) -> str:
     """The model whose likelihood the run reports: a draft alone never asks the target."""
     return "draft" if run.decoding.acceptance.kind == "draft-only" else "target"
@@ -84,6 +124,25 @@ def cell(run: RunView, baseline: RunView, metric: Metric, solved: Mapping[str, d
     if metric.as_ratio:
         return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
     return Cell(ours, _difference(ours, theirs), remark=remark)
+
+
+def speedup(run: RunView, baseline: RunView) -> Ratio:
+    """Tokens per second of ``run`` over those of ``baseline``.
+
+    The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
+    independent; on shared prompts they move together, so the true interval is rather narrower. ``None`` where one
+    of the two has no interval, as of a single prompt.
+    """
+    if run.id == baseline.id:
+        return Ratio(1.0, 1.0, 1.0)
+    if any(metrics(r).get("tokens_per_second_low") is None for r in (run, baseline)):
+        ratio = metrics(run)["tokens_per_second"] / metrics(baseline)["tokens_per_second"]
+        return Ratio(ratio, None, None)
+    (low, value, high), (base_low, base, base_high) = (interval(r, "tokens_per_second") for r in (run, baseline))
+    ratio = value / base
+    down = math.hypot(math.log(value / low), math.log(base_high / base))
+    up = math.hypot(math.log(high / value), math.log(base / base_low))
+    return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
 def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:

@@ -30,3 +30,8 @@ def number(value: float, digits: int, signed: bool = False) -> str:
 def p_value(p: float) -> str:
     """A p-value as it is usually told."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.995 else "p = 1"
+
+
+def count(n: int, noun: str) -> str:
+    """``1 run``, ``1,200 runs``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

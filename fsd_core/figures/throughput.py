@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboard.figures.series import families, interval, measured, metrics, run_names
-from dashboard.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
-from dashboard.ui.numbers import decimals, number
+from fsd_core.figures.cells import speedup
+from fsd_core.figures.numbers import decimals, number
+from fsd_core.figures.series import families, measured, metrics, run_names
+from fsd_core.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -37,33 +37,6 @@ class ThroughputInfo(NamedTuple):
 
     baseline: str | None
     bars: list[Bar]
-
-
-class Ratio(NamedTuple):
-    """A quotient with its interval."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def speedup(run: RunView, baseline: RunView) -> Ratio:
-    """Tokens per second of ``run`` over those of ``baseline``.
-
-    The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
-    independent; on shared prompts they move together, so the true interval is rather narrower. ``None`` where one
-    of the two has no interval, as of a single prompt.
-    """
-    if run.id == baseline.id:
-        return Ratio(1.0, 1.0, 1.0)
-    if any(metrics(r).get("tokens_per_second_low") is None for r in (run, baseline)):
-        ratio = metrics(run)["tokens_per_second"] / metrics(baseline)["tokens_per_second"]
-        return Ratio(ratio, None, None)
-    (low, value, high), (base_low, base, base_high) = (interval(r, "tokens_per_second") for r in (run, baseline))
-    ratio = value / base
-    down = math.hypot(math.log(value / low), math.log(base_high / base))
-    up = math.hypot(math.log(high / value), math.log(base / base_low))
-    return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
 def info(runs: Sequence[RunView], baseline: RunView | None) -> ThroughputInfo:

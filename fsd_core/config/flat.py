@@ -1,0 +1,44 @@
+"""The settings of a run as one level of names, without those that nothing in it reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsd_core.config.building import reads
+from fsd_core.config.options import BY_KEY, METHOD_OPTIONS, OPTIONS
+from fsd_core.config.runs import RunConfig
+from fsd_core.rules import MissingRule
+
+_CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
+
+
+def settings_read(config: RunConfig) -> dict[str, Any]:
+    """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
+    flat = flatten(config.as_json())
+    if isinstance(config.setting.decoding.acceptance, MissingRule):
+        return flat
+    chosen = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
+    unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, chosen)]
+    return {key: value for key, value in flat.items() if key not in unread}
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level with dotted names; what a setting does without is left out."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        elif value is not None or key in _CAN_BE_OFF:
+            flat[prefix + key] = "off" if value is None else value
+    return flat
+
+
+def options_read(config: RunConfig) -> dict[str, Any]:
+    """What options of a method a run has read, by the names that the library and the command line give them."""
+    values, decoding = settings_read(config), config.setting.decoding
+    kinds = {part.kind for part in (decoding.acceptance, decoding.drafter, decoding.topology) if part is not None}
+    return {
+        name: values[option.key]
+        for name, option in METHOD_OPTIONS.items()
+        if option.key in values and (not option.owners or kinds.intersection(option.owners))
+    }

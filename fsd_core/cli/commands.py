@@ -24,6 +24,7 @@ from fsd_core.config.building import checked, method
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods, with_baselines
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.jobs import own_work
 from fsd_core.settings import Settings, get_settings
 
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
@@ -84,11 +85,11 @@ def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any)
     config = _run(chosen, settings)
     runs.check_names(config.setting.pair, config.task, config.limit)
     runs.check_drafters([config])
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
     left = None if fresh else left_behind(repository, settings.home, config)
     id = runs.going_on(left) if left else repository.create_run(config)
-    with runs.alone(repository, settings, "run", id) as writing:
+    with own_work.alone(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
         (done,) = runs.perform(repository, label, [id], lambda *_: loaded, settings, writing)
     output.tell_run(done, json)
@@ -117,7 +118,7 @@ def sweep(
     config = config.model_copy(update={"name": name or experiment_name(decodings, config.task)})
     runs.check_names(config.pair, config.task, config.limit)
     runs.check_drafters(config.runs())
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
         output.tell_worker(repository)
@@ -125,7 +126,7 @@ def sweep(
     loaded = runs.load_for(config.runs(), settings.threads)
     left = None if fresh else left_behind(repository, settings.home, config)
     id = runs.going_on(left) if left else repository.create_experiment(config, enqueue=False)
-    with runs.alone(repository, settings, "experiment", id) as writing:
+    with own_work.alone(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
         finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
     output.tell_experiment(id, finished, json)
@@ -136,14 +137,14 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     """Go on with a run or an experiment that was killed, failed or was cancelled, at the next prompt; prompts that
     failed are done again."""
     settings = get_settings()
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     work = find_work(repository, id)
     if work.left_to_worker:
         repository.reopen_runs([run.id for run in work.runs])
         output.tell_resumed(work.id, work.is_experiment, json)
         output.tell_worker(repository)
         return
-    with runs.alone(repository, settings, *work.lock) as writing:
+    with own_work.alone(repository, settings.home, *work.lock) as writing:
         loaded = runs.load_for([run.config for run in work.runs], settings.threads)
         ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
         finished = runs.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)
@@ -160,7 +161,7 @@ def delete(
 ) -> None:
     """Delete a run, or an experiment with all its runs, for good: here and in MLflow."""
     settings = get_settings()
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
     kind = "experiment" if work.is_experiment else "run"
     output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
@@ -176,7 +177,7 @@ def delete(
 def rescore(id: options.Id, json: options.Json = False) -> None:
     """Score the texts of an ended run, or of all runs of an experiment, again; nothing is generated."""
     settings = get_settings()
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
 
     from fsd_core.benchmarks.rescoring import rescore as rescore_run
@@ -198,7 +199,7 @@ def bounds(
     if not 2 <= positions <= 10_000:
         raise InvalidSetting(f"--positions is {positions}: expected 2 to 10,000.")
     settings = get_settings()
-    repository = runs.open_repository(settings)
+    repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
 
     from fsd_core.benchmarks import bounds as measured

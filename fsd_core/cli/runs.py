@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from fsd_core.cli.output import download_bar, progress_bar, say
 from fsd_core.config import RunConfig
 from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
-from fsd_core.jobs import handling
-from fsd_core.jobs.last_words import LastWords
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,19 +21,6 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
     from fsd_core.tracking.records import RunView
-
-
-def open_repository(settings: Settings) -> Repository:
-    """The database, made first where there is none yet. An outdated one is refused, for others may be using it."""
-    from fsd_core.tracking.database import session
-    from fsd_core.tracking.database.repository import Repository
-
-    settings.make_folders()
-    url = settings.resolved_database_url
-    path = session.sqlite_path(session.parse(url))
-    if path is not None and not path.exists():
-        session.upgrade(url)
-    return Repository(session.open_database(url))
 
 
 def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
@@ -72,17 +57,6 @@ def check_names(pair: str, task: str, limit: int) -> None:
 
     get_pair(pair)
     get_task(task).examples(limit)
-
-
-@contextmanager
-def alone(repository: Repository, settings: Settings, what: str, id: str) -> Iterator[Writing]:
-    """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
-    prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
-    with handling.alone(settings.home, what, id) as held:
-        words = LastWords(held, pid=os.getpid())
-        repository.worker_lost(*words.inherited)
-        words.settle()
-        yield words.writing
 
 
 def going_on(work: Work) -> str:

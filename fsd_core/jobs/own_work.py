@@ -1,0 +1,41 @@
+"""Runs that a process does itself, without the worker: those of the command line and of the library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsd_core.jobs import handling
+from fsd_core.jobs.last_words import LastWords
+from fsd_core.settings import Settings
+
+if TYPE_CHECKING:
+    from fsd_core.benchmarks.execution import Writing
+    from fsd_core.tracking.database.repository import Repository
+
+
+def open_repository(settings: Settings) -> Repository:
+    """The database, made first where there is none yet. An outdated one is refused, for others may be using it."""
+    from fsd_core.tracking.database import session
+    from fsd_core.tracking.database.repository import Repository
+
+    settings.make_folders()
+    url = settings.resolved_database_url
+    path = session.sqlite_path(session.parse(url))
+    if path is not None and not path.exists():
+        session.upgrade(url)
+    return Repository(session.open_database(url))
+
+
+@contextmanager
+def alone(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
+    """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
+    prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
+    with handling.alone(home, what, id) as held:
+        words = LastWords(held, pid=os.getpid())
+        repository.worker_lost(*words.inherited)
+        words.settle()
+        yield words.writing

@@ -61,6 +61,10 @@ class TrackingUnavailable(FsdError, OSError):
     """An MLflow server or store that does not answer. Never stops a run."""
 
 
+class PackageMissing(FsdError, ImportError):
+    """A package that only a part of the library needs, and that is not installed."""
+
+
 class WorkerRunning(FsdError, RuntimeError):
     """A second worker on a home that has one."""
 

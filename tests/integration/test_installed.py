@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = {"gradio", "cachetools", "plotly", "pandas", "pyarrow"}
-"""what the pages alone import"""
+"""what the pages alone import, and figures of the library (its group ``figures``)"""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,23 @@ def test_the_command_generates_and_creates_its_database(installed: Path, tmp_pat
     assert (tmp_path / "fsd.db").stat().st_size > 0
 
 
+LIBRARY = """
+import sys, fsd_core
+assert "torch" not in sys.modules
+pair = fsd_core.load_pair()
+print(fsd_core.Decoder(pair, max_new_tokens=4).generate("Question: Eva has 3 apples.").text)
+measured = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=1, pair=pair)
+print(*measured.to_frame()["label"], measured.figure().layout.title.text, sep=chr(10))
+"""
+
+
+def test_the_library_generates_and_compares(installed: Path, tmp_path: Path) -> None:
+    text, *labels, title = run(installed, tmp_path, sys.executable, "-c", LIBRARY).splitlines()
+    assert text.strip()
+    assert labels == ["Target alone", "FSD reducible · js ≤ 0.2 · γ 5"]
+    assert title == "Accuracy against throughput"
+
+
 def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) -> None:
     where = run(installed, tmp_path, sys.executable, "-c", "import fsd_core; print(fsd_core.__file__)")
     assert Path(where.strip()).is_relative_to(installed)
@@ -57,10 +74,10 @@ def test_what_is_pinned_is_what_the_library_asks_for() -> None:
         Requirement(line) for line in (ROOT / "requirements.txt").read_text().splitlines() if line[:1] not in ("", "#")
     ]
     versions = {canonicalize_name(each.name): each.specifier for each in pinned}
-    wanted = [
-        Requirement(text) for text in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [Requirement(text) for text in project["dependencies"]]
     assert {canonicalize_name(each.name) for each in wanted} == versions.keys() - APPLICATION
+    assert {*project["optional-dependencies"]["figures"]} < APPLICATION
     for each in wanted:
         pin = next((version.version for version in versions[canonicalize_name(each.name)]), None)
         assert pin is not None or not each.specifier, f"{each.name} is not pinned"

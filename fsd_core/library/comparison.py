@@ -1,0 +1,115 @@
+"""Settings that were measured on the same prompts, as a table and as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fsd_core.config.flat import options_read
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.figures import cells
+from fsd_core.figures.series import metrics
+from fsd_core.library.extras import need
+from fsd_core.metrics import METRICS
+from fsd_core.tracking.records import RunView
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import plotly.graph_objects as go
+
+DIVERGENCE = "divergence"
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What :func:`fsd_core.compare` and :func:`fsd_core.sweep` return. The first setting is the baseline.
+
+    >>> import fsd_core
+    >>> measured = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=2)
+    >>> measured
+    Comparison(Target alone; FSD reducible · js ≤ 0.2 · γ 5; 2 prompts of arithmetic)
+    """
+
+    runs: tuple[RunView, ...]
+    """one per setting, in the order in which they were given"""
+    outcomes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """``correct``, ``wrong``, ``truncated``, ``failed`` or ``unscored``, by run and position of the prompt"""
+    experiment_id: str | None = None
+    """under which the home keeps it; ``None`` where nothing was kept"""
+
+    @property
+    def baseline(self) -> RunView:
+        """The first run that has figures: the one that differences and speed-ups are relative to."""
+        return next(run for run in self.runs if run.metrics)
+
+    def __repr__(self) -> str:
+        first = self.runs[0]
+        labels = "; ".join(run.label for run in self.runs)
+        return f"Comparison({labels}; {first.prompts_total} prompts of {first.task})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per setting.
+
+        Columns: ``label``; the options that the setting reads; ``baseline``, ``status``, ``error``, ``prompts`` and
+        ``failed`` (prompts that came to nothing); each metric of :data:`fsd_core.metrics.METRICS` by its key, with the
+        ends of its 95 % interval in ``_low`` and ``_high`` where it has one; and the differences from the baseline,
+        or ratios to it, that the page Compare shows (``accuracy_difference``, ``mcnemar_p``,
+        ``tokens_per_second_ratio`` and so on). Shares are from 0 to 1, times in seconds, likelihoods in nats.
+
+        Raises ``PackageMissing`` without pandas.
+
+        >>> import fsd_core
+        >>> frame = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=2).to_frame()
+        >>> frame[["acceptance", "baseline", "prompts"]].values.tolist()
+        [['autoregressive', True, 2], ['fsd-reducible', False, 2]]
+        """
+        need("pandas", "A comparison as a table")
+        import pandas as pd
+
+        options = [options_read(run.config) for run in self.runs]
+        first = ["label", *(name for name in METHOD_OPTIONS if any(name in values for values in options))]
+        rows = [{"label": run.label} | values | self._row(run) for run, values in zip(self.runs, options, strict=True)]
+        return pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *(name for row in rows for name in row)])))
+
+    def _row(self, run: RunView) -> dict[str, Any]:
+        """All but the options."""
+        measured = metrics(run)
+        row: dict[str, Any] = {"baseline": run.id == self.baseline.id, "status": run.status, "error": run.error}
+        row |= {"prompts": measured.get("n", 0), "failed": measured.get("failed")}
+        for key in METRICS:
+            row[key] = measured.get(key)
+            row |= {name: measured[name] for name in (f"{key}_low", f"{key}_high") if name in measured}
+        return row | cells.delta_columns(cells.cells(run, self.baseline, cells.solved(self.outcomes)))
+
+    def figure(self, name: str = "tradeoff", row: int | None = None) -> go.Figure:
+        """One of the figures of the page Compare.
+
+        Args:
+            name: ``tradeoff`` (accuracy against throughput), ``acceptance_rate`` and ``acceptance_length`` (against
+                the threshold), ``throughput`` (relative to the baseline), ``positions`` (acceptance by position in
+                the draft) or ``divergence`` (the histogram of one setting).
+            row: For ``divergence``, the setting, by its row; by default the loosest.
+
+        Raises ``UnknownName`` for another name, ``InvalidSetting`` for a row that is not there, and
+        ``PackageMissing`` without plotly.
+
+        >>> import fsd_core
+        >>> measured = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=2)
+        >>> measured.figure("throughput").layout.title.text
+        'Throughput relative to the baseline'
+        """
+        need("plotly", "A figure")
+        from fsd_core.figures import divergence, gallery
+
+        if name in gallery.COMPARED:
+            return gallery.COMPARED[name](self.runs, self.baseline)
+        if name != DIVERGENCE:
+            raise UnknownName(
+                f"There is no figure '{name}': expected one of {', '.join([*gallery.COMPARED, DIVERGENCE])}."
+            )
+        if row is not None and not 0 <= row < len(self.runs):
+            raise InvalidSetting(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
+        run = self.runs[row] if row is not None else divergence.telling(divergence.judged(self.runs))
+        return divergence.draw(divergence.info(run or self.baseline))

@@ -1,0 +1,18 @@
+"""Packages that only some of the library needs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fsd_core.errors import PackageMissing
+
+
+def need(package: str, what: str) -> None:
+    """Raises ``PackageMissing`` if ``package``, which ``what`` needs, is not installed."""
+    try:
+        import_module(package)
+    except ImportError:
+        raise PackageMissing(
+            f"{what} needs {package}, which is not installed: install it, or the library with its group 'figures', "
+            "pip install 'fsd-lab[figures]'."
+        ) from None

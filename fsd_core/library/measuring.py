@@ -1,0 +1,172 @@
+"""Settings measured beside each other, prompt by prompt, as an experiment of the pages does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fsd_core.benchmarks.execution import Writing, execute_runs
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.config import DecodingConfig, SettingConfig, SweepConfig
+from fsd_core.config.building import checked, in_python, method
+from fsd_core.config.sweeps import experiment_name, methods, with_baselines
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.jobs import own_work
+from fsd_core.library.comparison import Comparison
+from fsd_core.library.pairs import loaded
+from fsd_core.models import threads
+from fsd_core.models.loading import LoadedPair
+from fsd_core.settings import Settings, sqlite_url
+from fsd_core.tracking.database import session
+from fsd_core.tracking.database.repository import Repository
+
+Setting = Mapping[str, Any] | DecodingConfig
+OnProgress = Callable[[int, int], None]
+"""(prompts done, prompts of all settings)"""
+
+
+def compare(
+    settings: Setting | Sequence[Setting],
+    task: str = "arithmetic",
+    limit: int = 20,
+    *,
+    pair: LoadedPair | str | Path = "bundled",
+    seed: int = 0,
+    batch: int = 1,
+    home: str | Path | None = None,
+    name: str = "",
+    on_progress: OnProgress = lambda done, total: None,
+) -> Comparison:
+    """Measures several decoding methods on the same prompts. The first one is the baseline.
+
+    The methods take turns prompt by prompt, so that a machine that grows slower does so for all of them. Put
+    ``{"acceptance": "autoregressive"}`` among them to have their texts held against the target's own as well.
+
+    Args:
+        settings: Methods, each as options (those of :class:`fsd_core.Decoder`) or as a ``DecodingConfig``.
+        task: What ``fsd-lab tasks`` lists; ``arithmetic`` ships with the library.
+        limit: Prompts, from the task's first.
+        pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
+        seed: Of all randomness, 0 to 2³¹ - 1.
+        batch: Batch size. 1 measures each text alone.
+        home: The folder in which to keep the runs, as ``FSD_HOME`` names it: pages and command line then show them,
+            an interrupted comparison goes on with ``fsd-lab resume``, and the next worker there copies them to
+            MLflow. ``FSD_DATABASE_URL`` holds here too. ``None`` keeps nothing.
+        name: Of the experiment that is kept.
+        on_progress: Called before each prompt with how many are done, and how many there are for all settings.
+
+    Raises:
+        InvalidSetting: A setting, or a combination of them, cannot work.
+        UnknownName: No task or pair has this name.
+        FsdError: No setting could be measured, with the sentence that says why. Where only some could not, the
+            table's ``error`` says so.
+
+    >>> import fsd_core
+    >>> pair = fsd_core.load_pair("bundled")
+    >>> exact = {"acceptance": "speculative", "max_new_tokens": 64}
+    >>> measured = fsd_core.compare([exact, exact | {"draft_length": 3}], limit=2, pair=pair)
+    >>> [run.status for run in measured.runs]
+    ['finished', 'finished']
+    """
+    several = [settings] if isinstance(settings, Mapping | DecodingConfig) else settings
+    decodings = [setting if isinstance(setting, DecodingConfig) else method(setting) for setting in several]
+    if not decodings:
+        raise InvalidSetting("There is nothing to compare: give at least one setting.")
+    get_task(task).examples(limit)  # refused before anything is loaded
+    models = loaded(pair)
+    for decoding in decodings:
+        checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)
+        Decoder(models, decoding)
+    config = checked(
+        SweepConfig, in_python, name=name or experiment_name(decodings, task), pair=models.spec.name, task=task,
+        limit=limit, seeds=(seed,), decodings=tuple(decodings), dtype=models.dtype, device=models.device, batch=batch,
+    )  # fmt: skip
+    threads.adopt(models)
+    with _repository(home) as (repository, folder):
+        id = repository.create_experiment(config, enqueue=False)
+        if folder is None:
+            return _run(repository, id, models, on_progress)
+        with own_work.alone(repository, folder, "experiment", id) as writing:
+            return _run(repository, id, models, on_progress, writing, kept=True)
+
+
+def sweep(
+    task: str = "arithmetic",
+    limit: int = 20,
+    *,
+    pair: LoadedPair | str | Path = "bundled",
+    baselines: bool = True,
+    seed: int = 0,
+    batch: int = 1,
+    home: str | Path | None = None,
+    name: str = "",
+    on_progress: OnProgress = lambda done, total: None,
+    **options: Any,
+) -> Comparison:
+    """Measures every combination of several rules, drafters, shapes, divergences and values of a knob.
+
+    Args:
+        baselines: Whether to measure the target alone, which then is the baseline, and exact speculative decoding.
+        options: Those of :class:`fsd_core.Decoder`. ``acceptance``, ``drafter``, ``shape`` and ``divergence`` may be
+            lists; a knob such as ``threshold`` is a number, a list of numbers, or a text: ``"0.1,0.3,off"``, or
+            ``"0:0.6:7"`` for seven values from 0 to 0.6.
+
+    The others, and what is raised, are those of :func:`fsd_core.compare`.
+
+    >>> import fsd_core
+    >>> swept = fsd_core.sweep(limit=1, threshold=[0.1, 0.3], max_new_tokens=16)
+    >>> [run.label for run in swept.runs]
+    ['Target alone', 'SD · γ 5', 'FSD reducible · js ≤ 0.1 · γ 5', 'FSD reducible · js ≤ 0.3 · γ 5']
+    """
+    decodings = methods(options)
+    name = name or experiment_name(decodings, task)
+    return compare(
+        with_baselines(decodings) if baselines else decodings, task, limit,
+        pair=pair, seed=seed, batch=batch, home=home, name=name, on_progress=on_progress,
+    )  # fmt: skip
+
+
+@contextmanager
+def _repository(home: str | Path | None) -> Iterator[tuple[Repository, Path | None]]:
+    """The database of a home and its folder, or one that is deleted afterwards and ``None``."""
+    if home is not None:
+        settings = Settings(home=Path(home))
+        yield own_work.open_repository(settings), settings.home
+        return
+    with TemporaryDirectory(prefix="fsd-lab-") as folder:
+        url = sqlite_url(Path(folder) / "fsd.db")
+        session.upgrade(url)
+        database = session.open_database(url)
+        try:
+            yield Repository(database), None
+        finally:
+            database.close()
+
+
+def _run(
+    repository: Repository,
+    id: str,
+    pair: LoadedPair,
+    on_progress: OnProgress,
+    writing: Writing = lambda run_id, positions: nullcontext(),
+    *,
+    kept: bool = False,
+) -> Comparison:
+    runs = repository.experiment(id).runs
+    begun, total = count(), sum(run.prompts_total for run in runs)
+
+    def before_a_prompt(_: Any) -> None:
+        threads.fit()
+        on_progress(next(begun), total)
+
+    execute_runs(repository, [run.id for run in runs], lambda *_: pair, before_a_prompt, writing)
+    on_progress(total, total)
+    runs = repository.experiment(id).runs
+    if not any(run.metrics for run in runs):
+        raise FsdError(" ".join(dict.fromkeys(run.error for run in runs if run.error)) or "No run was finished.")
+    return Comparison(runs, repository.outcomes([run.id for run in runs]), id if kept else None)

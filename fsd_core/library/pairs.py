@@ -1,0 +1,56 @@
+"""Model pairs for a notebook: by name, from a folder or from the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsd_core.config import RunConfig
+from fsd_core.config.building import checked, in_python
+from fsd_core.models import loading, threads
+from fsd_core.models.hub import OnProgress
+from fsd_core.models.loading import LoadedPair
+from fsd_core.settings import get_settings
+
+
+def load_pair(
+    name_or_path: str | Path = "bundled",
+    device: str = "auto",
+    dtype: str = "auto",
+    on_progress: OnProgress = lambda what, done, total: None,
+) -> LoadedPair:
+    """Loads a target and its draft, with the EAGLE head if the pair has one.
+
+    Args:
+        name_or_path: A name that ``fsd-lab pairs`` lists; ``hub:OWNER/TARGET+OWNER/DRAFT``; or a folder that contains
+            the folders ``target`` and ``draft`` (and ``head``), as a ``Path`` or as ``path:FOLDER``.
+        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: ``FSD_DEVICE`` if it is set, else CUDA where there is one.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: that of the checkpoint where the device computes
+            in it.
+        on_progress: Called during a download with what is fetched, the bytes so far and the bytes in all.
+
+    On a CPU this also sets the number of torch's threads, for the whole process: ``FSD_THREADS``, or as many as make
+    the pair's rounds fastest, which takes about a second to measure.
+
+    Raises:
+        UnknownName: No pair has this name.
+        ModelUnavailable: The weights are missing, broken or cannot be fetched, or do not fit into memory.
+        IncompatibleModels: The two models have different tokenizers.
+        InvalidSetting: The device or the dtype is unknown, or this machine lacks the device.
+
+    >>> import fsd_core
+    >>> pair = fsd_core.load_pair("bundled", device="cpu")
+    >>> pair.device, pair.dtype, pair.head is not None
+    ('cpu', 'float32', True)
+    """
+    settings = get_settings()
+    name = f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path
+    chosen = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
+    threads.fix(settings.threads)
+    pair = loading.load_pair(name, chosen.device, chosen.dtype, on_progress)
+    threads.adopt(pair)
+    return pair
+
+
+def loaded(pair: LoadedPair | str | Path) -> LoadedPair:
+    """The pair itself, or the one of that name or folder. Raises as :func:`load_pair` does."""
+    return pair if isinstance(pair, LoadedPair) else load_pair(pair)

@@ -96,7 +96,7 @@ def test_a_stopping_criterion_is_honoured_at_its_very_token(generate):
         ({"divergence": "js", "threshold": 5.0}, "beyond the range"),
         ({"repetition_penalty": 1.2}, "RepetitionPenalty"),
         ({"acceptance": "nonsense"}, "nonsense"),
-        ({"tree_tokens": 30}, "tree_tokens shapes a tree, and none is drafted: add tree=True"),
+        ({"tree_tokens": 30}, "tree_tokens does not apply to the shape 'chain': leave it out, or choose dynamic-tree"),
         ({"drafter": "eagle"}, r"give head=load_head\(folder, model\)"),
         ({"assistant_model": None, "acceptance": "speculative"}, "needs a draft model"),
     ],

@@ -37,7 +37,7 @@ class ModelUnavailable(FsdError, OSError):
     """Weights that are missing, corrupt or cannot be fetched."""
 
 
-class DoesNotFit(ModelUnavailable):
+class InsufficientMemory(ModelUnavailable):
     """A pair that the memory left cannot hold."""
 
 

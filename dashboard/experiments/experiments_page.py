@@ -21,7 +21,7 @@ from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LISTED, knob_of, readable
 from fsd_core.errors import FsdError
-from fsd_core.models.pairs import PAIRS
+from fsd_core.models.model_pairs import PAIRS
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings

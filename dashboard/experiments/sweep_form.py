@@ -13,7 +13,7 @@ from fsd_core.config.building import checked
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LISTED, methods, readable
 from fsd_core.errors import InvalidSetting
-from fsd_core.models.pairs import check_drafter
+from fsd_core.models.model_pairs import check_drafter
 
 MOST_SEEDS = 20
 MOST_RUNS = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.playground.lanes import Lane
+from dashboard.playground.setting_views import SettingView
 from dashboard.ui.components import escape, notice, tokens_html
 from dashboard.ui.formatting import NONE, percent, quantity
 from fsd_core.tracking.messages import StreamFigures
@@ -35,7 +35,7 @@ def worker_notice(worker: WorkerView | None, status: str) -> str:
     )
 
 
-def lane_html(number: int, lane: Lane) -> str:
+def lane_html(number: int, lane: SettingView) -> str:
     """A setting's label, its figures and its text so far."""
     label = escape(lane.decoding.label)
     if lane.error:
@@ -51,7 +51,7 @@ def lane_html(number: int, lane: Lane) -> str:
     )
 
 
-def _figures(lane: Lane) -> str:
+def _figures(lane: SettingView) -> str:
     figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     speed = figures.tokens_per_second
     values = (

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.playground.lanes import MOST_SETTINGS, Job, Lane, comparison, payload
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import PromptForm
 from dashboard.playground.setting_card import SettingCard
+from dashboard.playground.setting_views import MOST_SETTINGS, Job, SettingView, comparison, payload
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
 from fsd_core.errors import DatabaseUnavailable, FsdError
-from fsd_core.models.pairs import check_drafter
+from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tracking.messages import PlaygroundJob
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Playground:
             check_drafter(pair, asked)
         verdict = worker_notice(self.repository.worker(), "queued")
         job = self.repository.enqueue(payload(pair, prompt, seed, decodings), PRIORITY)
-        following = self._following(Job(job, [Lane(decoding) for decoding in decodings]))
+        following = self._following(Job(job, [SettingView(decoding) for decoding in decodings]))
         return following | {self.begun: job, self.verdict: verdict}
 
     def resume(self, job_id: str) -> Any:
@@ -134,7 +134,7 @@ class Playground:
             if state.kind != PlaygroundJob.kind:
                 return gr.skip()
             asked = PlaygroundJob.read(state.payload)
-            job = Job(job_id, [Lane(decoding) for decoding in asked.decodings])
+            job = Job(job_id, [SettingView(decoding) for decoding in asked.decodings])
         except FsdError:
             return gr.skip()
         shown = self.poll(job)
@@ -152,7 +152,7 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, asked: PlaygroundJob, lanes: Sequence[Lane]) -> Updates:
+    def _restored(self, asked: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
         """The form as it was when it asked for a job."""
         form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):

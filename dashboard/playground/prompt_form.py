@@ -12,7 +12,7 @@ from dashboard.ui.option_fields import field, number, settings_of
 from fsd_core.benchmarks.arithmetic import held_out
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.models.pairs import PAIRS
+from fsd_core.models.model_pairs import PAIRS
 
 EXAMPLES = 8
 BUNDLED = "bundled"

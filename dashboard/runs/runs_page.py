@@ -16,7 +16,7 @@ from dashboard.ui.polled import Polled
 from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.config import RULES
 from fsd_core.errors import FsdError
-from fsd_core.models.pairs import PAIRS
+from fsd_core.models.model_pairs import PAIRS
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:

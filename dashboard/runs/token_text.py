@@ -10,8 +10,8 @@ from tokenizers import Tokenizer
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import ModelUnavailable
 from fsd_core.jobs.token_builder import TokenBuilder
-from fsd_core.models.pairs import get_pair
-from fsd_core.models.shelf import obtained
+from fsd_core.models.local_models import obtained
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.tracking.messages import EmittedToken
 
 

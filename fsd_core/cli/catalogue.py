@@ -13,7 +13,7 @@ from fsd_core.settings import get_settings
 
 def pairs() -> None:
     """List the model pairs."""
-    from fsd_core.models.pairs import PAIRS
+    from fsd_core.models.model_pairs import PAIRS
 
     rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in PAIRS.values()]
     output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)

@@ -44,7 +44,7 @@ def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
 
 def check_drafters(configs: Sequence[RunConfig]) -> None:
     """Raises ``InvalidSetting`` for a drafter that the pair of a configuration has not."""
-    from fsd_core.models.pairs import check_drafter
+    from fsd_core.models.model_pairs import check_drafter
 
     for config in configs:
         check_drafter(config.setting.pair, config.setting.decoding)
@@ -53,7 +53,7 @@ def check_drafters(configs: Sequence[RunConfig]) -> None:
 def check_names(pair: str, task: str, limit: int) -> None:
     """Raises ``UnknownName`` or ``InvalidSetting``, before anything slow is done or anything is written."""
     from fsd_core.benchmarks.tasks import get_task
-    from fsd_core.models.pairs import get_pair
+    from fsd_core.models.model_pairs import get_pair
 
     get_pair(pair)
     get_task(task).examples(limit)

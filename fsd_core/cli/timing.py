@@ -42,7 +42,7 @@ def bench(
         {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
     )
     from fsd_core.benchmarks.tasks import get_task
-    from fsd_core.models.pairs import get_pair
+    from fsd_core.models.model_pairs import get_pair
 
     examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)

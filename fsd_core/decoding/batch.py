@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fsd_core.decoding.composition import Method
 from fsd_core.decoding.proposal import Proposal, padded
-from fsd_core.decoding.text import Text
+from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.decoding.verification import RoundResult, write_one
 from fsd_core.models.kv_cache import unseen
@@ -42,7 +42,7 @@ class Batch:
         self._tokens = torch.zeros(rows, capacity, dtype=torch.int64, device=self.model.device)
         self.cache = self.model.new_cache(capacity, rows)
         self._drafter = None if method.speculation is None else method.speculation.drafter.new(capacity, rows)
-        self.texts: list[Text | None] = [None] * rows
+        self.texts: list[SequenceState | None] = [None] * rows
 
     def __enter__(self) -> Batch:
         return self
@@ -59,7 +59,7 @@ class Batch:
             self._drafter.close()
 
     @torch.inference_mode()
-    def put(self, row: int, prompt: Sequence[int], seed: int) -> Text:
+    def put(self, row: int, prompt: Sequence[int], seed: int) -> SequenceState:
         """Begins a text in a row, in place of what was there. ``seed``: the uniforms' seed.
 
         Raises ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context.
@@ -68,7 +68,7 @@ class Batch:
         self._method.check_prompt(length)
         limit = min(wanted, self._method.context - length)
         limited_by = "length" if limit == wanted else "context"
-        text = Text(prompt, limit, limited_by, UniformStream(seed, self.model.device))
+        text = SequenceState(prompt, limit, limited_by, UniformStream(seed, self.model.device))
         self.texts[row] = text
         self._tokens[row, :length] = send(torch.tensor(prompt), self.model.device)
         # Beside others, all but its last token is fed now, so that each round feeds all rows alike; alone, a prompt is
@@ -108,7 +108,7 @@ class Batch:
         seconds = (time.perf_counter() - begun) / share
         return [replace(record, seconds=seconds, draft_seconds=drafting) for record in records]
 
-    def _propose(self, texts: Sequence[Text]) -> Proposal | None:
+    def _propose(self, texts: Sequence[SequenceState]) -> Proposal | None:
         """What is drafted for the texts; ``None`` where nothing is."""
         if self._drafter is None or self._speculation is None:
             return None
@@ -131,7 +131,7 @@ class Batch:
         own = [min(own, tree.depth) for own in depths]
         return Proposal(tree, min(tree.depth, depth), own, [min(own, tree.depth) for own in levels])
 
-    def _verify(self, texts: Sequence[Text], proposal: Proposal | None) -> RoundResult:
+    def _verify(self, texts: Sequence[SequenceState], proposal: Proposal | None) -> RoundResult:
         """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""
         uncached = unseen(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
@@ -144,7 +144,7 @@ class Batch:
         logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.branches, taps)
         return verification.verify(proposal, logits, uniforms)
 
-    def _emit(self, texts: Sequence[Text], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:
+    def _emit(self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [result.count[:, None], result.emitted, result.emitted_probability, result.details.flatten(1)]
         parts += [] if result.reach is None else [result.reach[:, None]]

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
+from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.session import Session
-from fsd_core.decoding.text import Text
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
@@ -106,7 +106,7 @@ class _Writing:
     """A text of a batch."""
 
     place: int
-    text: Text
+    text: SequenceState
     prompt_length: int
     begun: float
     reading: float

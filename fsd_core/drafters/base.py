@@ -11,8 +11,8 @@ from torch import Tensor
 from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.taps import Taps
-from fsd_core.ops.branches import Way
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.branches import AcceptedPath
+from fsd_core.ops.scored_draft import DraftDistribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +51,21 @@ class Drafter(Protocol):
         """What it wants to know of the target's forwards: filled at each, and read at the next ``commit``."""
         ...
 
-    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         """The distributions behind the texts so far. ``texts``: their tokens on the host, B of them; ``tokens``: int64
         [B,T], which begin with the same on the device."""
         ...
 
-    def extend(self, token: Tensor) -> DraftRow | None:
+    def extend(self, token: Tensor) -> DraftDistribution | None:
         """The distribution behind ``token`` (int64 [B]), which was chosen from the row answered last."""
         ...
 
-    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         """The distributions behind n more nodes of a tree on one text, n rows. ``tokens``: int64 [1,n]; ``parents``:
         int64 [n], the nodes that they follow in the order of feeding, −1 for the text."""
         ...
 
-    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         """Of all that was fed, only the first so many tokens of each text stand; the rest was rejected. ``way``: where
         a tree was fed, which of its nodes stand."""
         ...

@@ -14,11 +14,11 @@ from fsd_core.drafters.base import DrafterFactory
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.eagle import EagleHead, tapped_layers
 from fsd_core.models.kv_cache import KVCache, causal_mask
+from fsd_core.models.model_pairs import NO_HEAD
 from fsd_core.models.model_set import ModelSet
-from fsd_core.models.pairs import NO_HEAD
 from fsd_core.models.taps import Taps
-from fsd_core.ops.branches import Branches, Growth, Way
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.branches import AcceptedPath, Branches, TreeBuilder
+from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.warping import warp
 
 
@@ -57,11 +57,11 @@ class EagleDrafter:
         self._cache = KVCache(1, capacity)
         self._seen: list[Tensor] = []  # the target's states of slots that the head has not been fed
         self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
-        self._growth = Growth(0)
+        self._growth = TreeBuilder(0)
         self._length: int | None = None  # tokens of the text, in a round that began with a draft
         self._known = 0  # of these, those whose states the target has told
 
-    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         self._length = len(texts[0])
         if not self._seen:
             return None
@@ -69,13 +69,13 @@ class EagleDrafter:
         start = self._cache.length
         count = states.shape[1]
         self._states = self._feed(states, tokens[:, start + 1 : start + 1 + count])[:, -1:]
-        self._growth = Growth(self._cache.length)
+        self._growth = TreeBuilder(self._cache.length)
         return self._row(self._states[:, -1])
 
-    def extend(self, token: Tensor) -> DraftRow:
+    def extend(self, token: Tensor) -> DraftDistribution:
         return self._row(self._append(self._feed(self._states[:, -1:], token[:, None])))
 
-    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         branches = self._growth.add(parents)
         return self._row(self._append(self._feed(self._states[:, parents + 1], tokens, branches)))
 
@@ -102,12 +102,12 @@ class EagleDrafter:
         self._cache.advance(count)
         return found
 
-    def _row(self, states: Tensor) -> DraftRow:
+    def _row(self, states: Tensor) -> DraftDistribution:
         """[n,H] → n rows"""
         logits = self._head.logits(states)[:, : self._vocabulary]
-        return DraftRow(warp(logits, self._sampling), logits.softmax(-1))
+        return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
-    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         (length,) = lengths
         states = self.taps.states  # of the text's tokens that the target had not read, then of what was drafted
         read = self._known + states.shape[1] if self._length is None else self._length
@@ -121,7 +121,7 @@ class EagleDrafter:
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         self._cache.adopt(row, 0)
-        self._seen, self._known, self._growth = [], 0, Growth(0)
+        self._seen, self._known, self._growth = [], 0, TreeBuilder(0)
 
     def keep_rows(self, rows: Tensor) -> None:
         """There is one row."""

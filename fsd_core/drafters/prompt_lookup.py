@@ -12,8 +12,8 @@ from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.config import PromptLookupDrafter as PromptLookupConfig
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.branches import Way
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.branches import AcceptedPath
+from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.warping import one_hot
 
 
@@ -48,27 +48,27 @@ class PromptLookupDrafter:
         self._copied: Sequence[int] = ()
         self._at = 0
 
-    def _row(self) -> DraftRow | None:
+    def _row(self) -> DraftDistribution | None:
         if self._at >= len(self._copied):
             return None
         token = torch.full((1,), self._copied[self._at], device=self._device)
         self._at += 1
         point = one_hot(token, self._vocabulary)
-        return DraftRow(point, point)
+        return DraftDistribution(point, point)
 
-    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftRow | None:
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         (history,) = texts
         start = find_continuation(history, self._max_ngram)
         self._copied, self._at = ((), 0) if start is None else (history[start:], 0)
         return self._row()
 
-    def extend(self, token: Tensor) -> DraftRow | None:
+    def extend(self, token: Tensor) -> DraftDistribution | None:
         return self._row()
 
-    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         raise NotImplementedError("there is one continuation to copy; configurations refuse several")
 
-    def commit(self, lengths: Sequence[int], way: Way | None = None) -> None:
+    def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         """Nothing is kept between rounds."""
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

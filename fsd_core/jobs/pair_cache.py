@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from fsd_core.errors import DoesNotFit
+from fsd_core.errors import InsufficientMemory
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, load_pair
 
@@ -41,7 +41,7 @@ class PairCache:
             self._on_progress(f"Loading {key[0]}", 0, 0)
             try:
                 pair = load_pair(*key, self._on_progress)
-            except DoesNotFit:
+            except InsufficientMemory:
                 if not self._pairs:
                     raise
                 self._evict()

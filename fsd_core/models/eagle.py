@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from fsd_core.models.trimmed import TrimmedHead
+from fsd_core.models.reduced_vocab import TrimmedHead
 from fsd_core.ops.linear import linear
 
 Generation = Literal[1, 3]

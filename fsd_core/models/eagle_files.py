@@ -20,7 +20,7 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.eagle import EagleHead, Generation, attention_sizes
-from fsd_core.models.trimmed import TrimmedHead
+from fsd_core.models.reduced_vocab import TrimmedHead
 
 _LAYER = "layers.0."
 

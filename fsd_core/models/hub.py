@@ -22,7 +22,7 @@ from typing import Any
 from filelock import FileLock
 
 from fsd_core.errors import ModelUnavailable
-from fsd_core.models.shelf import models_folder, obtained, write_about
+from fsd_core.models.local_models import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
 
 OnProgress = Callable[[str, int, int], None]

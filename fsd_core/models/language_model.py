@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from fsd_core.models.cuda_graphs import StaticForward
+from fsd_core.models.fused_llama import LeanLlama
 from fsd_core.models.kv_cache import KVCache
-from fsd_core.models.lean_llama import LeanLlama
 from fsd_core.models.module_forward import ModuleForward, layer_kinds
-from fsd_core.models.static import StaticForward
 from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 
@@ -31,7 +31,7 @@ class LanguageModel:
 
     It runs in one of three ways. A plain Llama runs through :class:`LeanLlama`, and any other architecture through its
     own module (:class:`ModuleForward`). Where one text alone is fed to a plain Llama on CUDA, the steps behind its
-    prompt are replayed at fixed addresses (``models.static``).
+    prompt are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
     probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama runs through

@@ -13,16 +13,16 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from fsd_core.errors import DoesNotFit, IncompatibleModels, InvalidSetting, ModelUnavailable
-from fsd_core.models import trimmed
+from fsd_core.errors import IncompatibleModels, InsufficientMemory, InvalidSetting, ModelUnavailable
+from fsd_core.models import reduced_vocab
 from fsd_core.models.conformity import check_cache
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.hub import OnProgress, obtain
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
+from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
-from fsd_core.models.pairs import get_pair
-from fsd_core.models.shelf import origin
+from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import PairSpec
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
@@ -128,7 +128,7 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 def load_pair(
     name: str, device: str = "auto", dtype: str = "auto", on_progress: OnProgress = lambda what, done, total: None
 ) -> LoadedPair:
-    """Loads a pair by name (see ``models.pairs``), fetching what is not on this machine.
+    """Loads a pair by name (see ``models.model_pairs``), fetching what is not on this machine.
 
     ``dtype``: float32, bfloat16, float16, or ``auto``, which is that of the checkpoint where the device computes in it.
     ``on_progress`` is told of a download.
@@ -138,7 +138,7 @@ def load_pair(
     models = {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
     folders = {role: obtain(model, on_progress) for role, model in models.items()}
     tokenizer = load_tokenizer(folders["target"])
-    lent = trimmed.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
+    lent = reduced_vocab.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
     if not lent:
         check_tokenizers(tokenizer, load_tokenizer(folders["draft"]), name)
     dtype = fitting_dtype(dtype, where)
@@ -148,9 +148,9 @@ def load_pair(
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter
-        draft = trimmed.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
+        draft = reduced_vocab.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
     except torch.OutOfMemoryError as error:
-        raise DoesNotFit(
+        raise InsufficientMemory(
             f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair."
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)

@@ -10,7 +10,7 @@ import psutil
 import torch
 from safetensors import SafetensorError, safe_open
 
-from fsd_core.errors import DoesNotFit, ModelUnavailable
+from fsd_core.errors import InsufficientMemory, ModelUnavailable
 from fsd_core.models.json_files import read_object
 
 _BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
@@ -60,7 +60,7 @@ def _held_bytes(folder: Path, device: torch.device, dtype: str) -> int:
 def check_memory(
     name: str, target: Path, drafts: Sequence[Path], device: torch.device, dtype: str
 ) -> dict[int, int] | None:
-    """Raises ``DoesNotFit``, with the numbers, if the target of a pair and all that drafts for it cannot fit.
+    """Raises ``InsufficientMemory``, with the numbers, if the target of a pair and all that drafts for it cannot fit.
 
     ``None`` if one device holds them. A target that is too large for the first of several CUDA devices, none of which
     was asked for by its number, is to be spread: then the bytes of it that each device may take, after the drafts,
@@ -75,7 +75,7 @@ def check_memory(
     if needed > sum(free):
         advice = "choose a smaller pair" + ("" if dtype in ("bfloat16", "float16") else ", or the dtype bfloat16")
         where = device if len(free) == 1 else f"{len(free)} CUDA devices together"
-        raise DoesNotFit(
+        raise InsufficientMemory(
             f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {where}, with {sum(free) / 1e9:.1f} GB free: "
             f"{advice}."
         )

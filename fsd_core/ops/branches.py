@@ -37,14 +37,14 @@ class Branches:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class AcceptedPath:
     """A way down a tree: the node of each level, int64 [D], and which these were of what the drafter was fed."""
 
     nodes: Tensor
     fed: Tensor
 
 
-class Growth:
+class TreeBuilder:
     """A tree that is fed level by level behind a straight ``prefix``."""
 
     def __init__(self, prefix: int) -> None:

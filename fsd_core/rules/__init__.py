@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import cast
 
 from fsd_core.plugins import Registry
-from fsd_core.rules.base import CHAIN, SEVERAL, TREE, Knob, MissingRule, Rule, Verdict, kind_of, passes, residual
+from fsd_core.rules.base import (
+    CHAIN,
+    SEVERAL,
+    TREE,
+    AcceptanceResult,
+    Knob,
+    MissingRule,
+    Rule,
+    kind_of,
+    passes,
+    residual,
+)
 from fsd_core.rules.baselines import Autoregressive, DraftOnly
 from fsd_core.rules.divergences import (
     DIVERGENCES,
@@ -41,6 +52,7 @@ __all__ = [
     "TOP_K",
     "TREE",
     "VERIFIERS",
+    "AcceptanceResult",
     "Autoregressive",
     "DivergenceName",
     "DraftOnly",
@@ -53,7 +65,6 @@ __all__ = [
     "Rule",
     "Speculative",
     "Synthetic",
-    "Verdict",
     "Verifier",
     "divergence_upper_bound",
     "passes",

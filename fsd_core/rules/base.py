@@ -17,14 +17,14 @@ from fsd_core.values import Frozen
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fsd_core.ops.rows import Rows
+    from fsd_core.ops.scored_draft import ScoredDraft
 
 CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
 """the shapes of what is drafted"""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AcceptanceResult:
     """Judgement of each position as if all before it had been accepted. All tensors [B,R].
 
     ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
@@ -87,17 +87,17 @@ class Rule(Frozen):
     kind: str
     """what it is called in settings and on the command line"""
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         """Judges drafted tokens.
 
         ``uniforms``: [B,R] in [0,1) for the acceptance tests; ``noise``: [B,R] for the ``random`` divergence.
         """
         self.refuse()
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         """Weights from which the token in place of a rejected one is drawn.
 
-        ``row``: Rows with R = 1 at the rejected position; ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
+        ``row``: the rejected position alone, R = 1; ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
         positive sum.
         """
         self.refuse()

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import model_validator
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules.base import Knob, Rule, Verdict, passes, residual
+from fsd_core.rules.base import AcceptanceResult, Knob, Rule, passes, residual
 from fsd_core.rules.divergences import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
 from fsd_core.values import option
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fsd_core.ops.rows import Rows
+    from fsd_core.ops.scored_draft import ScoredDraft
 
 _GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
 
@@ -68,7 +68,7 @@ class _Thresholded(Rule):
         _check_threshold(self.threshold, self.divergence)
         return self
 
-    def _divergence(self, rows: Rows, noise: Tensor) -> Tensor:
+    def _divergence(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
         return rows.divergence(self.divergence, noise, self.divergence_top_k)
 
     def words(self, knob: str) -> list[str]:
@@ -94,7 +94,7 @@ class FuzzyReducible(_Thresholded):
     kind: Literal["fsd-reducible"] = "fsd-reducible"
     guard: bool = option(True, "Guard", "Forgive only tokens that the target's top-k and top-p leave")
 
-    def _verifier(self, rows: Rows, d: Tensor) -> Tensor:
+    def _verifier(self, rows: ScoredDraft, d: Tensor) -> Tensor:
         """π at each position. → [B,R,V]"""
         lenient = rows.draft
         if self.guard and rows.allowed is not None:
@@ -102,13 +102,13 @@ class FuzzyReducible(_Thresholded):
             lenient = kept + (1 - kept.sum(-1, keepdim=True)).clamp_min(0) * rows.target
         return lenient.where(_near(d, self.threshold)[..., None], rows.target)
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self._divergence(rows, noise)
         of_draft = rows.of_token(rows.draft)
         accepted = passes(rows.of_token(self._verifier(rows, d)), of_draft, uniforms)
-        return Verdict(accepted, passes(rows.of_token(rows.target), of_draft, uniforms), d)
+        return AcceptanceResult(accepted, passes(rows.of_token(rows.target), of_draft, uniforms), d)
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return residual(self._verifier(row, divergence), row.draft)
 
     def words(self, knob: str) -> list[str]:
@@ -123,12 +123,12 @@ class Fuzzy(_Thresholded):
     note = "A token that top-k or top-p gives no chance can be kept; FSD reducible guards against that."
     kind: Literal["fsd"] = "fsd"
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self._divergence(rows, noise)
         strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
-        return Verdict(strict if self.threshold is None else _near(d, self.threshold), strict, d)
+        return AcceptanceResult(strict if self.threshold is None else _near(d, self.threshold), strict, d)
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return residual(row.target, row.draft) if self.threshold is None else row.target
 
 
@@ -152,12 +152,12 @@ class FuzzyOfficial(Rule):
         _check_threshold(self.threshold, self.divergence)
         return self
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = rows.divergence(self.divergence, noise)
         strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
-        return Verdict(_near(d, self.threshold), strict, d)
+        return AcceptanceResult(_near(d, self.threshold), strict, d)
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return row.target
 
     def words(self, knob: str) -> list[str]:

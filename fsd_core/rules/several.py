@@ -1,4 +1,4 @@
-"""Lossless verifiers of several drafts per position: couplings, computed in :mod:`fsd_core.acceptance.couplings`."""
+"""Lossless verifiers of several drafts per position: couplings, computed in :mod:`fsd_core.acceptance.multi_draft`."""
 
 from __future__ import annotations
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fsd_core.rules.base import Rule, Verdict, passes, residual
+from fsd_core.rules.base import AcceptanceResult, Rule, passes, residual
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fsd_core.ops.rows import Rows
+    from fsd_core.ops.scored_draft import ScoredDraft
 
 
 class Speculative(Rule):
@@ -24,9 +24,9 @@ class Speculative(Rule):
     symbol, colour = "diamond", "#3b82f6"
     kind: Literal["speculative"] = "speculative"
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         accepted = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
-        return Verdict(accepted, accepted, rows.divergence("js", noise))
+        return AcceptanceResult(accepted, accepted, rows.divergence("js", noise))
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return residual(row.target, row.draft)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from fsd_core.rules.base import Rule, Verdict
+from fsd_core.rules.base import AcceptanceResult, Rule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from fsd_core.ops.rows import Rows
+    from fsd_core.ops.scored_draft import ScoredDraft
 
 
 class Synthetic(Rule):
@@ -25,9 +25,9 @@ class Synthetic(Rule):
     kind: Literal["synthetic"] = "synthetic"
     probability: float = Field(default=0.8, ge=0, le=1)
 
-    def judge(self, rows: Rows, uniforms: Tensor, noise: Tensor) -> Verdict:
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         accepted, of_token = uniforms < self.probability, rows.of_token(rows.target)
-        return Verdict(accepted, accepted, of_token.new_zeros(of_token.shape))
+        return AcceptanceResult(accepted, accepted, of_token.new_zeros(of_token.shape))
 
-    def correction(self, row: Rows, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return row.target

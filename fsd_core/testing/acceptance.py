@@ -9,8 +9,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, SettingConfig
-from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import draw
+from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.rules import RULES, Fuzzy, FuzzyReducible, Rule, Speculative, Verifier
 from fsd_core.rules.base import kind_of
 
@@ -121,11 +121,11 @@ def try_position(rule: Rule, p: Tensor, q: Tensor, count: int, seed: int, allowe
     return Trial(emitted[:, 0], verdict.accepted[:, 0], verdict.strict[:, 0])
 
 
-def _rows(rule: Rule, p: Tensor, q: Tensor, drafted: Tensor, allowed: Tensor | None) -> Rows:
+def _rows(rule: Rule, p: Tensor, q: Tensor, drafted: Tensor, allowed: Tensor | None) -> ScoredDraft:
     """p and q at the positions of the tokens ``drafted``, int64 [N,1]."""
     wide = [x.expand(len(drafted), 1, -1) for x in (p, q, _drafting(rule, q))]
     mask = None if allowed is None else allowed.expand(len(drafted), 1, -1)
-    return Rows(drafted, wide[0], wide[2], wide[0], wide[1], mask)
+    return ScoredDraft(drafted, wide[0], wide[2], wide[0], wide[1], mask)
 
 
 def _drafting(rule: Rule, q: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import UnknownName
-from fsd_core.topologies.base import DraftTopology, DraftTree, Shape, VerifiedAs
+from fsd_core.topologies.base import DraftTopology, DraftTree, TreeStructure, VerifiedAs
 from fsd_core.topologies.chain import Chain
 from fsd_core.topologies.dynamic_tree import DynamicTree
 from fsd_core.topologies.multi_draft import MultiDraft
 
-__all__ = ["TOPOLOGIES", "DraftTopology", "DraftTree", "Shape", "VerifiedAs", "make_topology"]
+__all__ = ["TOPOLOGIES", "DraftTopology", "DraftTree", "TreeStructure", "VerifiedAs", "make_topology"]
 
 TOPOLOGIES: dict[str, type[DraftTopology]] = {topology.kind: topology for topology in (Chain, MultiDraft, DynamicTree)}
 """the classes by the ``kind`` of their configurations"""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.scored_draft import DraftDistribution
 
 VerifiedAs = Literal["chain", "tree", "several-drafts"]
 """How what was drafted is verified: position by position; from the root down; or by a verifier of several drafts."""
@@ -17,18 +17,18 @@ VerifiedAs = Literal["chain", "tree", "several-drafts"]
 class Source(Protocol):
     """What a topology asks a drafter for."""
 
-    def extend(self, token: Tensor) -> DraftRow | None:
+    def extend(self, token: Tensor) -> DraftDistribution | None:
         """Feeds the chosen token, int64 [B], and answers with the distribution behind it, or ``None`` at the end."""
         ...
 
-    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftRow:
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         """Feeds n more nodes of a tree on one text, int64 [1,n], and answers with the rows behind them, n of them.
         ``parents``: int64 [n], the nodes that they follow in the order of feeding, −1 for the text."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class TreeStructure:
     """How a tree of N nodes branches. Parents come before their children, and children in the order of their rank.
 
     parents: int64 [N], −1 for the text itself, −2 for a node that there is not. levels: int64 [N], from 1. drawn_from:
@@ -56,7 +56,7 @@ class DraftTree:
     depth: int
     warped: Tensor
     raw: Tensor
-    shape: Shape | None = None
+    shape: TreeStructure | None = None
 
     @property
     def size(self) -> int:
@@ -84,7 +84,7 @@ class DraftTopology(Protocol):
         ...
 
     def grow(
-        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
+        self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         """A tree of at most ``depth`` levels, or ``None`` if there is nothing to propose.
 

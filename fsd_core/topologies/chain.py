@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import ChainTopology, DecodingConfig
-from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw
+from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.topologies.base import DraftTree, Source, VerifiedAs
 
 
@@ -30,7 +30,7 @@ class Chain:
         self.length = length
 
     def grow(
-        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
+        self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         rows, tokens, row = [], [], first
         while row is not None:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fsd_core.config import DecodingConfig, DynamicTreeTopology
-from fsd_core.ops.rows import DraftRow
-from fsd_core.topologies.base import DraftTree, Shape, Source, VerifiedAs
+from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.topologies.base import DraftTree, Source, TreeStructure, VerifiedAs
 
 
 class _Candidates(NamedTuple):
@@ -52,7 +52,7 @@ class DynamicTree:
         self.length, self._top_k, self._nodes = length, top_k, total_tokens - 1
 
     def grow(
-        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
+        self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         if first is None:
             return None
@@ -79,7 +79,7 @@ class DynamicTree:
         places = torch.full_like(found.parents, -1).scatter(0, best, torch.arange(len(best), device=best.device))
         parents = found.parents[best]
         parents = torch.where(parents < 0, -1, places[parents])
-        shape = Shape(parents, found.levels[best], found.drawn_from[best], fed[best])
+        shape = TreeStructure(parents, found.levels[best], found.drawn_from[best], fed[best])
         return DraftTree(found.tokens[best][None], depth, warped, raw, shape)
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, MultiDraftTopology, Verifier
-from fsd_core.ops.rows import DraftRow
 from fsd_core.ops.sampling import draw, draw_several, greedy_law, likeliest
-from fsd_core.topologies.base import DraftTree, Shape, Source, VerifiedAs
+from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.topologies.base import DraftTree, Source, TreeStructure, VerifiedAs
 
 
 class MultiDraft:
@@ -38,7 +38,7 @@ class MultiDraft:
         self.length, self.uniforms, self._sampling = length, drafts, sampling
 
     def grow(
-        self, first: DraftRow | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
+        self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         if first is None:
             return None
@@ -62,7 +62,7 @@ class MultiDraft:
         nodes, shape = _merged(torch.cat(parents), torch.cat(same), width)
         return DraftTree(torch.cat(drawn, 1)[:, nodes], depth, torch.cat(warped)[None], torch.cat(raw)[None], shape)
 
-    def _first(self, first: DraftRow, uniforms: Tensor, greedy: bool) -> Tensor:
+    def _first(self, first: DraftDistribution, uniforms: Tensor, greedy: bool) -> Tensor:
         """int64 [1,n], −1 where nothing is left to draw."""
         if not greedy:
             return draw_several(first.warped, uniforms, self._sampling)
@@ -77,14 +77,14 @@ def _first_alike(parents: Tensor, tokens: Tensor) -> Tensor:
     return alike.long().argmax(1)
 
 
-def _merged(parents: Tensor, same: Tensor, width: int) -> tuple[Tensor, Shape]:
+def _merged(parents: Tensor, same: Tensor, width: int) -> tuple[Tensor, TreeStructure]:
     """Which of the nodes that were drawn make the tree, and its shape. parents, same: int64 [depth·n], of each node
     what it follows, and the first that is the same."""
     every = torch.arange(len(parents), device=parents.device)
     if parents.device.type != "cpu":
-        return every, Shape(parents, 1 + every // width, every, every, every.view(-1, width))
+        return every, TreeStructure(parents, 1 + every // width, every, every, every.view(-1, width))
     nodes = (same == every).nonzero()[:, 0]
     places = torch.full_like(every, -1).scatter(0, nodes, torch.arange(len(nodes)))
     above = parents[nodes]
     above = torch.where(above < 0, above, places[above.clamp_min(0)])
-    return nodes, Shape(above, 1 + nodes // width, nodes, nodes, places[same].view(-1, width))
+    return nodes, TreeStructure(above, 1 + nodes // width, nodes, nodes, places[same].view(-1, width))

@@ -25,9 +25,9 @@ from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.tasks.word_problems import asked, worked
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models.hub import obtain
-from fsd_core.models.pairs import TARGETS
+from fsd_core.models.local_models import origin
+from fsd_core.models.model_pairs import TARGETS
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.models.shelf import origin
 from fsd_core.training import short_problems
 from fsd_core.training.loop import Schedule, learning, train
 

@@ -14,7 +14,7 @@ from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import AcceptanceConfig, Autoregressive, DraftOnly
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.pairs import ADAPTED, ASSETS, DRAFTED
+from fsd_core.models.model_pairs import ADAPTED, ASSETS, DRAFTED
 from fsd_core.training.draft_card import LONGEST, ROWS, Report, setting
 
 FOLDER = ASSETS / "smollm2-135m" / "adapter"

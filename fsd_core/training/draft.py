@@ -2,7 +2,7 @@
 
 A few of the target's own layers between its own embedding and its own head, which learn to do the work of all of them
 on texts that the target itself wrote to questions of training splits (Hinton et al. 2015; layers kept as in
-DistilBERT, arXiv 1910.01108). The head tells only the commonest tokens apart; see ``models.trimmed``.
+DistilBERT, arXiv 1910.01108). The head tells only the commonest tokens apart; see ``models.reduced_vocab``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, PreTrainedModel
 
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.models import trimmed
+from fsd_core.models import reduced_vocab
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
-from fsd_core.models.pairs import PAIRS, TARGETS
-from fsd_core.models.shelf import origin
+from fsd_core.models.local_models import origin
+from fsd_core.models.model_pairs import PAIRS, TARGETS
 from fsd_core.training.adapter import PLAN as ADAPTER_PLAN
 from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
@@ -68,8 +68,8 @@ def build_draft(
     vocabulary = target.config.vocab_size
     tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
     rest = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    config = trimmed.draft_config(target, name, len(plan.layers), plan.head_tokens, rest)
-    draft = trimmed.assemble(config, target, tokens)
+    config = reduced_vocab.draft_config(target, name, len(plan.layers), plan.head_tokens, rest)
+    draft = reduced_vocab.assemble(config, target, tokens)
     for own, kept in zip(draft.model.layers, plan.layers, strict=True):
         own.load_state_dict(target.model.layers[kept].state_dict())
     draft.model.norm.load_state_dict(target.model.norm.state_dict())
@@ -123,7 +123,7 @@ def main(
         )
     held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
     whole = module.float()
-    draft = build_draft(plan, whole, target, texts, held_out) if start is None else trimmed.load(start, whole)
+    draft = build_draft(plan, whole, target, texts, held_out) if start is None else reduced_vocab.load(start, whole)
     log = train(
         draft,
         plan.schedule,
@@ -148,7 +148,7 @@ def main(
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
     }
-    trimmed.save(draft, out / "draft")
+    reduced_vocab.save(draft, out / "draft")
     (out / "draft" / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures
 

@@ -22,7 +22,7 @@ from fsd_core.config import (
 )
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.pairs import ASSETS, DRAFTED
+from fsd_core.models.model_pairs import ASSETS, DRAFTED
 
 FOLDER = ASSETS / "smollm2-135m" / "draft"
 PROMPT_SETS = (

@@ -23,8 +23,8 @@ from fsd_core.models.eagle import EagleHead, Generation, tapped_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.pairs import DRAFTED, get_pair
-from fsd_core.models.shelf import origin
+from fsd_core.models.local_models import origin
+from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.head_loss import Lessons, agreement, loss
 from fsd_core.training.loop import Schedule, earlier, train

@@ -21,7 +21,7 @@ from fsd_core.config import (
     TopologyConfig,
 )
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.pairs import DRAFTED, get_pair
+from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.training.draft_card import DRAFT_LENGTH, LONGEST, PROMPT_SETS, Report, acceptance, taught_before
 
 _CHAIN = ChainTopology(length=DRAFT_LENGTH)

@@ -9,7 +9,7 @@ import torch
 
 from fsd_core.config import Fuzzy, FuzzyReducible, Speculative
 from fsd_core.ops.divergences import divergence, tv
-from fsd_core.rules import Knob, Rule, Verdict
+from fsd_core.rules import AcceptanceResult, Knob, Rule
 from fsd_core.testing.acceptance import (
     CASES,
     Q_FAR,
@@ -117,7 +117,7 @@ class Careless(Rule):
 
     def judge(self, rows, uniforms, noise):
         strict = Speculative().judge(rows, uniforms, noise)
-        return Verdict(uniforms > self.level, strict.strict, strict.divergence)
+        return AcceptanceResult(uniforms > self.level, strict.strict, strict.divergence)
 
     def correction(self, row, divergence):
         return row.target

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fsd_core.acceptance.couplings import COUPLINGS, Drafts, choose
+from fsd_core.acceptance.multi_draft import COUPLINGS, Drafts, get_verifier
 from fsd_core.errors import UnknownName
 from fsd_core.ops.sampling import draw, draw_several
 from fsd_core.testing.acceptance import Q_FAR, Q_NEAR, P, fit
@@ -34,14 +34,14 @@ def drafted(name: str, q: Tensor, count: int, seed: int) -> tuple[Drafts, Tensor
 def test_every_verifier_of_the_theory_is_there() -> None:
     assert list(COUPLINGS) == list(VERIFIERS)
     with pytest.raises(UnknownName, match="expected one of rrs, "):
-        choose("best")
+        get_verifier("best")
 
 
 @pytest.mark.parametrize(("name", "count"), CASES)
 @pytest.mark.parametrize("q", [Q_NEAR, Q_FAR], ids=["near", "far"])
 def test_a_verifier_is_lossless_and_accepts_as_often_as_its_formula_says(name: str, count: int, q: Tensor) -> None:
     drafts, uniforms = drafted(name, q, count, seed=count)
-    written = choose(name)(drafts, uniforms)
+    written = get_verifier(name)(drafts, uniforms)
     assert fit(written, P) > 1e-4
     rate = (written[:, None] == drafts.tokens).any(1).double().mean().item()
     formula = acceptance_rate(name, P.double() / P.double().sum(), q.double() / q.double().sum(), count)
@@ -72,12 +72,14 @@ def test_the_negative_controls_are_told_from_the_target() -> None:
     fresh = torch.where(uniforms[:, 0] < kept[x], x, draw(drafts.target, uniforms[:, -1]))  # p, not the residual
     assert fit(fresh, P) < 1e-9
     apart, uniforms = drafted("rrs-without-replacement", Q_FAR, 3, seed=9)
-    assert fit(choose("rrs")(apart, uniforms), P) < 1e-9
+    assert fit(get_verifier("rrs")(apart, uniforms), P) < 1e-9
     together, uniforms = drafted("rrs", Q_FAR, 3, seed=9)
-    assert fit(choose("greedy-optimal")(together, uniforms), P) > 1e-4  # its last draft is a sample of q: plain SD
+    assert (
+        fit(get_verifier("greedy-optimal")(together, uniforms), P) > 1e-4
+    )  # its last draft is a sample of q: plain SD
 
 
 def test_where_both_are_the_same_the_first_draft_is_written() -> None:
     drafts, uniforms = drafted("rrs", P, 2, seed=4)
     for name in ("rrs", "k-seq", "naive"):
-        assert torch.equal(choose(name)(drafts, uniforms), drafts.tokens[:, 0])
+        assert torch.equal(get_verifier(name)(drafts, uniforms), drafts.tokens[:, 0])

@@ -17,7 +17,7 @@ from fsd_core.config import (
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.branches import Branches, ancestors
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.several import (
     GreedyOptimal,
@@ -151,7 +151,11 @@ def test_what_chains_share_is_fed_once_and_counted_as_often_as_it_was_drawn():
     """A draft that is nearly certain: three chains are mostly one way, which three drafts stand for."""
     law = torch.tensor([[0.02, 0.9, 0.08]])
     tree = MultiDraft(3, 3, "with_replacement").grow(
-        DraftRow(law, law), _Always(law), 3, torch.tensor([[0.5, 0.5, 0.95, 0.5, 0.5, 0.5, 0.5, 0.01, 0.5]]), False
+        DraftDistribution(law, law),
+        _Always(law),
+        3,
+        torch.tensor([[0.5, 0.5, 0.95, 0.5, 0.5, 0.5, 0.5, 0.01, 0.5]]),
+        False,
     )
     assert tree is not None
     assert tree.shape is not None
@@ -172,6 +176,6 @@ class _Always:
     def extend(self, token):
         raise AssertionError("several drafts are fed level by level")
 
-    def extend_level(self, tokens, parents) -> DraftRow:
+    def extend_level(self, tokens, parents) -> DraftDistribution:
         laws = self.law.expand(tokens.shape[1], -1)
-        return DraftRow(laws, laws)
+        return DraftDistribution(laws, laws)

@@ -23,9 +23,9 @@ from fsd_core.config import (
 from fsd_core.decoding import batch
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
+from fsd_core.models.cuda_graphs import BUCKET, StaticCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.models.static import BUCKET, StaticCache
 from fsd_core.testing.decoding import open_session, run
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.testing.transfers import no_waiting

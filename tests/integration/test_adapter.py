@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from fsd_core.benchmarks.tasks.word_problems import final_number
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
-from fsd_core.models.pairs import TARGETS, get_pair
+from fsd_core.models.model_pairs import TARGETS, get_pair
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import adapter, draft
 from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack

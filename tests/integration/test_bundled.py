@@ -17,7 +17,7 @@ from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.models.pairs import get_pair
+from fsd_core.models.model_pairs import get_pair
 
 TASK = get_task("arithmetic")
 

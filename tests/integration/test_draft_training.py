@@ -14,7 +14,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.models import trimmed
+from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
@@ -99,7 +99,7 @@ def test_an_answer_is_the_targets_own_with_its_distribution(target: LanguageMode
 
 def draft_of(model: LlamaForCausalLM, tokens: torch.Tensor, rest: float = 0.01) -> LlamaForCausalLM:
     """All of a model's layers below a head over ``tokens``."""
-    found = trimmed.assemble(trimmed.draft_config(model, "toy", 2, len(tokens), rest), model, tokens)
+    found = reduced_vocab.assemble(reduced_vocab.draft_config(model, "toy", 2, len(tokens), rest), model, tokens)
     found.model.load_state_dict(model.model.state_dict())
     return found
 
@@ -178,7 +178,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert figures["answer_tokens"] <= 12 * figures["texts"]
 
     whole = LlamaForCausalLM.from_pretrained(tmp_path / "pair" / "target")
-    saved = trimmed.load(out / "draft", whole)
+    saved = reduced_vocab.load(out / "draft", whole)
     assert len(saved.model.layers) == 1
     assert 0 < figures["share_of_target"] < 1
     before_training = whole.model.layers[1].mlp.down_proj.weight

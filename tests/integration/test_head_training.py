@@ -17,7 +17,7 @@ from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
-from fsd_core.models.pairs import PAIRS
+from fsd_core.models.model_pairs import PAIRS
 from fsd_core.training import eagle_head, head_card
 from fsd_core.training.eagle_head import Plan, main, plan_for
 from fsd_core.training.loop import Schedule

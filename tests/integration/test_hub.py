@@ -13,12 +13,12 @@ from transformers import LlamaForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import hub
-from fsd_core.models import shelf as shelf_module
+from fsd_core.models import local_models as shelf_module
 from fsd_core.models.hub import obtain
 from fsd_core.models.loading import load_pair
+from fsd_core.models.local_models import obtained, origin
 from fsd_core.models.memory import check_memory, weight_bytes
-from fsd_core.models.pairs import PAIRS, get_pair
-from fsd_core.models.shelf import obtained, origin
+from fsd_core.models.model_pairs import PAIRS, get_pair
 from fsd_core.models.specs import HubModel, Wheel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from fsd_core.models.fused_llama import LeanLlama
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.lean_llama import LeanLlama
 from fsd_core.ops.linear import linear
 
 SIZES = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.errors import DoesNotFit, UnknownName
+from fsd_core.errors import InsufficientMemory, UnknownName
 from fsd_core.jobs import pair_cache
 from fsd_core.jobs.pair_cache import PairCache
 from fsd_core.testing.toy import save_toy_pair
@@ -44,7 +44,7 @@ def test_a_pair_that_does_not_fit_beside_others_evicts_them(names: list[str], mo
     assert pairs(names[2]).target is third.target
     assert len(pairs._pairs) == 2
     room = 0.4e9
-    with pytest.raises(DoesNotFit, match="needs about"):
+    with pytest.raises(InsufficientMemory, match="needs about"):
         pairs(names[3])
 
 

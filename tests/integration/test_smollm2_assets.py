@@ -12,10 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.benchmarks.roofline import bytes_read
-from fsd_core.models import trimmed
+from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
-from fsd_core.models.pairs import ADAPTED, DRAFTED, PAIRS
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED, PAIRS
 from fsd_core.models.synthetic import SHAPES
 from fsd_core.training.adapter_card import PROBLEM_SETS
 
@@ -62,7 +62,7 @@ def test_the_adapters_card_shows_what_was_measured() -> None:
 
 @torch.inference_mode()
 def test_the_draft_fits_the_target_and_costs_a_sixth_at_most(target: PreTrainedModel) -> None:
-    module = trimmed.load(DRAFT, target)
+    module = reduced_vocab.load(DRAFT, target)
     draft, whole = LanguageModel(module), LanguageModel(target)
     told = json.loads((DRAFT / "training.json").read_text())
     read = bytes_read(draft) / bytes_read(whole)

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from fsd_core.acceptance.couplings import COUPLINGS
+from fsd_core.acceptance.multi_draft import COUPLINGS
 from fsd_core.config import (
     Autoregressive,
     ChainTopology,

@@ -10,11 +10,11 @@ import torch
 from fsd_core.config import Fuzzy, FuzzyReducible, SamplingConfig, Speculative
 from fsd_core.decoding.verification.nodes import SingleDraftNode
 from fsd_core.decoding.verification.tree import verify_tree
-from fsd_core.ops.branches import Growth, ancestors
+from fsd_core.ops.branches import TreeBuilder, ancestors
 from fsd_core.ops.divergences import js
-from fsd_core.ops.rows import DraftRow
+from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.testing.acceptance import fit
-from fsd_core.topologies import DraftTree, Shape
+from fsd_core.topologies import DraftTree, TreeStructure
 from fsd_core.topologies.dynamic_tree import DynamicTree
 
 VOCABULARY = 6
@@ -32,17 +32,17 @@ class Table:
         generator = torch.Generator().manual_seed(hash((self.seed, way)) % 2**31)
         return (torch.randn(VOCABULARY, generator=generator) * 2).softmax(-1)
 
-    def first(self) -> DraftRow:
+    def first(self) -> DraftDistribution:
         return self.row([()])
 
-    def row(self, ways) -> DraftRow:
+    def row(self, ways) -> DraftDistribution:
         laws = torch.stack([self.law(way) for way in ways])
-        return DraftRow(laws, laws)
+        return DraftDistribution(laws, laws)
 
     def extend(self, token):
         raise AssertionError("a tree is fed level by level")
 
-    def extend_level(self, tokens, parents) -> DraftRow:
+    def extend_level(self, tokens, parents) -> DraftDistribution:
         ways = [
             ((*self.fed[parent], token) if parent >= 0 else (token,))
             for token, parent in zip(tokens[0].tolist(), parents.tolist(), strict=True)
@@ -109,7 +109,7 @@ def test_where_all_is_equal_no_child_loses_its_parent():
 
 
 def test_growth_sees_what_the_parents_tell():
-    growth = Growth(7)
+    growth = TreeBuilder(7)
     growth.add(torch.tensor([-1, -1]))
     growth.add(torch.tensor([1, 0]))
     branches = growth.add(torch.tensor([3, 2, 3]))
@@ -118,11 +118,11 @@ def test_growth_sees_what_the_parents_tell():
     assert branches.places(7).tolist() == [[7, 7, 8, 8, 9, 9, 9]]
 
 
-def _node(p: torch.Tensor, q: torch.Tensor, children: list[int]) -> tuple[DraftTree, Shape, torch.Tensor]:
+def _node(p: torch.Tensor, q: torch.Tensor, children: list[int]) -> tuple[DraftTree, TreeStructure, torch.Tensor]:
     """A tree of one level, and logits of a target that says ``p`` everywhere."""
     count = len(children)
     zeros = torch.zeros(count, dtype=torch.int64)
-    shape = Shape(zeros - 1, zeros + 1, zeros, zeros - 1)
+    shape = TreeStructure(zeros - 1, zeros + 1, zeros, zeros - 1)
     tree = DraftTree(torch.tensor([children]), 1, q[None, None], q[None, None], shape)
     return tree, shape, p.log().expand(1, count + 1, -1)
 

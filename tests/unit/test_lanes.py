@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tracking_examples import chunk
 
-from dashboard.playground.lanes import Job, Lane, comparison, payload
+from dashboard.playground.setting_views import Job, SettingView, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.tracking.messages import EmittedToken, StreamFigures
@@ -15,10 +15,10 @@ from fsd_core.tracking.messages import EmittedToken, StreamFigures
 GREEDY = SamplingConfig()
 
 
-def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> Lane:
+def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> SettingView:
     method = DecodingConfig(acceptance=Speculative(), sampling=sampling)
     figures = StreamFigures.of(tokens=len(ids), rounds=1, drafted=0, accepted=0, seconds=len(ids) / speed)
-    return Lane(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
+    return SettingView(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
 
 
 def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:

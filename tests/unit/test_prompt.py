@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
 from fsd_core.models import prompt
-from fsd_core.models.pairs import ASSETS
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.vocabularies import load_tokenizer
 

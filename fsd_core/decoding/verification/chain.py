@@ -12,8 +12,8 @@ from fsd_core.config import SamplingConfig
 from fsd_core.decoding.proposal import Proposal, padded
 from fsd_core.decoding.verification.base import Feed, probability_of
 from fsd_core.decoding.verification.result import RoundResult
-from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import UniformStream, draw
+from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.transfer import send
 from fsd_core.ops.warping import allowed, warp
 from fsd_core.rules import Rule
@@ -38,7 +38,7 @@ class ChainVerification:
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
         taken = [stream.take(2 * own + 1) for stream, own in zip(uniforms, proposal.judged, strict=True)]
         last = torch.stack([own[-1] for own in taken])
-        rows = Rows(
+        rows = ScoredDraft(
             tree.tokens, target[:, :judged], tree.warped, raw[:, :judged], tree.raw,
             allowed(logits[:, :judged], self._sampling),
         )  # fmt: skip

@@ -7,14 +7,14 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fsd_core.acceptance.couplings import Choose, Drafts, choose
+from fsd_core.acceptance.multi_draft import Choose, Drafts, get_verifier
 from fsd_core.config import SamplingConfig
 from fsd_core.ops.divergences import js
-from fsd_core.ops.rows import Rows
 from fsd_core.ops.sampling import draw
+from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot
 from fsd_core.rules import Rule
-from fsd_core.topologies import DraftTree, Shape
+from fsd_core.topologies import DraftTree, TreeStructure
 
 
 class TreeNode(NamedTuple):
@@ -47,11 +47,11 @@ class NodeVerifier(Protocol):
     greedy_draft: bool
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
-    def num_uniforms(self, shape: Shape) -> int:
+    def num_uniforms(self, shape: TreeStructure) -> int:
         """How many uniforms a node of the tree takes."""
         ...
 
-    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         """``uniforms``: float64 [``num_uniforms``]."""
         ...
 
@@ -70,14 +70,14 @@ class MultiDraftNode:
 
         A greedy target leaves nothing to couple: it writes its token, drafted or not.
         """
-        verifier = choose(kind)
-        return cls(choose("nss") if sampling.greedy else verifier)
+        verifier = get_verifier(kind)
+        return cls(get_verifier("nss") if sampling.greedy else verifier)
 
-    def num_uniforms(self, shape: Shape) -> int:
+    def num_uniforms(self, shape: TreeStructure) -> int:
         assert shape.chains is not None
         return shape.chains.shape[1] + 1
 
-    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         assert shape.chains is not None
         nodes, row = shape.chains[node.level], shape.drawn_from[node.first]
         drafts = Drafts(tree.tokens[:, nodes], node.children[None, nodes], node.target, tree.warped[0, row])
@@ -98,14 +98,14 @@ class SingleDraftNode:
         self._rule, self._sampling = rule, sampling
         self.greedy_draft = rule.greedy_draft
 
-    def num_uniforms(self, shape: Shape) -> int:
+    def num_uniforms(self, shape: TreeStructure) -> int:
         """Of the acceptance test, the ``random`` divergence, and the token in place of a rejected one."""
         return 3
 
-    def __call__(self, tree: DraftTree, shape: Shape, node: TreeNode, uniforms: Tensor) -> NodeResult:
+    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         x = tree.tokens[0, node.first][None]  # [1,1]
         permitted = allowed(node.logits, self._sampling)
-        rows = Rows(
+        rows = ScoredDraft(
             x,
             node.target[None],
             one_hot(x, node.target.shape[-1], node.target.dtype),

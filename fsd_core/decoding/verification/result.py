@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fsd_core.ops.branches import Way
+from fsd_core.ops.branches import AcceptedPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,5 +25,5 @@ class RoundResult:
     """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
     reach: Tensor | None = None
     """how many tokens were drafted on the way that was taken, int64 [B]; ``None`` where all ways are of one length"""
-    way: Way | None = None
+    way: AcceptedPath | None = None
     """the way that was taken through a tree that branches"""

@@ -12,10 +12,10 @@ from fsd_core.decoding.proposal import Proposal
 from fsd_core.decoding.verification.base import Feed
 from fsd_core.decoding.verification.nodes import NodeVerifier, TreeNode
 from fsd_core.decoding.verification.result import RoundResult
-from fsd_core.ops.branches import Branches, Way, behind
+from fsd_core.ops.branches import AcceptedPath, Branches, behind
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.warping import warp
-from fsd_core.topologies import DraftTree, Shape
+from fsd_core.topologies import DraftTree, TreeStructure
 
 
 class TreeVerification:
@@ -40,13 +40,18 @@ class TreeVerification:
         return verify_tree(tree, shape, logits, self._node, self._sampling, taken)
 
 
-def _shape(tree: DraftTree) -> Shape:
+def _shape(tree: DraftTree) -> TreeStructure:
     assert tree.shape is not None, "a chain is verified as a chain"
     return tree.shape
 
 
 def verify_tree(
-    tree: DraftTree, shape: Shape, logits: Tensor, verifier: NodeVerifier, sampling: SamplingConfig, uniforms: Tensor
+    tree: DraftTree,
+    shape: TreeStructure,
+    logits: Tensor,
+    verifier: NodeVerifier,
+    sampling: SamplingConfig,
+    uniforms: Tensor,
 ) -> RoundResult:
     """One text. logits: of the target behind the text and behind each node, [1,N+1,V]. uniforms: float64
     [depth + 1,``verifier.num_uniforms``].
@@ -85,7 +90,7 @@ def verify_tree(
     taken = torch.cat(nodes)
     return RoundResult(
         torch.cat(drafted)[None], count, torch.cat(emitted)[None], torch.cat(chances)[None],
-        torch.cat(details, 1)[None], reach, Way(taken, shape.fed[taken]),
+        torch.cat(details, 1)[None], reach, AcceptedPath(taken, shape.fed[taken]),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from fsd_core.decoding.trace import Kind, StepRecord
 from fsd_core.ops.sampling import UniformStream
 
 
-class Text:
+class SequenceState:
     """Prompt and continuation, how far it may go, and the uniforms that decide it.
 
     ``limit``: tokens to write at most, ``limited_by`` why. ``stop_reason``: ``None`` while it is being written.

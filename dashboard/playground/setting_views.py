@@ -14,7 +14,7 @@ MOST_SETTINGS = 4
 
 
 @dataclass
-class Lane:
+class SettingView:
     """One setting's tokens and its latest figures."""
 
     decoding: DecodingConfig
@@ -40,7 +40,7 @@ class Job:
     """A playground job as the page follows it; ``after`` is the last chunk that was seen."""
 
     id: str
-    lanes: list[Lane]
+    lanes: list[SettingView]
     after: int = -1
     said: str = ""
     """the notice that the page shows while it waits"""
@@ -70,7 +70,7 @@ def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfi
     return PlaygroundJob.of(pair, prompt, seed, decodings)
 
 
-def comparison(lanes: Sequence[Lane]) -> list[str]:
+def comparison(lanes: Sequence[SettingView]) -> list[str]:
     """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part."""
     first, *others = lanes
     if first.error or not first.tokens:
@@ -78,13 +78,13 @@ def comparison(lanes: Sequence[Lane]) -> list[str]:
     return [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
 
 
-def _beside(lane: Lane, first: Lane) -> str:
+def _beside(lane: SettingView, first: SettingView) -> str:
     speed, reference = (one.figures.tokens_per_second if one.figures else None for one in (lane, first))
     pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
     return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
 
 
-def _texts(lane: Lane, first: Lane) -> str:
+def _texts(lane: SettingView, first: SettingView) -> str:
     a, b = lane.ids, first.ids
     if a == b:
         return "their texts are identical"

@@ -11,7 +11,7 @@ from fsd_core.ops.divergences import divergence
 
 
 @dataclass(frozen=True, slots=True)
-class DraftRow:
+class DraftDistribution:
     """The draft's next-token distribution at one position; a copied token is a point mass.
 
     ``warped``: [B, V] what the drafter samples from. ``raw``: [B, V] plain softmax at temperature 1.
@@ -22,7 +22,7 @@ class DraftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ScoredDraft:
     """Target and draft at R positions, and the token drafted there.
 
     tokens [B,R] int64; target, draft: [B,R,V] warped; target_raw, draft_raw: [B,R,V] raw; allowed: bool [B,R,V] or
@@ -44,14 +44,14 @@ class Rows:
         """The raw distributions' divergence at each position, [B,R]; see :mod:`fsd_core.ops.divergences`."""
         return divergence(name, self.target_raw, self.draft_raw, noise, top_k)
 
-    def at(self, position: Tensor) -> Rows:
-        """One position of each row of the batch. ``position``: int64 [B] → Rows with R = 1."""
+    def at(self, position: Tensor) -> ScoredDraft:
+        """One position of each row of the batch. ``position``: int64 [B] → ScoredDraft with R = 1."""
         batch = torch.arange(position.shape[0], device=position.device)
 
         def pick(x: Tensor) -> Tensor:
             return x[batch, position][:, None]
 
-        return Rows(
+        return ScoredDraft(
             pick(self.tokens), pick(self.target), pick(self.draft), pick(self.target_raw), pick(self.draft_raw),
             None if self.allowed is None else pick(self.allowed),
         )  # fmt: skip

@@ -57,7 +57,7 @@ class LeanLlama:
         self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
         self._head = linear(module.lm_head.weight.data)
-        # A head over some tokens (models.trimmed) says what its logits are over all.
+        # A head over some tokens (models.reduced_vocab) says what its logits are over all.
         self._over_all = getattr(module.lm_head, "over_all", lambda logits: logits)
         self._layers = [
             _Layer(
@@ -110,7 +110,7 @@ class LeanLlama:
 
     def at_fixed_places(self, tokens: Tensor, places: Tensor, end: int, cache: KVCache) -> Tensor:
         """Logits [1,S,V] of ``tokens`` at ``places`` (int64 [1,S] each), which the cache has reserved, over the first
-        ``end`` positions; reads nothing else that changes, as ``models.static`` needs it."""
+        ``end`` positions; reads nothing else that changes, as ``models.cuda_graphs`` needs it."""
         return self._forward(tokens, causal_mask(places, end), cache, tokens.shape[1], places)
 
     def _forward(

@@ -41,7 +41,7 @@ Choose = Callable[[Drafts, Tensor], Tensor]
 """(drafts, uniforms float64 [R,n+1] in [0,1)) → the token written at each position, int64 [R]"""
 
 
-def choose(verifier: str) -> Choose:
+def get_verifier(verifier: str) -> Choose:
     """The verifier of that name. Raises ``UnknownName``."""
     if verifier not in COUPLINGS:
         raise UnknownName(f"There is no verifier '{verifier}': expected one of {', '.join(COUPLINGS)}.")

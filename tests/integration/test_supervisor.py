@@ -59,7 +59,7 @@ def test_a_killed_worker_is_replaced_and_a_clean_stop_ends_it(home: Home) -> Non
         experiment = home.repository.create_experiment(home.sweep(limit=1))
         assert home.until_done(home.job_of(experiment)) == "finished"
     assert working(home) is None
-    assert not alive(second)
+    until(lambda: not alive(second), "the end of the worker")
 
 
 def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""What is measured of a run: one table, read by tables, lists, sorting, tiles, the command line, MLflow and exports."""
+"""What is measured of a run: one table, read by Compare, lists, sorting, the command line, MLflow and exports."""
 
 from __future__ import annotations
 

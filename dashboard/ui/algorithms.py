@@ -32,8 +32,8 @@ def cost(kind: str) -> str:
 def knob_range(kind: str, option: Option, divergence: str) -> str:
     """The values that a rule's knob can take, such as ``0 to 0.693 nats``."""
     low, high, unit = option.low or 0, option.high, option.unit
-    if "divergence" in dir(RULES[kind]) or "divergence" in RULES[kind].model_fields:
-        own = getattr(RULES[kind], "divergence", divergence)  # a rule may have one of its own, which nobody chooses
+    chosen = divergence if "divergence" in RULES[kind].model_fields else None
+    if own := getattr(RULES[kind], "divergence", chosen):  # a rule may have one of its own, which nobody chooses
         bound, unit = divergence_upper_bound(own), divergence_unit(own)
         high = bound if math.isfinite(bound) else None
     unit = f" {unit}" if unit else ""
@@ -45,7 +45,7 @@ def about(kind: str, divergence: str) -> str:
     rule, facts = RULES[kind], []
     if "divergence" in rule.model_fields:
         facts.append(divergence_fact(divergence))
-    if rule.knob is not None and rule.knob.is_off:
+    if rule.knob is not None and rule.can_be_off():
         facts.append(f"With an empty {rule.knob.field.replace('_', ' ')} leniency is off, which is exact SD.")
     if rule.note:
         facts.append(rule.note)

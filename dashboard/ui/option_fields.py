@@ -11,6 +11,7 @@ import gradio as gr
 from dashboard.ui.algorithms import choices
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import method, reads
+from fsd_core.config.flat import options_of
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.thresholds import OFF
 from fsd_core.errors import InvalidSetting
@@ -46,24 +47,20 @@ def chosen(values: Mapping[str, Any]) -> DecodingConfig:
 
     An empty knob is off. Raises ``InvalidSetting`` with one sentence, also for another field that is empty.
     """
-    asked = {name: value for name, value in values.items() if reads(METHOD_OPTIONS[name], _choices(values))}
-    kind = asked.get("acceptance")
+    asked, rule = _read(values), RULES[values["acceptance"]]
     for name, value in asked.items():
         option = METHOD_OPTIONS[name]
         if option.is_knob and value is None:
-            asked[name] = OFF if kind and _can_be_off(kind) else None
+            asked[name] = OFF if rule.can_be_off() else None
         elif not option.choices:
             asked[name] = number(option, value)
     return method(asked, label)
 
 
-def _can_be_off(kind: str) -> bool:
-    knob = RULES[kind].knob
-    return knob is not None and knob.is_off
-
-
-def _choices(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if METHOD_OPTIONS[name].choices}
+def _read(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the options that something of what is chosen in them reads."""
+    visible = shown(values, values)
+    return {name: value for name, value in values.items() if visible[name]}
 
 
 def number(option: Option, value: Any) -> Any:
@@ -83,19 +80,10 @@ def _kind(option: Option) -> str:
 
 def shown(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, bool]:
     """Which of the fields of these names leave something to choose, for what has been chosen in the others."""
-    return {name: reads(METHOD_OPTIONS[name], _choices(values)) for name in names}
+    choices = {name: value for name, value in values.items() if METHOD_OPTIONS[name].choices}
+    return {name: reads(METHOD_OPTIONS[name], choices) for name in names}
 
 
 def settings_of(decoding: DecodingConfig) -> dict[str, Any]:
     """The options of a decoding method with their values, by name; those that it does not read are left out."""
-    parts: dict[str, Any] = {
-        "acceptance": decoding.acceptance, "drafter": decoding.drafter, "topology": decoding.topology,
-        "sampling": decoding.sampling, "decoding": decoding,
-    }  # fmt: skip
-    found = {}
-    for name, option in METHOD_OPTIONS.items():
-        part = parts[option.part]
-        kind = getattr(part, "kind", None)
-        if part is not None and hasattr(part, option.field) and (not option.owners or kind in option.owners):
-            found[name] = getattr(part, option.field)
-    return {name: value for name, value in found.items() if reads(METHOD_OPTIONS[name], _choices(found))}
+    return _read(options_of(decoding))

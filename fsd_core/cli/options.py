@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from fsd_core.config import LONGEST_PROMPT
-from fsd_core.config.building import not_known
+from fsd_core.config.building import check_known
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LISTED
 from fsd_core.errors import InvalidSetting
@@ -40,8 +40,8 @@ def swept_name(option: Option) -> str:
 def _one_of(option: Option) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         for one in value if isinstance(value, list) else [value]:
-            if one is not None and one not in option.choices:
-                raise InvalidSetting(not_known(option, one, flag))
+            if one is not None:
+                check_known(option, one, flag)
         return value
 
     return check

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import listed
+from fsd_core.tracking.messages import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -249,18 +250,16 @@ def tell_bounds(found: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
 
 def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:
     """One text with its figures and settings, as ``generate --json`` prints it."""
-    drafted = sum(len(record.drafted) for record in generation.records)
-    accepted = sum(record.accepted for record in generation.records)
-    tokens, pair = len(generation.tokens), decoder.pair
+    figures, pair = StreamFigures.of_text(generation.records, generation.seconds), decoder.pair
     return {
         "text": text,
-        "tokens": tokens,
+        "tokens": figures.tokens,
         "stop_reason": generation.stop_reason,
         "seconds": generation.seconds,
         "time_to_first_token": generation.time_to_first_token,
-        "tokens_per_second": tokens / generation.seconds,
-        "acceptance_rate": accepted / drafted if drafted else None,
-        "mean_acceptance_length": tokens / len(generation.records),
+        "tokens_per_second": figures.tokens_per_second,
+        "acceptance_rate": figures.acceptance_rate,
+        "mean_acceptance_length": figures.mean_acceptance_length,
         "pair": pair.spec.name,
         "label": decoder.config.label,
         "decoding": _plain(decoder.config),

@@ -12,15 +12,13 @@ from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules import RULES, Rule, Verifier
+from fsd_core.rules import RULES, Rule
 from fsd_core.rules.base import kind_of
 from fsd_core.values import Frozen, sentence
 
 Value = TypeVar("Value", bound=Frozen)
 Named = Callable[[Option, Any], str]
 """what a person calls an option that was given a value"""
-WORDS = {"acceptance": "rule", "shape": "shape"}
-"""how a sentence calls what an option is about, where that is not its name"""
 
 
 def in_python(option: Option, value: Any) -> str:
@@ -39,8 +37,7 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
         if name not in METHOD_OPTIONS:
             raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
     for name, value in given.items():
-        if METHOD_OPTIONS[name].choices and value not in METHOD_OPTIONS[name].choices:
-            raise InvalidSetting(not_known(METHOD_OPTIONS[name], value, named))
+        check_known(METHOD_OPTIONS[name], value, named)
     for name, value in given.items():
         if unread := _unread(METHOD_OPTIONS[name], given):
             what, kind, readers = unread
@@ -56,7 +53,7 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
     if not rule.baseline:
         values["drafter"] = checked(DRAFTERS[_given(given, "drafter")], named, **_rest(fields("drafter")))
         shape = TOPOLOGIES[chosen_shape(rule, given.get("shape")) or ""]
-        fixed = {"drafts": rule.drafts} if issubclass(rule, Verifier) and rule.drafts else {}
+        fixed = {} if rule.drafts is None else {"drafts": rule.drafts}
         values["topology"] = checked(shape, named, **fixed | _rest(fields("topology")))
     values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
     return checked(DecodingConfig, named, **values | fields("decoding"))
@@ -64,11 +61,11 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
 
 def checked(model: type[Value], named: Named, **values: Any) -> Value:
     """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
-    kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
-    owner = next((kind for kind, known in kinds.items() if known is model), None)
-    parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
 
     def words(path: Sequence[int | str]) -> str:
+        kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
+        owner = next((kind for kind, known in kinds.items() if known is model), None)
+        parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
         field = [str(part) for part in path if isinstance(part, str)][-1]
         owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
         part = parts.get(model, "run")
@@ -81,16 +78,17 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
         raise InvalidSetting(sentence(error, words)) from None
 
 
-def not_known(option: Option, value: Any, named: Named = in_python) -> str:
-    """The sentence for a choice that nobody knows."""
-    return f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {', '.join(option.choices)}."
+def check_known(option: Option, value: Any, named: Named = in_python) -> None:
+    """Raises ``InvalidSetting`` for a choice that nobody knows."""
+    if option.choices and value not in option.choices:
+        known = ", ".join(option.choices)
+        raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {known}.")
 
 
 def reads(option: Option, chosen: Mapping[str, Any]) -> bool:
     """Whether what was chosen leaves anything to choose with ``option``; ``chosen`` by name, ``None`` for the usual."""
     given = {name: value for name, value in chosen.items() if value is not None}
-    rule = _rule(given)
-    fixed = option.name == "drafts" and issubclass(rule, Verifier) and rule.drafts is not None
+    fixed = option.name == "drafts" and _rule(given).drafts is not None
     return not fixed and _unread(option, given) is None
 
 
@@ -114,7 +112,7 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
             return "shape", shape, list(option.owners)
     for other, values in option.needs.items():
         if _given(given, other) not in values:
-            return WORDS.get(other, other.replace("_", " ")), _given(given, other), list(values)
+            return OPTIONS[other].label.lower(), _given(given, other), list(values)
     return None
 
 

@@ -16,6 +16,7 @@ from fsd_core.config.drafting import (
 )
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import (
+    CHAIN,
     EVERY_RULE,
     INFINITE_WITHOUT_Q,
     RULES,
@@ -45,8 +46,7 @@ def _rule(value: Any) -> Any:
     """The rule that a value's ``kind`` names; a ``MissingRule`` for one of a package that is not installed."""
     if not isinstance(value, dict):
         return value
-    kind = value.get("kind", "fsd-reducible")
-    return EVERY_RULE.get(kind, MissingRule)(**value)
+    return EVERY_RULE.get(str(value.get("kind")), MissingRule)(**value)
 
 
 AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
@@ -71,14 +71,13 @@ class DecodingConfig(Frozen):
     def _shape_follows_rule(cls, values: Any) -> Any:
         """Baselines draft nothing, and a verifier of several drafts is given several where no shape is named."""
         if isinstance(values, dict) and "acceptance" in values:
-            acceptance = values["acceptance"]
-            kind = acceptance.get("kind") if isinstance(acceptance, dict) else getattr(acceptance, "kind", None)
-            rule = EVERY_RULE.get(kind or "")
-            if rule is not None and rule.baseline:
-                values = {**values, "drafter": None, "topology": None}
-            elif rule is not None and issubclass(rule, Verifier) and "topology" not in values:
+            rule = _rule(values["acceptance"])
+            values = {**values, "acceptance": rule}
+            if isinstance(rule, Rule) and rule.baseline:
+                values |= {"drafter": None, "topology": None}
+            elif isinstance(rule, Verifier) and "topology" not in values:
                 shape = MultiDraftTopology() if rule.drafts is None else MultiDraftTopology(drafts=rule.drafts)
-                values = {**values, "topology": shape}
+                values["topology"] = shape
         return values
 
     @model_validator(mode="after")
@@ -103,13 +102,13 @@ class DecodingConfig(Frozen):
             raise InvalidSetting(
                 f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
             )
-        only = rule.drafts if isinstance(rule, Verifier) else None
-        if isinstance(topology, MultiDraftTopology) and only not in (None, topology.drafts):
+        if isinstance(topology, MultiDraftTopology) and rule.drafts not in (None, topology.drafts):
             optimal = next(kind for kind, other in VERIFIERS.items() if other.optimal)
             raise InvalidSetting(
-                f"'{rule.kind}' couples {only} drafts, not {topology.drafts}: choose {only}, or {optimal}."
+                f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
+                f"{optimal}."
             )
-        if topology != ChainTopology(length=topology.length) and self.drafter and not self.drafter.has_distribution:
+        if topology.kind != CHAIN and self.drafter and not self.drafter.has_distribution:
             raise InvalidSetting(
                 "Trees and several drafts per position come from a distribution, which a copied token has not: choose "
                 f"the drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "

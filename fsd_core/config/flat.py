@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsd_core.config.building import reads
+from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.options import BY_KEY, METHOD_OPTIONS, OPTIONS
 from fsd_core.config.runs import RunConfig
 from fsd_core.rules import MissingRule
@@ -35,10 +36,19 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def options_read(config: RunConfig) -> dict[str, Any]:
     """What options of a method a run has read, by the names that the library and the command line give them."""
-    values, decoding = settings_read(config), config.setting.decoding
-    kinds = {part.kind for part in (decoding.acceptance, decoding.drafter, decoding.topology) if part is not None}
+    values = settings_read(config)
+    keys = {name: METHOD_OPTIONS[name].key for name in options_of(config.setting.decoding)}
+    return {name: values[key] for name, key in keys.items() if key in values}
+
+
+def options_of(decoding: DecodingConfig) -> dict[str, Any]:
+    """The options that the parts of a decoding method have, with their values, by name."""
+    parts: dict[str, Any] = {
+        "acceptance": decoding.acceptance, "drafter": decoding.drafter, "topology": decoding.topology,
+        "sampling": decoding.sampling, "decoding": decoding,
+    }  # fmt: skip
     return {
-        name: values[option.key]
+        name: getattr(part, option.field)
         for name, option in METHOD_OPTIONS.items()
-        if option.key in values and (not option.owners or kinds.intersection(option.owners))
+        if hasattr(part := parts[option.part], option.field) and (not option.owners or part.kind in option.owners)
     }

@@ -7,7 +7,7 @@ library take their arguments, labels and help from it, and :func:`method` builds
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -107,7 +107,7 @@ def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option
             if name in found:
                 old = found[name]
                 widest = max((end for end in (old.high, new.high) if end is not None), default=None)
-                new = Option(**{**vars(old), "owners": (*old.owners, kind), "high": widest, "optional": old.optional})
+                new = replace(old, owners=(*old.owners, kind), high=widest)
             found[name] = new
     yield from found.values()
 
@@ -147,7 +147,7 @@ def _named_once(options: Iterator[Option]) -> dict[str, Option]:
         name = option.name
         if name in found:
             name = f"{option.owners[0] if option.owners else option.part}_{name}".replace("-", "_")
-        found[name] = Option(**{**vars(option), "name": name})
+        found[name] = replace(option, name=name)
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fsd_core.config.building import Named, in_python, method, reads
+from fsd_core.config.building import Named, check_known, in_python, method, reads
 from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.drafting import ChainTopology, MultiDraftTopology
 from fsd_core.config.options import METHOD_OPTIONS, Option
@@ -27,26 +27,32 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     given, and as :func:`fsd_core.config.building.method` does.
     """
     given = {name: value for name, value in chosen.items() if value is not None and value != []}
-    several = {name: _listed(given.pop(name)) for name in LISTED if name in given}
-    knobs = {name: _values(given.pop(name)) for name in list(given) if _is_knob(name)}
-    forms = [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+    for name in LISTED:
+        for value in _listed(given.get(name, ())):
+            check_known(METHOD_OPTIONS[name], value, named)
+    forms = _forms(given)
+    read = readable(given)
+    shared = {name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in LISTED}
+    asked: list[dict[str, Any]] = []
     found: dict[DecodingConfig, None] = {}
     for form in forms:
-        own = {
-            name: value
-            for name, value in (given | form | knobs).items()
-            if _wanted(name, form) or not any(_wanted(name, other) for other in forms)
-        }
-        for values in _knob_values(form, own, forms, named):
-            found[method(own | values, named)] = None
+        own = {n: value for n, value in (shared | form).items() if n not in read or _wanted(n, form)}
+        if own not in asked:  # forms that differ in what nothing reads ask for the same
+            asked.append(own)
+            found |= {method(own | values, named): None for values in _knob_values(form, own, forms, named)}
     return list(found)
 
 
 def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that a sweep of such rules, drafters, shapes and divergences reads, by name."""
-    several = {name: _listed(chosen[name]) for name in LISTED if chosen.get(name)}
-    forms = [dict(zip(several, values, strict=True)) for values in product(*several.values())]
+    forms = _forms(chosen)
     return {name: value for name, value in chosen.items() if any(_wanted(name, form) for form in forms)}
+
+
+def _forms(chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of what ``LISTED`` options were given."""
+    several = {name: _listed(chosen[name]) for name in LISTED if chosen.get(name)}
+    return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
 
 
 def _knob_values(
@@ -60,20 +66,20 @@ def _knob_values(
             f"The rule '{kind}' has a {option.label.lower()}: give {named(option, None)}, such as "
             f"{','.join(f'{value:g}' for value in knob.grid[1:4])}."
         )
+    names = [name for name in own if _is_knob(name)]
     turned = [
         {name: OFF if value is None else value for name, value in zip(names, values, strict=True)}
-        for names in [[name for name in own if _is_knob(name)]]
         for values in product(*(own[name] for name in names))
     ]
-    if knob is not None and option is not None and not knob.is_off and _can_be_off(forms, option.name):
+    if knob is not None and option is not None and not knob.is_off and _off_elsewhere(forms, knob.field):
         turned = [values for values in turned if values[option.name] != OFF]
     return turned
 
 
-def _can_be_off(forms: Sequence[Mapping[str, Any]], name: str) -> bool:
-    """Whether another rule of the sweep takes that knob's ``off``."""
+def _off_elsewhere(forms: Sequence[Mapping[str, Any]], field: str) -> bool:
+    """Whether another rule of the sweep takes the ``off`` of that knob."""
     rules = (RULES[form.get("acceptance", METHOD_OPTIONS["acceptance"].default)] for form in forms)
-    return any(rule.knob and rule.knob.is_off and rule.knob.field == METHOD_OPTIONS[name].field for rule in rules)
+    return any(rule.can_be_off() and rule.knob and rule.knob.field == field for rule in rules)
 
 
 def knob_of(kind: str) -> Option | None:

@@ -24,14 +24,6 @@ class Estimate(NamedTuple):
     high: float | None = None
 
 
-class Ratio(NamedTuple):
-    """A quotient with its interval."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
 class Cell(NamedTuple):
     """One metric of one run. ``delta`` is against the baseline: a difference, or a ratio where the metric says so."""
 
@@ -120,13 +112,13 @@ def cell(run: RunView, baseline: RunView, metric: Metric, solved: Mapping[str, d
     if metric.key == "accuracy":
         return _accuracy(ours, solved[run.id], solved[baseline.id], same_task=run.task == baseline.task)
     if metric.key == "tokens_per_second":
-        return Cell(ours, Estimate(*speedup(run, baseline)) if theirs.value and ours.value else None)
+        return Cell(ours, speedup(run, baseline) if theirs.value and ours.value else None)
     if metric.as_ratio:
         return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
     return Cell(ours, _difference(ours, theirs), remark=remark)
 
 
-def speedup(run: RunView, baseline: RunView) -> Ratio:
+def speedup(run: RunView, baseline: RunView) -> Estimate:
     """Tokens per second of ``run`` over those of ``baseline``.
 
     The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
@@ -134,15 +126,15 @@ def speedup(run: RunView, baseline: RunView) -> Ratio:
     of the two has no interval, as of a single prompt.
     """
     if run.id == baseline.id:
-        return Ratio(1.0, 1.0, 1.0)
+        return Estimate(1.0, 1.0, 1.0)
     if any(metrics(r).get("tokens_per_second_low") is None for r in (run, baseline)):
         ratio = metrics(run)["tokens_per_second"] / metrics(baseline)["tokens_per_second"]
-        return Ratio(ratio, None, None)
+        return Estimate(ratio)
     (low, value, high), (base_low, base, base_high) = (interval(r, "tokens_per_second") for r in (run, baseline))
     ratio = value / base
     down = math.hypot(math.log(value / low), math.log(base_high / base))
     up = math.hypot(math.log(high / value), math.log(base / base_low))
-    return Ratio(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+    return Estimate(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
 def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:

@@ -66,13 +66,7 @@ class Completion:
 
     @property
     def _figures(self) -> StreamFigures:
-        return StreamFigures.of(
-            tokens=len(self.tokens),
-            rounds=len(self.rounds),
-            drafted=sum(len(record.drafted) for record in self.rounds),
-            accepted=sum(record.accepted for record in self.rounds),
-            seconds=self.seconds,
-        )
+        return StreamFigures.of_text(self.rounds, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -173,10 +167,11 @@ class Decoder:
     def _pieces(self, session: Session) -> Iterator[Piece]:
         tokenizer: Any = self.pair.tokenizer
         builder = TokenBuilder(tokenizer.backend_tokenizer)
-        while session.stop_reason is None:
-            record = session.step()
-            tokens = builder.add(record, last=session.stop_reason is not None)
-            yield Piece("".join(token.text for token in tokens), tuple(tokens))
+        with session:
+            while session.stop_reason is None:
+                record = session.step()
+                tokens = builder.add(record, last=session.stop_reason is not None)
+                yield Piece("".join(token.text for token in tokens), tuple(tokens))
 
     def _read(self, prompt: str, seed: int) -> tuple[list[int], int]:
         return self._decoder.prompt_ids(prompt), checked(RunConfig, in_python, seed=seed).seed

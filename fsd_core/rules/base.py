@@ -73,6 +73,8 @@ class Rule(Frozen):
     """whether its texts mean nothing, so that no run may use it"""
     shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
     """of drafts that it judges"""
+    drafts: ClassVar[int | None] = None
+    """how many drafts per position it judges, where that is not for others to choose"""
     knob: ClassVar[Knob | None] = None
     symbol: ClassVar[str] = "circle"
     """its marker in figures, by plotly's name"""
@@ -105,6 +107,11 @@ class Rule(Frozen):
     def refuse(self) -> NoReturn:
         """Raises ``InvalidSetting`` with what the rule does not do."""
         raise InvalidSetting(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
+
+    @classmethod
+    def can_be_off(cls) -> bool:
+        """Whether its knob has a value at which it is lossless speculative decoding."""
+        return cls.knob is not None and cls.knob.is_off
 
     @property
     def knob_value(self) -> float | None:

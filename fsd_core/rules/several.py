@@ -20,8 +20,6 @@ class Verifier(Rule):
         "of them pay where a forward of many tokens costs little more than one of a few."
     )
     sampling: ClassVar[DraftSampling] = "with_replacement"
-    drafts: ClassVar[int | None] = None
-    """how many it couples; ``None``: as many as there are"""
     optimal: ClassVar[bool] = False
     """whether it accepts as often as drafts of its kind can be"""
 

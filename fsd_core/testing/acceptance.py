@@ -37,7 +37,7 @@ def cases(rule: type[Rule]) -> list[Rule]:
     """A rule as it is by default, at its strict value, and over its knob's grid."""
     found = [rule.checked()]
     if (knob := rule.knob) is not None:
-        strict = [knob.strict] if knob.is_off else []
+        strict = [knob.strict] if rule.can_be_off() else []
         found += [rule.checked(**{knob.field: value}) for value in (*strict, *knob.grid)]
     return list(dict.fromkeys(found))
 
@@ -54,7 +54,7 @@ CASES: tuple[Rule, ...] = tuple(dict.fromkeys([case for r in judging_rules().val
 def is_lossless(config: Rule) -> bool:
     """Whether this very configuration promises the target's distribution."""
     knob = config.knob
-    return config.lossless or (knob is not None and knob.is_off and config.knob_value == knob.strict)
+    return config.lossless or (knob is not None and config.can_be_off() and config.knob_value == knob.strict)
 
 
 def check_rule(rule: type[Rule], count: int = 200_000) -> None:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fsd_core.config import DecodingConfig, sentence
+from fsd_core.decoding.trace import StepRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 
 Json = dict[str, Any]
@@ -172,6 +173,17 @@ class StreamFigures:
             tokens_per_second=tokens / seconds if seconds else 0.0,
             acceptance_rate=accepted / drafted if drafted else None,
             mean_acceptance_length=tokens / rounds if rounds else 0.0,
+        )
+
+    @classmethod
+    def of_text(cls, records: Sequence[StepRecord], seconds: float) -> StreamFigures:
+        """The figures of a text that is written, from its rounds."""
+        return cls.of(
+            tokens=sum(len(record.emitted) for record in records),
+            rounds=len(records),
+            drafted=sum(len(record.drafted) for record in records),
+            accepted=sum(record.accepted for record in records),
+            seconds=seconds,
         )
 
     @classmethod

@@ -121,6 +121,8 @@ def test_of_several_rules_each_is_given_what_it_reads() -> None:
         (["k-seq", "rrs"], {"shape": ["dynamic-tree"]}, "--shape does not apply to the rule 'k-seq'"),
         (["speculative", "fsd"], {"threshold": "0.1", "tree_width": 3}, "--tree-width does not apply to the shape"),
         (["spec-hub"], {"drafts": 3}, "couples 2 drafts, not 3"),
+        (["speculative", "nonsense"], {}, "--acceptance 'nonsense' is not known: expected one of autoregressive"),
+        (["speculative"], {"shape": ["bush"]}, "--shape 'bush' is not known: expected one of chain, dynamic-tree"),
     ],
 )
 def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: dict[str, Any], told: str) -> None:

@@ -36,6 +36,8 @@ from fsd_core.errors import FsdError, InvalidSetting
         ({"kind": "fsd-reducible", "divergence": "top-k-tv", "threshold": 1.5}, "beyond the range"),
         ({"kind": "fsd", "divergence": "random", "threshold": 2}, "beyond the range"),
         ({"kind": "fsd-official", "threshold": -1}, "cannot be used"),
+        ({"threshold": 0.3}, "^Kind: field required"),
+        ({"kind": ["fsd"]}, "^Kind is "),
         ({"kind": "fsd", "divergence": "euclid"}, "^Divergence is 'euclid': expected "),
     ],
 )

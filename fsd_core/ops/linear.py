@@ -12,13 +12,17 @@ from torch.nn import functional as F
 Linear = Callable[[Tensor], Tensor]
 """[..., in] → [..., out]"""
 
+_LEAST = 2**18
+"""Values of a float32 weight from which the copy pays. Its call starts some 12 µs later than ``F.linear``'s: measured
+on one thread, 1 to 24 tokens, it is at 160 x 160 slower by 1.7 to 4 times, at 864 x 160 even, from 512 x 512 faster."""
+
 
 def linear(weight: Tensor) -> Linear:
     """``x`` ↦ ``x · weightᵀ`` for a weight [out, in] that will not change.
 
     On the CPU the weight is copied into the order in which oneDNN reads it, once, where ``F.linear`` would put it into
-    that order at every call: a few tokens then cost little more than the reading of the copy. Elsewhere, and for dtypes
-    that oneDNN does not multiply here, it is ``F.linear`` itself.
+    that order at every call: a few tokens then cost little more than the reading of the copy. Elsewhere, for small
+    weights, and for dtypes that oneDNN does not multiply here, it is ``F.linear`` itself.
     """
     if not _reorders(weight):
         return partial(F.linear, weight=weight)
@@ -36,4 +40,4 @@ def _reorders(weight: Tensor) -> bool:
         return False
     if weight.dtype == torch.bfloat16:
         return torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return weight.dtype == torch.float32
+    return weight.dtype == torch.float32 and weight.numel() >= _LEAST

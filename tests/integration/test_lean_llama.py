@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -60,10 +62,15 @@ def test_logits_are_those_of_transformers(rope, key_heads, tied, head_dim):
 @torch.inference_mode()
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("rows", [1, 6, 100])
-def test_a_product_is_that_of_the_weight_as_it_lies(dtype: torch.dtype, rows: int) -> None:
+@pytest.mark.parametrize("sizes", [(48, 80), (1024, 256)], ids=["small", "reordered"])
+def test_a_product_is_that_of_the_weight_as_it_lies(dtype: torch.dtype, rows: int, sizes: tuple[int, int]) -> None:
     torch.manual_seed(0)
-    weight, x = torch.randn(48, 80, dtype=dtype), torch.randn(2, rows, 80, dtype=dtype)
-    product = linear(weight)(x)
+    weight = torch.randn(sizes, dtype=dtype) / sizes[1] ** 0.5
+    x = torch.randn(2, rows, sizes[1], dtype=dtype)
+    multiply = linear(weight)
+    if dtype == torch.float32:
+        assert isinstance(multiply, partial) == (sizes == (48, 80))  # a small one is multiplied as it lies
+    product = multiply(x)
     assert product.dtype == dtype
     torch.testing.assert_close(product, torch.nn.functional.linear(x, weight))
 

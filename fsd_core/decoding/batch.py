@@ -135,13 +135,13 @@ class Batch:
         """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""
         uncached = unseen(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
-        taps = None if self._drafter is None else self._drafter.taps
+        aux = None if self._drafter is None else self._drafter.aux_hidden_states
         if proposal is None or self._speculation is None:
-            logits = self.model.forward(uncached, self.cache, keep=1, taps=taps)
+            logits = self.model.forward(uncached, self.cache, keep=1, aux_hidden_states=aux)
             return write_one(logits, self._method.sampling, uniforms)
         verification = self._speculation.verification
         feed = verification.feed(uncached, proposal, self.cache.length)
-        logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.branches, taps)
+        logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.branches, aux)
         return verification.verify(proposal, logits, uniforms)
 
     def _emit(self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:

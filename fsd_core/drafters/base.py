@@ -9,8 +9,8 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.model_set import ModelSet
-from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import AcceptedPath
 from fsd_core.ops.scored_draft import DraftDistribution
 
@@ -47,8 +47,8 @@ class Drafter(Protocol):
         ...
 
     @property
-    def taps(self) -> Taps | None:
-        """What it wants to know of the target's forwards: filled at each, and read at the next ``commit``."""
+    def aux_hidden_states(self) -> AuxHiddenStates | None:
+        """The target's hidden states that it drafts from: filled at each forward, and read at the next ``commit``."""
         ...
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:

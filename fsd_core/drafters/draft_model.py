@@ -23,7 +23,7 @@ class DraftModelDrafter:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
     kind: ClassVar[str] = "draft-model"
-    taps = None
+    aux_hidden_states = None
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:

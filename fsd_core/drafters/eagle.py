@@ -12,11 +12,11 @@ from torch.nn import functional as F
 from fsd_core.config import INFINITE_WITHOUT_Q, TOP_K, DecodingConfig, SamplingConfig
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.errors import InvalidSetting
-from fsd_core.models.eagle import EagleHead, tapped_layers
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.model_pairs import NO_HEAD
 from fsd_core.models.model_set import ModelSet
-from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import AcceptedPath, Branches, TreeBuilder
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.warping import warp
@@ -53,7 +53,7 @@ class EagleDrafter:
 
     def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
         self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
-        self.taps = Taps(tapped_layers(head.generation, layers))
+        self.aux_hidden_states = AuxHiddenStates(aux_hidden_state_layers(head.generation, layers))
         self._cache = KVCache(1, capacity)
         self._seen: list[Tensor] = []  # the target's states of slots that the head has not been fed
         self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
@@ -109,7 +109,8 @@ class EagleDrafter:
 
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         (length,) = lengths
-        states = self.taps.states  # of the text's tokens that the target had not read, then of what was drafted
+        # Of the text's tokens that the target had not read, then of what was drafted.
+        states = self.aux_hidden_states.states
         read = self._known + states.shape[1] if self._length is None else self._length
         text, kept = read - self._known, length - read
         self._seen.append(states[:, :text])

@@ -35,7 +35,7 @@ class PromptLookupDrafter:
     """
 
     kind: ClassVar[str] = "prompt-lookup"
-    taps = None
+    aux_hidden_states = None
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:

@@ -29,9 +29,9 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(queries [B,heads,S,d], keys and values [B,key heads,S,d], of the slots that are fed) → mixed values [B,heads,S,d]"""
 
 
-def tapped_layers(generation: Generation, layers: int) -> tuple[int, ...]:
-    """Which states of a target of so many layers a head reads, as ``Taps`` count them: an early, a middle and a late
-    one, or the last."""
+def aux_hidden_state_layers(generation: Generation, layers: int) -> tuple[int, ...]:
+    """Which hidden states of a target of so many layers a head reads, as ``AuxHiddenStates`` counts them: an early, a
+    middle and a late one, or the last."""
     return (layers,) if generation == 1 else (2, layers // 2, layers - 3)
 
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
-from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 from fsd_core.ops.linear import Linear, linear
 
@@ -95,18 +95,23 @@ class LeanLlama:
         )
 
     def __call__(
-        self, tokens: Tensor, cache: KVCache, keep: int, branches: Branches | None = None, taps: Taps | None = None
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        keep: int,
+        branches: Branches | None = None,
+        aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``branches``, ``taps``: as of :meth:`LanguageModel.forward`."""
+        [B,keep,V]. ``branches``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
         start, count = cache.length, tokens.shape[1]
         places = cache.reserve(count, tokens.device)
         if branches is not None:
-            return self._forward(tokens, branches.mask(count), cache, keep, branches.places(count), taps)
+            return self._forward(tokens, branches.mask(count), cache, keep, branches.places(count), aux_hidden_states)
         if count == 1 and places is None:  # one token, which sees all
-            return self._forward(tokens, None, cache, keep, None, taps)
+            return self._forward(tokens, None, cache, keep, None, aux_hidden_states)
         seen = torch.arange(start, start + count, device=tokens.device)[None] if places is None else places
-        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, places, taps)
+        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, places, aux_hidden_states)
 
     def at_fixed_places(self, tokens: Tensor, places: Tensor, end: int, cache: KVCache) -> Tensor:
         """Logits [1,S,V] of ``tokens`` at ``places`` (int64 [1,S] each), which the cache has reserved, over the first
@@ -120,7 +125,7 @@ class LeanLlama:
         cache: KVCache,
         keep: int,
         places: Tensor | None = None,
-        taps: Taps | None = None,
+        aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` positions, [B,keep,V].
 
@@ -135,9 +140,9 @@ class LeanLlama:
         if mask is not None:
             mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * count, -1)
         x = F.embedding(tokens, self._embedding)
-        wanted, states = () if taps is None else taps.layers, {}
+        kept_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
         for index, layer in enumerate(self._layers):
-            if index in wanted:
+            if index in kept_layers:
                 states[index] = x
             h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
             heads = layer.qkv(h).view(batch, count, -1, self._size)
@@ -154,7 +159,7 @@ class LeanLlama:
             gate, up = layer.gate_up(h).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
         end = len(self._layers)
-        last = F.rms_norm(x if end in wanted else x[:, count - keep :], (self._width,), self._norm, self._epsilon)
-        if taps is not None:
-            taps.keep([(states | {end: last})[index] for index in wanted])
+        last = F.rms_norm(x if end in kept_layers else x[:, count - keep :], (self._width,), self._norm, self._epsilon)
+        if aux_hidden_states is not None:
+            aux_hidden_states.keep([(states | {end: last})[index] for index in kept_layers])
         return self._over_all(self._head(last[:, -keep:]))

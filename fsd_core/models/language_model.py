@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.fused_llama import LeanLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, layer_kinds
-from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
@@ -78,23 +78,23 @@ class LanguageModel:
         cache: KVCache,
         keep: int | None = None,
         branches: Branches | None = None,
-        taps: Taps | None = None,
+        aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Feeds ``tokens`` behind what the cache holds and makes them part of it.
 
         tokens: int64 [B,S]. ``branches``: how the last of what the cache then holds branches off, if it does (B = 1).
-        ``taps`` are given the states that they want.
+        ``aux_hidden_states`` is given the hidden states of its layers.
         Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
         count, missing = tokens.shape[1], self.vocabulary - self.known
         if missing > 0:
             tokens = tokens.clamp_max(self.known - 1)
-        # Branches have no fixed shape, and taps are read by who needs no graph.
-        straight = branches is None and taps is None
+        # Branches have no fixed shape, and whoever reads hidden states needs no graph.
+        straight = branches is None and aux_hidden_states is None
         if straight and self._static is not None and self._static.takes(cache, count):
             logits = self._static(tokens, cache, keep or count)
         else:
-            logits = self._run(tokens, cache, keep or count, branches, taps)
+            logits = self._run(tokens, cache, keep or count, branches, aux_hidden_states)
         cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)

@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
-from fsd_core.models.taps import Taps
 from fsd_core.ops.branches import Branches
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -42,10 +42,15 @@ class ModuleForward:
         self._biased = self._kind == "bloom" or bool(getattr(config, "alibi", False))
 
     def __call__(
-        self, tokens: Tensor, cache: KVCache, keep: int, branches: Branches | None = None, taps: Taps | None = None
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        keep: int,
+        branches: Branches | None = None,
+        aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``branches``, ``taps``: as of :meth:`LanguageModel.forward`.
+        [B,keep,V]. ``branches``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
 
         Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
         """
@@ -55,10 +60,10 @@ class ModuleForward:
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=keep,
-            output_hidden_states=taps is not None,
+            output_hidden_states=aux_hidden_states is not None,
         )
-        if taps is not None:
-            taps.keep([found.hidden_states[index] for index in taps.layers])
+        if aux_hidden_states is not None:
+            aux_hidden_states.keep([found.hidden_states[index] for index in aux_hidden_states.layers])
         return found.logits[:, -keep:]  # some architectures give all, whatever they are asked
 
     def _positions(self, tokens: Tensor, cache: KVCache, branches: Branches | None) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.models.taps import Taps
 from fsd_core.ops.sampling import draw
 
 KEPT = 32
@@ -51,7 +51,7 @@ def answer(
     """Answers to prompts of similar length, each until its end token or ``limit`` tokens.
 
     prompts: token ids. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
-    layers: whose states are kept, as ``Taps`` count them.
+    layers: whose states are kept, as ``AuxHiddenStates`` counts them.
     All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts])
@@ -65,11 +65,11 @@ def answer(
     end = torch.tensor(sorted(target.eos_tokens))
     ended = torch.zeros(count, dtype=torch.bool)
     fed = given[:, :shortest]
-    taps, seen = Taps(layers) if layers else None, [[] for _ in range(count)]
+    aux, seen = AuxHiddenStates(layers) if layers else None, [[] for _ in range(count)]
     for place in range(shortest, longest + limit):
-        log_p = target.forward(fed, cache, keep=1, taps=taps)[:, -1].log_softmax(-1)  # [B,V]
-        if taps is not None:
-            for row, states in zip(rows.tolist(), taps.states.bfloat16(), strict=True):
+        log_p = target.forward(fed, cache, keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
+        if aux is not None:
+            for row, states in zip(rows.tolist(), aux.states.bfloat16(), strict=True):
                 if not ended[row]:
                     seen[row].append(states)
         values, indices = log_p.topk(KEPT)

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT_SIZE
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.models.eagle import EagleHead, Generation, tapped_layers
+from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
 from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
@@ -157,7 +157,7 @@ def main(
     before, questions = None if start is None else earlier(start), _questions(target, data, seed)
     folder = obtain(source)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    layers = tapped_layers(plan.generation, module.config.num_hidden_layers)
+    layers = aux_hidden_state_layers(plan.generation, module.config.num_hidden_layers)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     write_texts(
         LanguageModel(module), tokenizer, questions, out / "texts", plan.texts,

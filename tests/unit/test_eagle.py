@@ -12,11 +12,11 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qw
 from fsd_core.config import SamplingConfig
 from fsd_core.drafters.eagle import EagleDrafter
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
-from fsd_core.models.eagle import EagleHead, tapped_layers
+from fsd_core.models.aux_hidden_states import AuxHiddenStates
+from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
 from fsd_core.models.eagle_files import load_head, new_head, save_head
 from fsd_core.models.kv_cache import causal_mask
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.models.taps import Taps
 from fsd_core.testing.toy import toy_head, toy_model
 from fsd_core.training.head_loss import Lessons
 from fsd_core.training.states import Batch
@@ -115,13 +115,13 @@ def test_published_weights_load_as_they_are(tmp_path, name, generation):
     told, weights = published(name, generation, "midlayer." if generation == 3 else "layers.0.")
     head = load_head(write(tmp_path / "head", told, weights), target)
     assert (head.generation, head.covers_all) == (generation, generation == 1)
-    taps = Taps(tapped_layers(generation, 6))
+    aux = AuxHiddenStates(aux_hidden_state_layers(generation, 6))
     tokens = torch.randint(0, 96, (1, 9))
     model = LanguageModel(target)
-    model.forward(tokens, model.new_cache(16), taps=taps)
-    logits = head.logits(states_of(head, taps.states[:, :-1], tokens[:, 1:]))
+    model.forward(tokens, model.new_cache(16), aux_hidden_states=aux)
+    logits = head.logits(states_of(head, aux.states[:, :-1], tokens[:, 1:]))
     assert logits.shape == (1, 8, 96)
-    expected = _by_hand(told, weights, target, generation, taps.states[:, :1], tokens[:, 1:2])
+    expected = _by_hand(told, weights, target, generation, aux.states[:, :1], tokens[:, 1:2])
     torch.testing.assert_close(logits[0, 0], expected, atol=2e-4, rtol=1e-3)
 
 
@@ -234,8 +234,8 @@ def test_it_drafts_as_it_was_taught(generation):
     drafter = EagleDrafter(head, 4, SamplingConfig(temperature=1.0), 64, 40)
     drafter.begin_row(0, text[:, :0])
     assert drafter.begin(text, [text[0, : known + 1].tolist()]) is None
-    model.forward(text[:, :known], model.new_cache(64), taps=drafter.taps)
-    states = drafter.taps.states.clone()
+    model.forward(text[:, :known], model.new_cache(64), aux_hidden_states=drafter.aux_hidden_states)
+    states = drafter.aux_hidden_states.states.clone()
     drafter.commit([known])
     drafted = [drafter.begin(text, [text[0, : known + 1].tolist()])]
     drafted += [drafter.extend(text[:, known + 1 + i]) for i in range(steps - 1)]
@@ -259,7 +259,7 @@ def test_a_tree_of_one_way_is_a_chain_and_siblings_do_not_see_each_other():
         drafter = EagleDrafter(head, 4, SamplingConfig(temperature=1.0), 64, 40)
         drafter.begin_row(0, text[:, :0])
         drafter.begin(text, [text[0].tolist()])
-        model.forward(text[:, :7], model.new_cache(64), taps=drafter.taps)
+        model.forward(text[:, :7], model.new_cache(64), aux_hidden_states=drafter.aux_hidden_states)
         drafter.commit([7])
         assert drafter.begin(text, [text[0].tolist()]) is not None
         return drafter

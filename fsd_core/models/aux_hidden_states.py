@@ -1,4 +1,4 @@
-"""What else is wanted of a forward than its logits."""
+"""Hidden states of some layers, which a forward can hand over beside its logits."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor
 
 
 @dataclass
-class Taps:
-    """States of a model with L layers, for one who drafts from them.
+class AuxHiddenStates:
+    """Hidden states of a model with L layers, for one who drafts from them.
 
     ``layers``: which; i is what layer i reads, and L what the model's head reads, behind the final norm.
     """
 
     layers: tuple[int, ...]
-    _found: list[Tensor] = field(default_factory=list)
+    _states: list[Tensor] = field(default_factory=list)
 
     @property
     def states(self) -> Tensor:
         """Of the tokens that were fed last, side by side in the order of ``layers``: [B,S,len(layers)·H]."""
-        return torch.cat(self._found, -1)
+        return torch.cat(self._states, -1)
 
     def keep(self, states: Sequence[Tensor]) -> None:
         """Takes one of [B,S,H] for each of ``layers``, in place of those before."""
-        self._found = list(states)
+        self._states = list(states)

@@ -141,7 +141,7 @@ class Batch:
             return write_one(logits, self._method.sampling, uniforms)
         verification = self._speculation.verification
         feed = verification.feed(uncached, proposal, self.cache.length)
-        logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.branches, aux)
+        logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.tree_attention, aux)
         return verification.verify(proposal, logits, uniforms)
 
     def _emit(self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:
@@ -176,5 +176,5 @@ class Batch:
             self._tokens[:, lengths[0] : lengths[0] + width] = emitted
         else:
             starts = send(torch.tensor(lengths), self._tokens.device)
-            places = starts[:, None] + torch.arange(width, device=starts.device)
-            self._tokens.scatter_(1, places, emitted)
+            positions = starts[:, None] + torch.arange(width, device=starts.device)
+            self._tokens.scatter_(1, positions, emitted)

@@ -11,8 +11,8 @@ from torch import Tensor
 from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.branches import AcceptedPath
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import AcceptedPath
 
 
 @dataclass(frozen=True, slots=True)

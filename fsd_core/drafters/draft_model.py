@@ -14,8 +14,8 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.kv_cache import unseen
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.branches import AcceptedPath, TreeBuilder
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import AcceptedPath, TreeBuilder
 from fsd_core.ops.warping import warp
 
 
@@ -35,7 +35,7 @@ class DraftModelDrafter:
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling
         self._cache = model.new_cache(capacity, rows)
-        self._growth = TreeBuilder(0)  # of what is drafted now
+        self._tree_builder = TreeBuilder(0)  # of what is drafted now
 
     def _row(self, tokens: Tensor) -> DraftDistribution:
         logits = self._model.forward(tokens, self._cache, keep=1)[:, 0]
@@ -44,20 +44,20 @@ class DraftModelDrafter:
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution:
         # All that is not in the cache yet: the prompt at first, later the last token, and the one before it if the
         # whole draft was accepted.
-        self._growth = TreeBuilder(len(texts[0]))
+        self._tree_builder = TreeBuilder(len(texts[0]))
         return self._row(unseen(tokens, self._cache, [len(text) for text in texts]))
 
     def extend(self, token: Tensor) -> DraftDistribution:
         return self._row(token[:, None])
 
     def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
-        branches = self._growth.add(parents)
-        logits = self._model.forward(tokens, self._cache, keep=tokens.shape[1], branches=branches)[0]
+        tree_attention = self._tree_builder.add(parents)
+        logits = self._model.forward(tokens, self._cache, keep=tokens.shape[1], tree_attention=tree_attention)[0]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         if way is not None:
-            start = self._growth.prefix
+            start = self._tree_builder.prefix
             known = max(lengths[0] - start - 1, 0)  # the last node that was kept may never have been fed
             if known:
                 self._cache.compact(start, way.fed[:known])

@@ -17,8 +17,8 @@ from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
 from fsd_core.models.kv_cache import KVCache, causal_mask
 from fsd_core.models.model_pairs import NO_HEAD
 from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.branches import AcceptedPath, Branches, TreeBuilder
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import AcceptedPath, TreeAttention, TreeBuilder
 from fsd_core.ops.warping import warp
 
 
@@ -57,7 +57,7 @@ class EagleDrafter:
         self._cache = KVCache(1, capacity)
         self._seen: list[Tensor] = []  # the target's states of slots that the head has not been fed
         self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
-        self._growth = TreeBuilder(0)
+        self._tree_builder = TreeBuilder(0)
         self._length: int | None = None  # tokens of the text, in a round that began with a draft
         self._known = 0  # of these, those whose states the target has told
 
@@ -69,36 +69,36 @@ class EagleDrafter:
         start = self._cache.length
         count = states.shape[1]
         self._states = self._feed(states, tokens[:, start + 1 : start + 1 + count])[:, -1:]
-        self._growth = TreeBuilder(self._cache.length)
+        self._tree_builder = TreeBuilder(self._cache.length)
         return self._row(self._states[:, -1])
 
     def extend(self, token: Tensor) -> DraftDistribution:
         return self._row(self._append(self._feed(self._states[:, -1:], token[:, None])))
 
     def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
-        branches = self._growth.add(parents)
-        return self._row(self._append(self._feed(self._states[:, parents + 1], tokens, branches)))
+        tree_attention = self._tree_builder.add(parents)
+        return self._row(self._append(self._feed(self._states[:, parents + 1], tokens, tree_attention)))
 
     def _append(self, states: Tensor) -> Tensor:
         """Remembers the states of what was fed, [1,n,H], and answers with them: [n,H]"""
         self._states = torch.cat([self._states, states], 1)
         return states[0]
 
-    def _feed(self, states: Tensor, tokens: Tensor, branches: Branches | None = None) -> Tensor:
+    def _feed(self, states: Tensor, tokens: Tensor, tree_attention: TreeAttention | None = None) -> Tensor:
         """[1,n,H], int64 [1,n] → [1,n,H]"""
         count, start, device = tokens.shape[1], self._cache.length, tokens.device
         self._cache.reserve(count, device)
-        if branches is None:
-            places = torch.arange(start, start + count, device=device)[None]
-            mask = None if count == 1 else causal_mask(places, start + count)
+        if tree_attention is None:
+            position_ids = torch.arange(start, start + count, device=device)[None]
+            mask = None if count == 1 else causal_mask(position_ids, start + count)
         else:
-            places, mask = branches.places(count), branches.mask(count)
+            position_ids, mask = tree_attention.position_ids(count), tree_attention.mask(count)
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             keys, values = self._cache.update(key, value, 0)
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
 
-        found = self._head(states, tokens, places, attend)
+        found = self._head(states, tokens, position_ids, attend)
         self._cache.advance(count)
         return found
 
@@ -115,14 +115,14 @@ class EagleDrafter:
         text, kept = read - self._known, length - read
         self._seen.append(states[:, :text])
         if kept:
-            places = slice(text, text + kept) if way is None else text + way.nodes[:kept]
-            self._seen.append(states[:, places])
+            kept_nodes = slice(text, text + kept) if way is None else text + way.nodes[:kept]
+            self._seen.append(states[:, kept_nodes])
         self._known, self._length = length, None
-        self._cache.rollback(self._growth.prefix)
+        self._cache.rollback(self._tree_builder.prefix)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         self._cache.adopt(row, 0)
-        self._seen, self._known, self._growth = [], 0, TreeBuilder(0)
+        self._seen, self._known, self._tree_builder = [], 0, TreeBuilder(0)
 
     def keep_rows(self, rows: Tensor) -> None:
         """There is one row."""

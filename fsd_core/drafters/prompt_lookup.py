@@ -12,8 +12,8 @@ from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.config import PromptLookupDrafter as PromptLookupConfig
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.models.model_set import ModelSet
-from fsd_core.ops.branches import AcceptedPath
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import AcceptedPath
 from fsd_core.ops.warping import one_hot
 
 

@@ -27,7 +27,7 @@ class _Inputs:
     """Where a forward of some tokens reads them and their positions; int64 [1,S] each."""
 
     tokens: Tensor
-    places: Tensor
+    position_ids: Tensor
     steps: Tensor
     """0 … S−1"""
 
@@ -61,16 +61,17 @@ class StaticCache(KVCache):
             self._free.append(self.storage)
 
     def reserve_fixed(self, tokens: Tensor) -> _Inputs:
-        """Reserves places for ``tokens`` (int64 [1,S]) as ``reserve`` does, and copies both to where a captured forward
-        of as many tokens reads them."""
+        """Reserves positions for ``tokens`` (int64 [1,S]) as ``reserve`` does, and copies both to where a captured
+        forward of as many tokens reads them."""
         count = tokens.shape[1]
         if count not in self.storage.inputs:
             steps = torch.arange(count, device=tokens.device)[None]
             self.storage.inputs[count] = _Inputs(torch.zeros_like(steps), torch.zeros_like(steps), steps)
         inputs = self.storage.inputs[count]
-        torch.add(inputs.steps, self.length, out=inputs.places)
+        torch.add(inputs.steps, self.length, out=inputs.position_ids)
         inputs.tokens.copy_(tokens)
-        self._places, self._end = inputs.places, min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
+        self._cache_positions = inputs.position_ids
+        self._end = min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)
         return inputs
 
     @property
@@ -82,8 +83,8 @@ class StaticCache(KVCache):
 class StaticForward:
     """A model's forward through static caches, captured where that is possible.
 
-    ``forward``: tokens int64 [1,S], places int64 [1,S], end, cache → logits [1,S,V]; must not read anything else that
-    changes.
+    ``forward``: tokens int64 [1,S], position_ids int64 [1,S], end, cache → logits [1,S,V]; must not read anything else
+    that changes.
     """
 
     def __init__(self, forward: Callable[[Tensor, Tensor, int, KVCache], Tensor], layers: int) -> None:
@@ -110,7 +111,7 @@ class StaticForward:
         [1,keep,V]."""
         inputs = cache.reserve_fixed(tokens)
         if tokens.device.type != "cuda":
-            return self._forward(inputs.tokens, inputs.places, cache.end, cache)[:, -keep:]
+            return self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)[:, -keep:]
         graphs, key = cache.storage.graphs, (tokens.shape[1], cache.end)
         if key not in graphs:
             graphs[key] = self._captured(inputs, cache)
@@ -123,11 +124,11 @@ class StaticForward:
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            self._forward(inputs.tokens, inputs.places, cache.end, cache)
+            self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)
         torch.cuda.current_stream().wait_stream(aside)
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):  # type: ignore[arg-type]
-            logits = self._forward(inputs.tokens, inputs.places, cache.end, cache)
+            logits = self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)
         return graph, logits

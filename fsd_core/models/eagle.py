@@ -127,15 +127,15 @@ class EagleHead(nn.Module):
         """The target's states, [B,S,·], as :meth:`forward` takes them: [B,S,H]."""
         return self.fc(states) if self.generation == 3 else states
 
-    def forward(self, states: Tensor, tokens: Tensor, places: Tensor, attend: Attend) -> Tensor:
+    def forward(self, states: Tensor, tokens: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
         """The states that follow, [B,S,H].
 
-        states: [B,S,H] before the tokens, the head's own or by :meth:`begin`; tokens: int64 [B,S]; places: the slots'
-        positions, int64 [B or 1,S].
+        states: [B,S,H] before the tokens, the head's own or by :meth:`begin`; tokens: int64 [B,S]; position_ids: the
+        slots' positions, int64 [B or 1,S].
         """
         layer: Any = self.layers[0]
         embedded = F.embedding(tokens, self.embedding)
-        cos, sin = self.rotary(embedded, places.clamp_max(self.context - 1))
+        cos, sin = self.rotary(embedded, position_ids.clamp_max(self.context - 1))
         if self.generation == 1:
             x = read = self.fc(torch.cat([embedded, states], -1))
         else:

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
-from fsd_core.ops.branches import Branches
 from fsd_core.ops.linear import Linear, linear
+from fsd_core.ops.tree_attention import TreeAttention
 
 _STATIC_ROPE = ("default", "linear", "llama3")
 
@@ -99,24 +99,26 @@ class LeanLlama:
         tokens: Tensor,
         cache: KVCache,
         keep: int,
-        branches: Branches | None = None,
+        tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``branches``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
+        [B,keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
         start, count = cache.length, tokens.shape[1]
-        places = cache.reserve(count, tokens.device)
-        if branches is not None:
-            return self._forward(tokens, branches.mask(count), cache, keep, branches.places(count), aux_hidden_states)
-        if count == 1 and places is None:  # one token, which sees all
+        position_ids = cache.reserve(count, tokens.device)
+        if tree_attention is not None:
+            return self._forward(
+                tokens, tree_attention.mask(count), cache, keep, tree_attention.position_ids(count), aux_hidden_states
+            )
+        if count == 1 and position_ids is None:  # one token, which sees all
             return self._forward(tokens, None, cache, keep, None, aux_hidden_states)
-        seen = torch.arange(start, start + count, device=tokens.device)[None] if places is None else places
-        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, places, aux_hidden_states)
+        seen = torch.arange(start, start + count, device=tokens.device)[None] if position_ids is None else position_ids
+        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, position_ids, aux_hidden_states)
 
-    def at_fixed_places(self, tokens: Tensor, places: Tensor, end: int, cache: KVCache) -> Tensor:
-        """Logits [1,S,V] of ``tokens`` at ``places`` (int64 [1,S] each), which the cache has reserved, over the first
-        ``end`` positions; reads nothing else that changes, as ``models.cuda_graphs`` needs it."""
-        return self._forward(tokens, causal_mask(places, end), cache, tokens.shape[1], places)
+    def at_fixed_positions(self, tokens: Tensor, position_ids: Tensor, end: int, cache: KVCache) -> Tensor:
+        """Logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved, over the
+        first ``end`` positions; reads nothing else that changes, as ``models.cuda_graphs`` needs it."""
+        return self._forward(tokens, causal_mask(position_ids, end), cache, tokens.shape[1], position_ids)
 
     def _forward(
         self,
@@ -124,17 +126,20 @@ class LeanLlama:
         mask: Tensor | None,
         cache: KVCache,
         keep: int,
-        places: Tensor | None = None,
+        position_ids: Tensor | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` positions, [B,keep,V].
 
         tokens: int64 [B,S], written behind what the cache holds. mask: bool [B or 1,1,S,L] over all L = length + S
-        positions, or ``None`` if all are seen (S = 1). places: int64 [B,S], the tokens' positions, or ``None`` if they
-        follow the cache's length in all rows.
+        positions, or ``None`` if all are seen (S = 1). position_ids: int64 [B,S], or ``None`` if they follow the
+        cache's length in all rows.
         """
         batch, count = tokens.shape
-        where = slice(cache.length, cache.length + count) if places is None else places.clamp_max(len(self._cos) - 1)
+        if position_ids is None:
+            where: slice | Tensor = slice(cache.length, cache.length + count)
+        else:
+            where = position_ids.clamp_max(len(self._cos) - 1)
         cos, sin = self._cos[where], self._sin[where]
         groups = self._queries // self._keys
         if mask is not None:

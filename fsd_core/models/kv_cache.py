@@ -25,7 +25,7 @@ class KVCache(Cache):
         self._layers = layers
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
         self._batch, self._slice = rows, slice(None)
-        self._places: Tensor | None = None
+        self._cache_positions: Tensor | None = None
         self._end = 0
 
     @property
@@ -38,11 +38,11 @@ class KVCache(Cache):
 
         ``None`` if all rows are of one length, from which on they will be.
         """
-        self._places, self._end = None, self.length + count
+        self._cache_positions, self._end = None, self.length + count
         if min(self.lengths) != self.length:
             starts = send(torch.tensor(self.lengths), device)
-            self._places = starts[:, None] + torch.arange(count, device=device)
-        return self._places
+            self._cache_positions = starts[:, None] + torch.arange(count, device=device)
+        return self._cache_positions
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args, **kwargs
@@ -51,14 +51,17 @@ class KVCache(Cache):
         if layer_idx not in self._buffers:
             self._buffers[layer_idx] = self._empty_like(key_states), self._empty_like(value_states)
         keys, values = (buffer[self._slice] for buffer in self._buffers[layer_idx])
-        if self._places is None:
+        if self._cache_positions is None:
             start = self._end - key_states.shape[-2]
             keys[:, :, start : self._end] = key_states
             values[:, :, start : self._end] = value_states
         else:
-            rows, places = torch.arange(len(keys), device=keys.device)[:, None], self._places.to(keys.device)
-            keys[rows, :, places] = key_states.transpose(1, 2)
-            values[rows, :, places] = value_states.transpose(1, 2)
+            rows, positions = (
+                torch.arange(len(keys), device=keys.device)[:, None],
+                self._cache_positions.to(keys.device),
+            )
+            keys[rows, :, positions] = key_states.transpose(1, 2)
+            values[rows, :, positions] = value_states.transpose(1, 2)
         return keys[:, :, : self._end], values[:, :, : self._end]
 
     def _empty_like(self, states: Tensor) -> Tensor:
@@ -125,15 +128,15 @@ def unseen(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
     cache.rollback(starts)
     if min(starts) == max(starts):
         return tokens[:, starts[0] : starts[0] + width]
-    places = send(torch.tensor(starts), tokens.device)[:, None] + torch.arange(width, device=tokens.device)
-    return tokens.gather(1, places)
+    positions = send(torch.tensor(starts), tokens.device)[:, None] + torch.arange(width, device=tokens.device)
+    return tokens.gather(1, positions)
 
 
-def causal_mask(places: Tensor, end: int, window: int | None = None) -> Tensor:
-    """What queries at ``places`` (int64 [B,S]) see of the keys before ``end``: themselves and all before, or the last
-    ``window`` of these. bool [B,1,S,end]"""
-    keys = torch.arange(end, device=places.device)
-    queries = places[..., None]
+def causal_mask(position_ids: Tensor, end: int, window: int | None = None) -> Tensor:
+    """What queries at ``position_ids`` (int64 [B,S]) see of the keys before ``end``: themselves and all before, or the
+    last ``window`` of these. bool [B,1,S,end]"""
+    keys = torch.arange(end, device=position_ids.device)
+    queries = position_ids[..., None]
     seen = keys <= queries
     if window is not None:
         seen &= keys > queries - window

@@ -13,7 +13,7 @@ from fsd_core.models.cuda_graphs import StaticForward
 from fsd_core.models.fused_llama import LeanLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, layer_kinds
-from fsd_core.ops.branches import Branches
+from fsd_core.ops.tree_attention import TreeAttention
 
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 """what configurations call the number of positions"""
@@ -56,7 +56,7 @@ class LanguageModel:
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
         static = self.device.type == "cuda" if static is None else static
-        fixed = self._run.at_fixed_places if static and isinstance(self._run, LeanLlama) else None
+        fixed = self._run.at_fixed_positions if static and isinstance(self._run, LeanLlama) else None
         self._static = None if fixed is None else StaticForward(fixed, self.layers)
 
     @property
@@ -77,12 +77,12 @@ class LanguageModel:
         tokens: Tensor,
         cache: KVCache,
         keep: int | None = None,
-        branches: Branches | None = None,
+        tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Feeds ``tokens`` behind what the cache holds and makes them part of it.
 
-        tokens: int64 [B,S]. ``branches``: how the last of what the cache then holds branches off, if it does (B = 1).
+        tokens: int64 [B,S]. ``tree_attention``: of the last of what the cache then holds, if they are a tree (B = 1).
         ``aux_hidden_states`` is given the hidden states of its layers.
         Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
         """
@@ -90,11 +90,11 @@ class LanguageModel:
         if missing > 0:
             tokens = tokens.clamp_max(self.known - 1)
         # Branches have no fixed shape, and whoever reads hidden states needs no graph.
-        straight = branches is None and aux_hidden_states is None
+        straight = tree_attention is None and aux_hidden_states is None
         if straight and self._static is not None and self._static.takes(cache, count):
             logits = self._static(tokens, cache, keep or count)
         else:
-            logits = self._run(tokens, cache, keep or count, branches, aux_hidden_states)
+            logits = self._run(tokens, cache, keep or count, tree_attention, aux_hidden_states)
         cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from fsd_core.errors import IncompatibleModels
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
-from fsd_core.ops.branches import Branches
+from fsd_core.ops.tree_attention import TreeAttention
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 
@@ -46,17 +46,17 @@ class ModuleForward:
         tokens: Tensor,
         cache: KVCache,
         keep: int,
-        branches: Branches | None = None,
+        tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
         """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``branches``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
+        [B,keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
 
         Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
         """
         found = self._module(
             input_ids=tokens,
-            **self._positions(tokens, cache, branches),
+            **self._positions(tokens, cache, tree_attention),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=keep,
@@ -66,37 +66,42 @@ class ModuleForward:
             aux_hidden_states.keep([found.hidden_states[index] for index in aux_hidden_states.layers])
         return found.logits[:, -keep:]  # some architectures give all, whatever they are asked
 
-    def _positions(self, tokens: Tensor, cache: KVCache, branches: Branches | None) -> dict[str, Any]:
+    def _positions(self, tokens: Tensor, cache: KVCache, tree_attention: TreeAttention | None) -> dict[str, Any]:
         """Positions and masks of the tokens, whose places in the cache are reserved."""
         start, count = cache.length, tokens.shape[1]
-        places = cache.reserve(count, tokens.device)
+        position_ids = cache.reserve(count, tokens.device)
         if self._biased:
-            if places is not None or branches is not None:
+            if position_ids is not None or tree_attention is not None:
                 raise IncompatibleModels(
                     f"A {self._kind} model adds a bias to its attention that knows one text without "
                     "branches: expected chains and a batch of 1."
                 )
             return {}
-        if branches is not None:
-            places = branches.places(count)
-        elif places is None:
-            places = torch.arange(start, start + count, device=tokens.device)[None]
-        return {"position_ids": places, "attention_mask": self._masks(places, start + count, branches)}
+        if tree_attention is not None:
+            position_ids = tree_attention.position_ids(count)
+        elif position_ids is None:
+            position_ids = torch.arange(start, start + count, device=tokens.device)[None]
+        return {
+            "position_ids": position_ids,
+            "attention_mask": self._masks(position_ids, start + count, tree_attention),
+        }
 
-    def _masks(self, places: Tensor, end: int, branches: Branches | None) -> Tensor | dict[str, Tensor]:
+    def _masks(
+        self, position_ids: Tensor, end: int, tree_attention: TreeAttention | None
+    ) -> Tensor | dict[str, Tensor]:
         """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
 
         The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
         """
         if not self._kinds:
-            return self._mask(places, end, branches, self._window)
+            return self._mask(position_ids, end, tree_attention, self._window)
         windows = {kind: self._window if kind == SLIDING else None for kind in self._kinds}
-        masks = {kind: self._mask(places, end, branches, window) for kind, window in windows.items()}
+        masks = {kind: self._mask(position_ids, end, tree_attention, window) for kind, window in windows.items()}
         return masks[FULL] if self._kinds == [FULL] else masks
 
-    def _mask(self, places: Tensor, end: int, branches: Branches | None, window: int | None) -> Tensor:
-        count = places.shape[1]
-        mask = causal_mask(places, end, window) if branches is None else branches.mask(count, window)
+    def _mask(self, position_ids: Tensor, end: int, tree_attention: TreeAttention | None, window: int | None) -> Tensor:
+        count = position_ids.shape[1]
+        mask = causal_mask(position_ids, end, window) if tree_attention is None else tree_attention.mask(count, window)
         if self._module.config._attn_implementation != "eager":
             return mask
         # transformers' own attention, which models with capped scores use, adds the mask to the scores.

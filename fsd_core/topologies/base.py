@@ -49,14 +49,14 @@ class DraftTree:
     """Drafted tokens as a tree whose root is the last accepted token; N nodes without the root.
 
     tokens: int64 [B,N]. depth: levels. warped, raw: [B,R,V], the distributions that nodes were drawn from; of several
-    drafts that come about together, that of the last. shape: ``None`` for a chain, whose R is N; else B = 1.
+    drafts that come about together, that of the last. structure: ``None`` for a chain, whose R is N; else B = 1.
     """
 
     tokens: Tensor
     depth: int
     warped: Tensor
     raw: Tensor
-    shape: TreeStructure | None = None
+    structure: TreeStructure | None = None
 
     @property
     def size(self) -> int:

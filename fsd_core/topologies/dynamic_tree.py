@@ -76,11 +76,11 @@ class DynamicTree:
     def _reranked(self, found: _Candidates, fed: Tensor, warped: Tensor, raw: Tensor, depth: int) -> DraftTree:
         """The best of the candidates, in their order: level by level, children of one parent by rank."""
         best = found.scores.sort(descending=True, stable=True).indices[: self._nodes].sort().values
-        places = torch.full_like(found.parents, -1).scatter(0, best, torch.arange(len(best), device=best.device))
+        new_indices = torch.full_like(found.parents, -1).scatter(0, best, torch.arange(len(best), device=best.device))
         parents = found.parents[best]
-        parents = torch.where(parents < 0, -1, places[parents])
-        shape = TreeStructure(parents, found.levels[best], found.drawn_from[best], fed[best])
-        return DraftTree(found.tokens[best][None], depth, warped, raw, shape)
+        parents = torch.where(parents < 0, -1, new_indices[parents])
+        structure = TreeStructure(parents, found.levels[best], found.drawn_from[best], fed[best])
+        return DraftTree(found.tokens[best][None], depth, warped, raw, structure)
 
 
 def _level(

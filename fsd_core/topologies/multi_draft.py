@@ -59,8 +59,8 @@ class MultiDraft:
             warped.append(row.warped)
             raw.append(row.raw)
         same = [level * width + _first_alike(*alike) for level, alike in enumerate(zip(parents, drawn, strict=True))]
-        nodes, shape = _merged(torch.cat(parents), torch.cat(same), width)
-        return DraftTree(torch.cat(drawn, 1)[:, nodes], depth, torch.cat(warped)[None], torch.cat(raw)[None], shape)
+        nodes, structure = _merged(torch.cat(parents), torch.cat(same), width)
+        return DraftTree(torch.cat(drawn, 1)[:, nodes], depth, torch.cat(warped)[None], torch.cat(raw)[None], structure)
 
     def _first(self, first: DraftDistribution, uniforms: Tensor, greedy: bool) -> Tensor:
         """int64 [1,n], −1 where nothing is left to draw."""
@@ -78,13 +78,13 @@ def _first_alike(parents: Tensor, tokens: Tensor) -> Tensor:
 
 
 def _merged(parents: Tensor, same: Tensor, width: int) -> tuple[Tensor, TreeStructure]:
-    """Which of the nodes that were drawn make the tree, and its shape. parents, same: int64 [depth·n], of each node
+    """Which of the nodes that were drawn make the tree, and its structure. parents, same: int64 [depth·n], of each node
     what it follows, and the first that is the same."""
     every = torch.arange(len(parents), device=parents.device)
     if parents.device.type != "cpu":
         return every, TreeStructure(parents, 1 + every // width, every, every, every.view(-1, width))
     nodes = (same == every).nonzero()[:, 0]
-    places = torch.full_like(every, -1).scatter(0, nodes, torch.arange(len(nodes)))
+    new_indices = torch.full_like(every, -1).scatter(0, nodes, torch.arange(len(nodes)))
     above = parents[nodes]
-    above = torch.where(above < 0, above, places[above.clamp_min(0)])
-    return nodes, TreeStructure(above, 1 + nodes // width, nodes, nodes, places[same].view(-1, width))
+    above = torch.where(above < 0, above, new_indices[above.clamp_min(0)])
+    return nodes, TreeStructure(above, 1 + nodes // width, nodes, nodes, new_indices[same].view(-1, width))

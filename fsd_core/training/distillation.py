@@ -165,19 +165,19 @@ def read_file(file: Path) -> list[Text]:
 
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
-"""tokens int64 [B,T]; places bool [B,T], whose next token belongs to an answer; top int64 [N,KEPT]; p [N,KEPT]"""
+"""tokens int64 [B,T]; judged bool [B,T], whose next token belongs to an answer; top int64 [N,KEPT]; p [N,KEPT]"""
 
 
 def stack(texts: list[Text]) -> Batch:
     """Texts padded on the right (a causal model does not see the padding) and their distributions row by row."""
     width = max(len(text.tokens) for text in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
-    places = torch.zeros(len(texts), width, dtype=torch.bool)
+    judged = torch.zeros(len(texts), width, dtype=torch.bool)
     for i, text in enumerate(texts):
         tokens[i, : len(text.tokens)] = text.tokens
-        places[i, text.prompt - 1 : len(text.tokens) - 1] = True
+        judged[i, text.prompt - 1 : len(text.tokens) - 1] = True
     p = torch.cat([text.log_p for text in texts]).float().exp()
-    return tokens, places, torch.cat([text.top for text in texts]).long(), p / p.sum(-1, keepdim=True)
+    return tokens, judged, torch.cat([text.top for text in texts]).long(), p / p.sum(-1, keepdim=True)
 
 
 def batches(texts: list[Text], size: int, seed: int) -> Iterator[Batch]:
@@ -197,10 +197,10 @@ def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor,
     that is not among them (its place is then any).
     """
     device = model.device
-    tokens, places, top, p = (part.to(device) for part in batch)
+    tokens, judged, top, p = (part.to(device) for part in batch)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
-        logits = model.lm_head.told_apart(hidden[places])
+        logits = model.lm_head.told_apart(hidden[judged])
     place_of = torch.full((model.config.vocab_size,), -1, device=device)
     place_of[model.lm_head.tokens] = torch.arange(logits.shape[-1], device=device)
     at = place_of[top]

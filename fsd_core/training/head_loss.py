@@ -63,10 +63,10 @@ class Lessons(nn.Module):
     def unroll(self, batch: Batch, steps: int) -> list[Tensor]:
         """The head's states at every slot, step by step: [B,T,H] each."""
         head, attend, found = self.head, _Unrolled([], []), []
-        places = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
+        position_ids = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
         states = head.begin(batch.states)
         for _ in range(steps):
-            found.append(head(states, batch.tokens, places, attend))
+            found.append(head(states, batch.tokens, position_ids, attend))
             states = found[-1].roll(1, 1)
         return found
 

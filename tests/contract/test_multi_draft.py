@@ -16,8 +16,8 @@ from fsd_core.config import (
 )
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.branches import Branches, ancestors
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import TreeAttention, ancestors
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.several import (
     GreedyOptimal,
@@ -118,12 +118,18 @@ def test_a_truncated_draft_that_has_fewer_tokens_than_drafts(models, greedy):
 
 
 def test_a_node_sees_the_text_and_what_is_above_it():
-    sees = ancestors(torch.tensor([-1, -1, 0, 0, 2]), 3)
-    assert sees.int().tolist() == [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 0, 0, 1, 0], [1, 0, 1, 0, 1]]
-    branches = Branches(2, torch.tensor([0, 0, 1, 1, 2]), sees)
-    assert branches.places(2).tolist() == [[3, 4]]
-    assert branches.mask(2)[0, 0].int().tolist() == [[1, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 1, 0, 1]]
-    assert branches.mask(2, window=2)[0, 0].int().tolist() == [[0, 0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 1, 0, 1]]
+    attends_to = ancestors(torch.tensor([-1, -1, 0, 0, 2]), 3)
+    assert attends_to.int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0],
+        [1, 0, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [1, 0, 1, 0, 1],
+    ]
+    tree_attention = TreeAttention(2, torch.tensor([0, 0, 1, 1, 2]), attends_to)
+    assert tree_attention.position_ids(2).tolist() == [[3, 4]]
+    assert tree_attention.mask(2)[0, 0].int().tolist() == [[1, 1, 1, 0, 0, 1, 0], [1, 1, 1, 0, 1, 0, 1]]
+    assert tree_attention.mask(2, window=2)[0, 0].int().tolist() == [[0, 0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 1, 0, 1]]
 
 
 def test_what_cannot_be_is_refused(models):
@@ -158,13 +164,13 @@ def test_what_chains_share_is_fed_once_and_counted_as_often_as_it_was_drawn():
         False,
     )
     assert tree is not None
-    assert tree.shape is not None
+    assert tree.structure is not None
     assert tree.tokens.tolist() == [[1, 2, 1, 1, 1, 0, 1]]
-    assert tree.shape.parents.tolist() == [-1, -1, 0, 1, 2, 2, 3]
-    assert tree.shape.levels.tolist() == [1, 1, 2, 2, 3, 3, 3]
-    assert tree.shape.chains is not None
-    assert tree.shape.chains.tolist() == [[0, 0, 1], [2, 2, 3], [4, 5, 6]]
-    assert tree.shape.fed.tolist() == [0, 2, 3, 5, 6, 7, 8]
+    assert tree.structure.parents.tolist() == [-1, -1, 0, 1, 2, 2, 3]
+    assert tree.structure.levels.tolist() == [1, 1, 2, 2, 3, 3, 3]
+    assert tree.structure.chains is not None
+    assert tree.structure.chains.tolist() == [[0, 0, 1], [2, 2, 3], [4, 5, 6]]
+    assert tree.structure.fed.tolist() == [0, 2, 3, 5, 6, 7, 8]
 
 
 class _Always:

@@ -10,9 +10,9 @@ import torch
 from fsd_core.config import Fuzzy, FuzzyReducible, SamplingConfig, Speculative
 from fsd_core.decoding.verification.nodes import SingleDraftNode
 from fsd_core.decoding.verification.tree import verify_tree
-from fsd_core.ops.branches import TreeBuilder, ancestors
 from fsd_core.ops.divergences import js
 from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.ops.tree_attention import TreeBuilder, ancestors
 from fsd_core.testing.acceptance import fit
 from fsd_core.topologies import DraftTree, TreeStructure
 from fsd_core.topologies.dynamic_tree import DynamicTree
@@ -52,9 +52,9 @@ class Table:
 
 
 def ways_of(tree: DraftTree) -> list[tuple[int, ...]]:
-    assert tree.shape is not None
+    assert tree.structure is not None
     found: list[tuple[int, ...]] = []
-    for token, parent in zip(tree.tokens[0].tolist(), tree.shape.parents.tolist(), strict=True):
+    for token, parent in zip(tree.tokens[0].tolist(), tree.structure.parents.tolist(), strict=True):
         found.append((*found[parent], token) if parent >= 0 else (token,))
     return found
 
@@ -82,22 +82,22 @@ def test_it_holds_the_ways_that_the_definition_finds(length, top_k, total):
         table = Table(seed)
         tree = DynamicTree(length, top_k, total).grow(table.first(), table, length, torch.zeros(1, 0), False)
         assert tree is not None
-        assert tree.shape is not None
+        assert tree.structure is not None
         ways = ways_of(tree)
         assert set(ways) == set(reference(table, length, top_k, total - 1))
         assert len(ways) == len(set(ways)) <= total - 1
-        assert tree.shape.levels.tolist() == [len(way) for way in ways]
-        rows = zip(tree.shape.parents.tolist(), tree.shape.drawn_from.tolist(), strict=True)
+        assert tree.structure.levels.tolist() == [len(way) for way in ways]
+        rows = zip(tree.structure.parents.tolist(), tree.structure.drawn_from.tolist(), strict=True)
         for i, (parent, row) in enumerate(rows):
             assert parent < i
             torch.testing.assert_close(tree.raw[0, row], table.law(ways[i][:-1]))
         for parent in {way[:-1] for way in ways}:
             chances = [float(table.law(parent)[way[-1]]) for way in ways if way[:-1] == parent]
             assert chances == sorted(chances, reverse=True)
-        assert tree.shape.fed is not None
-        for i, place in enumerate(tree.shape.fed.tolist()):
+        assert tree.structure.fed is not None
+        for i, place in enumerate(tree.structure.fed.tolist()):
             assert place < 0 or table.fed[place] == ways[i]
-            if i in tree.shape.parents.tolist():
+            if i in tree.structure.parents.tolist():
                 assert place >= 0
 
 
@@ -109,30 +109,30 @@ def test_where_all_is_equal_no_child_loses_its_parent():
 
 
 def test_growth_sees_what_the_parents_tell():
-    growth = TreeBuilder(7)
-    growth.add(torch.tensor([-1, -1]))
-    growth.add(torch.tensor([1, 0]))
-    branches = growth.add(torch.tensor([3, 2, 3]))
+    builder = TreeBuilder(7)
+    builder.add(torch.tensor([-1, -1]))
+    builder.add(torch.tensor([1, 0]))
+    tree_attention = builder.add(torch.tensor([3, 2, 3]))
     parents = torch.tensor([-1, -1, 1, 0, 3, 2, 3])
-    assert torch.equal(branches.sees, ancestors(parents, 3))
-    assert branches.places(7).tolist() == [[7, 7, 8, 8, 9, 9, 9]]
+    assert torch.equal(tree_attention.attends_to, ancestors(parents, 3))
+    assert tree_attention.position_ids(7).tolist() == [[7, 7, 8, 8, 9, 9, 9]]
 
 
 def _node(p: torch.Tensor, q: torch.Tensor, children: list[int]) -> tuple[DraftTree, TreeStructure, torch.Tensor]:
     """A tree of one level, and logits of a target that says ``p`` everywhere."""
     count = len(children)
     zeros = torch.zeros(count, dtype=torch.int64)
-    shape = TreeStructure(zeros - 1, zeros + 1, zeros, zeros - 1)
-    tree = DraftTree(torch.tensor([children]), 1, q[None, None], q[None, None], shape)
-    return tree, shape, p.log().expand(1, count + 1, -1)
+    structure = TreeStructure(zeros - 1, zeros + 1, zeros, zeros - 1)
+    tree = DraftTree(torch.tensor([children]), 1, q[None, None], q[None, None], structure)
+    return tree, structure, p.log().expand(1, count + 1, -1)
 
 
 def _emitted(p, q, children, rule, temperature: float = 1.0, count: int = 6000) -> tuple[torch.Tensor, float]:
     """First tokens that are written, and how often they were drafted."""
-    tree, shape, logits = _node(p, q, children)
+    tree, structure, logits = _node(p, q, children)
     sampling = SamplingConfig(temperature=temperature)
     verifier, uniforms = SingleDraftNode(rule, sampling), torch.rand(count, 2, 3, dtype=torch.float64)
-    outcomes = [verify_tree(tree, shape, logits, verifier, sampling, u) for u in uniforms]
+    outcomes = [verify_tree(tree, structure, logits, verifier, sampling, u) for u in uniforms]
     return torch.stack([o.emitted[0, 0] for o in outcomes]), sum(int(o.count) for o in outcomes) / count
 
 

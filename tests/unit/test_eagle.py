@@ -95,15 +95,15 @@ def write(folder: Path, told: dict, weights: dict[str, torch.Tensor], pickled: b
 def states_of(head: EagleHead, states: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Every slot at once, nothing cached. [1,T,·], int64 [1,T] → [1,T,H]"""
     count = tokens.shape[1]
-    places = torch.arange(count)[None]
+    position_ids = torch.arange(count)[None]
 
     def attend(query, key, value):
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
         scores = (query @ key.transpose(2, 3)) / query.shape[-1] ** 0.5
-        return scores.masked_fill(~causal_mask(places, count), -torch.inf).softmax(-1) @ value
+        return scores.masked_fill(~causal_mask(position_ids, count), -torch.inf).softmax(-1) @ value
 
-    return head(head.begin(states), tokens, places, attend)
+    return head(head.begin(states), tokens, position_ids, attend)
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from fsd_core.decoding.proposal import Proposal
 from fsd_core.decoding.verification.result import RoundResult
-from fsd_core.ops.branches import Branches
 from fsd_core.ops.sampling import UniformStream
+from fsd_core.ops.tree_attention import TreeAttention
 
 
 class Feed(NamedTuple):
@@ -18,7 +18,7 @@ class Feed(NamedTuple):
 
     tokens: Tensor
     keep: int
-    branches: Branches | None = None
+    tree_attention: TreeAttention | None = None
 
 
 class Verification(Protocol):

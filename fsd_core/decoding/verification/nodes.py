@@ -47,11 +47,11 @@ class NodeVerifier(Protocol):
     greedy_draft: bool
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
-    def num_uniforms(self, shape: TreeStructure) -> int:
+    def num_uniforms(self, structure: TreeStructure) -> int:
         """How many uniforms a node of the tree takes."""
         ...
 
-    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
+    def __call__(self, tree: DraftTree, structure: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         """``uniforms``: float64 [``num_uniforms``]."""
         ...
 
@@ -73,13 +73,13 @@ class MultiDraftNode:
         verifier = get_verifier(kind)
         return cls(get_verifier("nss") if sampling.greedy else verifier)
 
-    def num_uniforms(self, shape: TreeStructure) -> int:
-        assert shape.chains is not None
-        return shape.chains.shape[1] + 1
+    def num_uniforms(self, structure: TreeStructure) -> int:
+        assert structure.chains is not None
+        return structure.chains.shape[1] + 1
 
-    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
-        assert shape.chains is not None
-        nodes, row = shape.chains[node.level], shape.drawn_from[node.first]
+    def __call__(self, tree: DraftTree, structure: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
+        assert structure.chains is not None
+        nodes, row = structure.chains[node.level], structure.drawn_from[node.first]
         drafts = Drafts(tree.tokens[:, nodes], node.children[None, nodes], node.target, tree.warped[0, row])
         written = self._verifier(drafts, uniforms[None])
         return NodeResult(written, torch.ones_like(written, dtype=torch.bool), js(node.raw, tree.raw[0, row]))
@@ -98,11 +98,11 @@ class SingleDraftNode:
         self._rule, self._sampling = rule, sampling
         self.greedy_draft = rule.greedy_draft
 
-    def num_uniforms(self, shape: TreeStructure) -> int:
+    def num_uniforms(self, structure: TreeStructure) -> int:
         """Of the acceptance test, the ``random`` divergence, and the token in place of a rejected one."""
         return 3
 
-    def __call__(self, tree: DraftTree, shape: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
+    def __call__(self, tree: DraftTree, structure: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         x = tree.tokens[0, node.first][None]  # [1,1]
         permitted = allowed(node.logits, self._sampling)
         rows = ScoredDraft(
@@ -110,7 +110,7 @@ class SingleDraftNode:
             node.target[None],
             one_hot(x, node.target.shape[-1], node.target.dtype),
             node.raw[None],
-            tree.raw[:, shape.drawn_from[node.first]],
+            tree.raw[:, structure.drawn_from[node.first]],
             None if permitted is None else permitted[None],
         )
         verdict = self._rule.judge(rows, uniforms[None, :1], uniforms[None, 1:2])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fsd_core.ops.branches import AcceptedPath
+from fsd_core.ops.tree_attention import AcceptedPath
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from fsd_core.decoding.proposal import Proposal
 from fsd_core.decoding.verification.base import Feed
 from fsd_core.decoding.verification.nodes import NodeVerifier, TreeNode
 from fsd_core.decoding.verification.result import RoundResult
-from fsd_core.ops.branches import AcceptedPath, Branches, behind
 from fsd_core.ops.sampling import UniformStream, draw
+from fsd_core.ops.tree_attention import AcceptedPath, TreeAttention, tree_layout
 from fsd_core.ops.warping import warp
 from fsd_core.topologies import DraftTree, TreeStructure
 
@@ -28,26 +28,28 @@ class TreeVerification:
         self.greedy_draft = node.greedy_draft
 
     def feed(self, uncached: Tensor, proposal: Proposal, cached: int) -> Feed:
-        tree, shape = proposal.tree, _shape(proposal.tree)
-        depths, sees = behind(uncached.shape[1], shape.parents.clamp_min(-1), shape.levels, tree.depth)
-        return Feed(torch.cat([uncached, tree.tokens], 1), tree.size + 1, Branches(cached, depths, sees))
+        tree, structure = proposal.tree, _structure(proposal.tree)
+        depths, attends_to = tree_layout(
+            uncached.shape[1], structure.parents.clamp_min(-1), structure.levels, tree.depth
+        )
+        return Feed(torch.cat([uncached, tree.tokens], 1), tree.size + 1, TreeAttention(cached, depths, attends_to))
 
     def verify(self, proposal: Proposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
         """Takes uniforms for each level and for the token behind the last, as many as a node takes."""
-        tree, shape = proposal.tree, _shape(proposal.tree)
+        tree, structure = proposal.tree, _structure(proposal.tree)
         (own,) = uniforms
-        taken = own.take(tree.depth + 1, self._node.num_uniforms(shape))
-        return verify_tree(tree, shape, logits, self._node, self._sampling, taken)
+        taken = own.take(tree.depth + 1, self._node.num_uniforms(structure))
+        return verify_tree(tree, structure, logits, self._node, self._sampling, taken)
 
 
-def _shape(tree: DraftTree) -> TreeStructure:
-    assert tree.shape is not None, "a chain is verified as a chain"
-    return tree.shape
+def _structure(tree: DraftTree) -> TreeStructure:
+    assert tree.structure is not None, "a chain is verified as a chain"
+    return tree.structure
 
 
 def verify_tree(
     tree: DraftTree,
-    shape: TreeStructure,
+    structure: TreeStructure,
     logits: Tensor,
     verifier: NodeVerifier,
     sampling: SamplingConfig,
@@ -65,12 +67,13 @@ def verify_tree(
     count, reach = none, none
     nodes, drafted, emitted, chances, details = [], [], [], [], []
     for level in range(depth):
-        children = shape.parents == at
+        children = structure.parents == at
         there = children.any()[None]
         first = children.long().argmax(0, keepdim=True)
         target, raw = _at(logits, at, sampling)
-        found = verifier(tree, shape, TreeNode(level, children, first, logits[0, at + 1], target, raw), uniforms[level])
-        same = children & (tree.tokens[0] == found.written)
+        tree_node = TreeNode(level, children, first, logits[0, at + 1], target, raw)
+        result = verifier(tree, structure, tree_node, uniforms[level])
+        same = children & (tree.tokens[0] == result.written)
         hit = same.any()[None]
         node = torch.where(hit, same.long().argmax(0, keepdim=True), first)
         x = tree.tokens[0, node]
@@ -78,10 +81,10 @@ def verify_tree(
         count, reach = count + going, reach + there
         nodes.append(node)
         drafted.append(x)
-        emitted.append(found.written)
-        chances.append(raw[0, found.written])
-        of_draft = tree.raw[0, shape.drawn_from[node], x]
-        figures = hit & found.strict, found.divergence, raw[0, x], of_draft
+        emitted.append(result.written)
+        chances.append(raw[0, result.written])
+        of_draft = tree.raw[0, structure.drawn_from[node], x]
+        figures = hit & result.strict, result.divergence, raw[0, x], of_draft
         details.append(torch.stack([figure.double() for figure in figures]))
         at = torch.where(there, node, at)
     target, raw = _at(logits, at, sampling)
@@ -90,7 +93,7 @@ def verify_tree(
     taken = torch.cat(nodes)
     return RoundResult(
         torch.cat(drafted)[None], count, torch.cat(emitted)[None], torch.cat(chances)[None],
-        torch.cat(details, 1)[None], reach, AcceptedPath(taken, shape.fed[taken]),
+        torch.cat(details, 1)[None], reach, AcceptedPath(taken, structure.fed[taken]),
     )  # fmt: skip
 
 

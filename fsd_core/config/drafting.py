@@ -67,7 +67,7 @@ class ChainTopology(Frozen):
     length: int = _length(32)
 
     @property
-    def room(self) -> int:
+    def max_fed_tokens(self) -> int:
         """Tokens that are fed behind a text in a round at most."""
         return self.length
 
@@ -87,7 +87,7 @@ class MultiDraftTopology(Frozen):
     )
 
     @property
-    def room(self) -> int:
+    def max_fed_tokens(self) -> int:
         """Tokens that are fed behind a text in a round at most."""
         return self.length * self.drafts
 
@@ -114,7 +114,7 @@ class DynamicTreeTopology(Frozen):
     )
 
     @property
-    def room(self) -> int:
+    def max_fed_tokens(self) -> int:
         """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
         return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
 

@@ -113,8 +113,8 @@ class Batch:
         if self._drafter is None or self._speculation is None:
             return None
         topology, bonus = self._speculation.topology, int(self._speculation.drafts_bonus)
-        # The last token of the limit is the target's: with room for one, nothing is drafted.
-        depths = [min(topology.length, text.room - 1) for text in texts]
+        # The last token of the limit is the target's: with one left, nothing is drafted.
+        depths = [min(topology.length, text.remaining_tokens - 1) for text in texts]
         depth = max(depths)
         if depth < 1:
             return None

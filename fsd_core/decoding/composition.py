@@ -32,7 +32,7 @@ class Speculation:
     verification: Verification
     greedy_draft: bool
     """whether the draft proposes its likeliest tokens"""
-    room: int
+    max_fed_tokens: int
     """tokens that are fed behind a text in a round at most"""
 
     @property
@@ -56,7 +56,7 @@ class Method:
 
     def capacity(self, prompt: int) -> int:
         """Positions that a text takes in the caches behind a prompt of so many tokens, drafted ones included."""
-        drafted = 0 if self.speculation is None else self.speculation.room + 1
+        drafted = 0 if self.speculation is None else self.speculation.max_fed_tokens + 1
         return min(prompt + self.max_new_tokens, max(prompt + 1, self.context)) + drafted + 1
 
     def check_prompt(self, prompt: int) -> None:
@@ -111,4 +111,4 @@ def _speculation(models: ModelSet, config: DecodingConfig) -> Speculation | None
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
     drafter = drafter_factory(config.drafter.kind, models, config, sampling)
-    return Speculation(drafter, topology, verification, greedy, config.topology.room)
+    return Speculation(drafter, topology, verification, greedy, config.topology.max_fed_tokens)

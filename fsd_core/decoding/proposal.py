@@ -16,7 +16,7 @@ from fsd_core.topologies import DraftTree
 class Proposal:
     """A tree, and how much of it each text takes.
 
-    A text with little room drafts fewer than the batch; what lies behind its own tokens is padding.
+    A text with few remaining tokens drafts fewer than the batch; what lies behind its own tokens is padding.
     """
 
     tree: DraftTree

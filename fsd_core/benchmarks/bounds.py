@@ -115,6 +115,6 @@ def _laws(
 def _at(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:
     """int64 [1,T], int64 [R] → float64 [R,V]"""
     first = int(positions[0])
-    logits = model.forward(tokens, model.new_cache(tokens.shape[1]), keep=tokens.shape[1] - first)[0]
+    logits = model.forward(tokens, model.new_cache(tokens.shape[1]), logits_to_keep=tokens.shape[1] - first)[0]
     law = warp(logits[(positions - first).to(logits.device)].double(), sampling)
     return (law / law.sum(-1, keepdim=True)).cpu().numpy()

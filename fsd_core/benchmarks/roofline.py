@@ -89,7 +89,7 @@ def _forward(model: LanguageModel, count: int, times: int) -> float:
     """Milliseconds of a forward of ``count`` tokens behind the prompt."""
     cache = model.new_cache(PROMPT + count)
     with torch.inference_mode():
-        model.forward(torch.zeros(1, PROMPT, dtype=torch.long, device=model.device), cache, keep=1)
+        model.forward(torch.zeros(1, PROMPT, dtype=torch.long, device=model.device), cache, logits_to_keep=1)
         tokens = torch.zeros(1, count, dtype=torch.long, device=model.device)
 
         def once() -> None:

@@ -22,9 +22,9 @@ from fsd_core.decoding.proposal import Proposal, padded
 from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.trace import StepRecord
 from fsd_core.decoding.verification import RoundResult, write_one
-from fsd_core.models.kv_cache import unseen
+from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.ops.sampling import UniformStream
-from fsd_core.ops.transfer import read, send
+from fsd_core.ops.transfer import to_device, to_host
 
 
 class Batch:
@@ -70,7 +70,7 @@ class Batch:
         limited_by = "length" if limit == wanted else "context"
         text = SequenceState(prompt, limit, limited_by, UniformStream(seed, self.model.device))
         self.texts[row] = text
-        self._tokens[row, :length] = send(torch.tensor(prompt), self.model.device)
+        self._tokens[row, :length] = to_device(torch.tensor(prompt), self.model.device)
         # Beside others, all but its last token is fed now, so that each round feeds all rows alike; alone, a prompt is
         # fed with the first round.
         self._begin(row, length - 1 if len(self.texts) > 1 else 0)
@@ -80,14 +80,14 @@ class Batch:
         """Feeds the models the first tokens of a row, in place of what they knew of it."""
         tokens = self._tokens[row : row + 1, :length]
         if length:
-            self.model.forward(tokens, self.cache.row(row), keep=1)
+            self.model.forward(tokens, self.cache.row(row), logits_to_keep=1)
         self.cache.adopt(row, length)
         if self._drafter is not None:
             self._drafter.begin_row(row, tokens)
 
     def keep_rows(self, rows: Sequence[int]) -> None:
         """Drops all texts but these."""
-        index = send(torch.tensor(rows), self._tokens.device)
+        index = to_device(torch.tensor(rows), self._tokens.device)
         self.texts = [self.texts[row] for row in rows]
         self._tokens = self._tokens[index]
         self.cache.keep_rows(index)
@@ -133,22 +133,22 @@ class Batch:
 
     def _verify(self, texts: Sequence[SequenceState], proposal: Proposal | None) -> RoundResult:
         """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""
-        uncached = unseen(self._tokens, self.cache, [len(text.history) for text in texts])
+        uncached = uncached_tokens(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
         aux = None if self._drafter is None else self._drafter.aux_hidden_states
         if proposal is None or self._speculation is None:
-            logits = self.model.forward(uncached, self.cache, keep=1, aux_hidden_states=aux)
+            logits = self.model.forward(uncached, self.cache, logits_to_keep=1, aux_hidden_states=aux)
             return write_one(logits, self._method.sampling, uniforms)
         verification = self._speculation.verification
         feed = verification.feed(uncached, proposal, self.cache.length)
-        logits = self.model.forward(feed.tokens, self.cache, feed.keep, feed.tree_attention, aux)
+        logits = self.model.forward(feed.tokens, self.cache, feed.logits_to_keep, feed.tree_attention, aux)
         return verification.verify(proposal, logits, uniforms)
 
     def _emit(self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [result.count[:, None], result.emitted, result.emitted_probability, result.details.flatten(1)]
         parts += [] if result.reach is None else [result.reach[:, None]]
-        rows = read(torch.cat([part.double() for part in (result.drafted, *parts)], 1))
+        rows = to_host(torch.cat([part.double() for part in (result.drafted, *parts)], 1))
         lengths, fed = [len(text.history) for text in texts], result.drafted.shape[1]
         drafted = judged = [0] * len(texts)
         if result.reach is not None:
@@ -175,6 +175,6 @@ class Batch:
         if min(lengths) == max(lengths):
             self._tokens[:, lengths[0] : lengths[0] + width] = emitted
         else:
-            starts = send(torch.tensor(lengths), self._tokens.device)
+            starts = to_device(torch.tensor(lengths), self._tokens.device)
             positions = starts[:, None] + torch.arange(width, device=starts.device)
             self._tokens.scatter_(1, positions, emitted)

@@ -11,7 +11,7 @@ from torch import Tensor
 from fsd_core.config import DecodingConfig, SamplingConfig
 from fsd_core.drafters.base import DrafterFactory
 from fsd_core.errors import InvalidSetting
-from fsd_core.models.kv_cache import unseen
+from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.scored_draft import DraftDistribution
@@ -38,21 +38,23 @@ class DraftModelDrafter:
         self._tree_builder = TreeBuilder(0)  # of what is drafted now
 
     def _row(self, tokens: Tensor) -> DraftDistribution:
-        logits = self._model.forward(tokens, self._cache, keep=1)[:, 0]
+        logits = self._model.forward(tokens, self._cache, logits_to_keep=1)[:, 0]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution:
         # All that is not in the cache yet: the prompt at first, later the last token, and the one before it if the
         # whole draft was accepted.
         self._tree_builder = TreeBuilder(len(texts[0]))
-        return self._row(unseen(tokens, self._cache, [len(text) for text in texts]))
+        return self._row(uncached_tokens(tokens, self._cache, [len(text) for text in texts]))
 
     def extend(self, token: Tensor) -> DraftDistribution:
         return self._row(token[:, None])
 
     def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution:
         tree_attention = self._tree_builder.add(parents)
-        logits = self._model.forward(tokens, self._cache, keep=tokens.shape[1], tree_attention=tree_attention)[0]
+        logits = self._model.forward(
+            tokens, self._cache, logits_to_keep=tokens.shape[1], tree_attention=tree_attention
+        )[0]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
@@ -66,7 +68,7 @@ class DraftModelDrafter:
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         if tokens.shape[1]:
-            self._model.forward(tokens, self._cache.row(row), keep=1)
+            self._model.forward(tokens, self._cache.row(row), logits_to_keep=1)
         self._cache.adopt(row, tokens.shape[1])
 
     def keep_rows(self, rows: Tensor) -> None:

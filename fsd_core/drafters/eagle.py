@@ -59,7 +59,7 @@ class EagleDrafter:
         self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
         self._tree_builder = TreeBuilder(0)
         self._length: int | None = None  # tokens of the text, in a round that began with a draft
-        self._known = 0  # of these, those whose states the target has told
+        self._num_states = 0  # of these, those whose states the target has told
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         self._length = len(texts[0])
@@ -111,18 +111,18 @@ class EagleDrafter:
         (length,) = lengths
         # Of the text's tokens that the target had not read, then of what was drafted.
         states = self.aux_hidden_states.states
-        read = self._known + states.shape[1] if self._length is None else self._length
-        text, kept = read - self._known, length - read
+        read = self._num_states + states.shape[1] if self._length is None else self._length
+        text, kept = read - self._num_states, length - read
         self._seen.append(states[:, :text])
         if kept:
             kept_nodes = slice(text, text + kept) if way is None else text + way.nodes[:kept]
             self._seen.append(states[:, kept_nodes])
-        self._known, self._length = length, None
+        self._num_states, self._length = length, None
         self._cache.rollback(self._tree_builder.prefix)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         self._cache.adopt(row, 0)
-        self._seen, self._known, self._tree_builder = [], 0, TreeBuilder(0)
+        self._seen, self._num_states, self._tree_builder = [], 0, TreeBuilder(0)
 
     def keep_rows(self, rows: Tensor) -> None:
         """There is one row."""

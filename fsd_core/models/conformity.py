@@ -34,7 +34,7 @@ def check_cache(model: LanguageModel) -> None:
     """
     if model.kind in PROVEN or model.module in _passed:
         return
-    vocabulary = min(model.vocabulary, model.known)
+    vocabulary = min(model.vocabulary, model.model_vocab_size)
     tokens = (torch.arange(12, device=model.device)[None] * 7919 + 11) % vocabulary
     try:
         theirs = model.module(input_ids=tokens, use_cache=False).logits[..., :vocabulary].float()

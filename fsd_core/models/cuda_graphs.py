@@ -106,18 +106,18 @@ class StaticForward:
         """Whether ``count`` more tokens of a text run here: a few, behind a prompt that was read, in such a cache."""
         return isinstance(cache, StaticCache) and count <= MOST_TOKENS and cache.length > 0
 
-    def __call__(self, tokens: Tensor, cache: StaticCache, keep: int) -> Tensor:
-        """Logits of the last ``keep`` of ``tokens`` (int64 [1,S]), which are written behind what the cache holds;
-        [1,keep,V]."""
+    def __call__(self, tokens: Tensor, cache: StaticCache, logits_to_keep: int) -> Tensor:
+        """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [1,S]), which are written behind what the cache
+        holds; [1,logits_to_keep,V]."""
         inputs = cache.reserve_fixed(tokens)
         if tokens.device.type != "cuda":
-            return self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)[:, -keep:]
+            return self._forward(inputs.tokens, inputs.position_ids, cache.end, cache)[:, -logits_to_keep:]
         graphs, key = cache.storage.graphs, (tokens.shape[1], cache.end)
         if key not in graphs:
             graphs[key] = self._captured(inputs, cache)
         graph, logits = graphs[key]
         graph.replay()
-        return logits[:, -keep:].clone()  # the next replay overwrites it
+        return logits[:, -logits_to_keep:].clone()  # the next replay overwrites it
 
     def _captured(self, inputs: _Inputs, cache: StaticCache) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         """The forward as a graph. Run before it is captured, so that what is allocated once is there."""

@@ -22,7 +22,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from fsd_core.models.reduced_vocab import TrimmedHead
-from fsd_core.ops.linear import linear
+from fsd_core.ops.linear import prepack_linear
 
 Generation = Literal[1, 3]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -70,7 +70,7 @@ class _Prepacked(nn.Module):
 
     def __init__(self, learnt: nn.Linear) -> None:
         super().__init__()
-        self.weight, self._product = learnt.weight, linear(learnt.weight.data)
+        self.weight, self._product = learnt.weight, prepack_linear(learnt.weight.data)
 
     def forward(self, x: Tensor) -> Tensor:
         """[...,in] → [...,out]"""

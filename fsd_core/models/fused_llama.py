@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.kv_cache import KVCache, causal_mask
-from fsd_core.ops.linear import Linear, linear
+from fsd_core.ops.linear import Linear, prepack_linear
 from fsd_core.ops.tree_attention import TreeAttention
 
 _STATIC_ROPE = ("default", "linear", "llama3")
@@ -56,17 +56,17 @@ class LeanLlama:
         self._size = model.layers[0].self_attn.head_dim
         self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
-        self._head = linear(module.lm_head.weight.data)
+        self._head = prepack_linear(module.lm_head.weight.data)
         # A head over some tokens (models.reduced_vocab) says what its logits are over all.
         self._over_all = getattr(module.lm_head, "over_all", lambda logits: logits)
         self._layers = [
             _Layer(
                 layer.input_layernorm.weight.data,
-                linear(_fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)),
-                linear(layer.self_attn.o_proj.weight.data),
+                prepack_linear(_fuse(layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj)),
+                prepack_linear(layer.self_attn.o_proj.weight.data),
                 layer.post_attention_layernorm.weight.data,
-                linear(_fuse(layer.mlp.gate_proj, layer.mlp.up_proj)),
-                linear(layer.mlp.down_proj.weight.data),
+                prepack_linear(_fuse(layer.mlp.gate_proj, layer.mlp.up_proj)),
+                prepack_linear(layer.mlp.down_proj.weight.data),
             )
             for layer in model.layers
         ]
@@ -98,22 +98,29 @@ class LeanLlama:
         self,
         tokens: Tensor,
         cache: KVCache,
-        keep: int,
+        logits_to_keep: int,
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
+        """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache
+        holds; [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
         start, count = cache.length, tokens.shape[1]
         position_ids = cache.reserve(count, tokens.device)
         if tree_attention is not None:
             return self._forward(
-                tokens, tree_attention.mask(count), cache, keep, tree_attention.position_ids(count), aux_hidden_states
+                tokens,
+                tree_attention.mask(count),
+                cache,
+                logits_to_keep,
+                tree_attention.position_ids(count),
+                aux_hidden_states,
             )
         if count == 1 and position_ids is None:  # one token, which sees all
-            return self._forward(tokens, None, cache, keep, None, aux_hidden_states)
+            return self._forward(tokens, None, cache, logits_to_keep, None, aux_hidden_states)
         seen = torch.arange(start, start + count, device=tokens.device)[None] if position_ids is None else position_ids
-        return self._forward(tokens, causal_mask(seen, start + count), cache, keep, position_ids, aux_hidden_states)
+        return self._forward(
+            tokens, causal_mask(seen, start + count), cache, logits_to_keep, position_ids, aux_hidden_states
+        )
 
     def at_fixed_positions(self, tokens: Tensor, position_ids: Tensor, end: int, cache: KVCache) -> Tensor:
         """Logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved, over the
@@ -125,11 +132,11 @@ class LeanLlama:
         tokens: Tensor,
         mask: Tensor | None,
         cache: KVCache,
-        keep: int,
+        logits_to_keep: int,
         position_ids: Tensor | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``keep`` positions, [B,keep,V].
+        """Logits of the last ``logits_to_keep`` positions, [B,logits_to_keep,V].
 
         tokens: int64 [B,S], written behind what the cache holds. mask: bool [B or 1,1,S,L] over all L = length + S
         positions, or ``None`` if all are seen (S = 1). position_ids: int64 [B,S], or ``None`` if they follow the
@@ -164,7 +171,9 @@ class LeanLlama:
             gate, up = layer.gate_up(h).chunk(2, -1)
             x = x + layer.down(F.silu(gate) * up)
         end = len(self._layers)
-        last = F.rms_norm(x if end in kept_layers else x[:, count - keep :], (self._width,), self._norm, self._epsilon)
+        last = F.rms_norm(
+            x if end in kept_layers else x[:, count - logits_to_keep :], (self._width,), self._norm, self._epsilon
+        )
         if aux_hidden_states is not None:
             aux_hidden_states.keep([(states | {end: last})[index] for index in kept_layers])
-        return self._over_all(self._head(last[:, -keep:]))
+        return self._over_all(self._head(last[:, -logits_to_keep:]))

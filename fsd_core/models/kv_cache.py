@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from fsd_core.ops.transfer import send
+from fsd_core.ops.transfer import to_device
 
 
 class KVCache(Cache):
@@ -40,7 +40,7 @@ class KVCache(Cache):
         """
         self._cache_positions, self._end = None, self.length + count
         if min(self.lengths) != self.length:
-            starts = send(torch.tensor(self.lengths), device)
+            starts = to_device(torch.tensor(self.lengths), device)
             self._cache_positions = starts[:, None] + torch.arange(count, device=device)
         return self._cache_positions
 
@@ -117,7 +117,7 @@ class KVCache(Cache):
         return [False] * self._layers
 
 
-def unseen(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
+def uncached_tokens(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
     """The tokens that a model has yet to be fed, as many for each row as for the one that lacks most; int64 [B,S].
 
     tokens: int64 [B,T], of which the first ``lengths`` are texts. A row that lacks fewer is fed some again: its cache
@@ -128,7 +128,7 @@ def unseen(tokens: Tensor, cache: KVCache, lengths: Sequence[int]) -> Tensor:
     cache.rollback(starts)
     if min(starts) == max(starts):
         return tokens[:, starts[0] : starts[0] + width]
-    positions = send(torch.tensor(starts), tokens.device)[:, None] + torch.arange(width, device=tokens.device)
+    positions = to_device(torch.tensor(starts), tokens.device)[:, None] + torch.arange(width, device=tokens.device)
     return tokens.gather(1, positions)
 
 

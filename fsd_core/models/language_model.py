@@ -51,8 +51,8 @@ class LanguageModel:
         self._run = LeanLlama(module, self.context) if self.lean else ModuleForward(module)
         self.module = module.eval()
         self.kind: str = config.model_type
-        self.known = vocabulary_of(module)
-        self.vocabulary = vocabulary or self.known
+        self.model_vocab_size = vocabulary_of(module)
+        self.vocabulary = vocabulary or self.model_vocab_size
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
         static = self.device.type == "cuda" if static is None else static
@@ -76,7 +76,7 @@ class LanguageModel:
         self,
         tokens: Tensor,
         cache: KVCache,
-        keep: int | None = None,
+        logits_to_keep: int | None = None,
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
@@ -84,17 +84,17 @@ class LanguageModel:
 
         tokens: int64 [B,S]. ``tree_attention``: of the last of what the cache then holds, if they are a tree (B = 1).
         ``aux_hidden_states`` is given the hidden states of its layers.
-        Returns float32 logits of the last ``keep`` positions (all by default), [B,keep,V].
+        Returns float32 logits of the last ``logits_to_keep`` positions (all by default), [B,logits_to_keep,V].
         """
-        count, missing = tokens.shape[1], self.vocabulary - self.known
+        count, missing = tokens.shape[1], self.vocabulary - self.model_vocab_size
         if missing > 0:
-            tokens = tokens.clamp_max(self.known - 1)
+            tokens = tokens.clamp_max(self.model_vocab_size - 1)
         # Branches have no fixed shape, and whoever reads hidden states needs no graph.
         straight = tree_attention is None and aux_hidden_states is None
         if straight and self._static is not None and self._static.takes(cache, count):
-            logits = self._static(tokens, cache, keep or count)
+            logits = self._static(tokens, cache, logits_to_keep or count)
         else:
-            logits = self._run(tokens, cache, keep or count, tree_attention, aux_hidden_states)
+            logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)
         cache.advance(count)
         logits = logits[..., : self.vocabulary].float()
         return logits if missing <= 0 else F.pad(logits, (0, missing), value=-math.inf)

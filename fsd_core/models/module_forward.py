@@ -45,12 +45,12 @@ class ModuleForward:
         self,
         tokens: Tensor,
         cache: KVCache,
-        keep: int,
+        logits_to_keep: int,
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache holds;
-        [B,keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
+        """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache
+        holds; [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
 
         Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
         """
@@ -59,12 +59,12 @@ class ModuleForward:
             **self._positions(tokens, cache, tree_attention),
             past_key_values=cache,
             use_cache=True,
-            logits_to_keep=keep,
+            logits_to_keep=logits_to_keep,
             output_hidden_states=aux_hidden_states is not None,
         )
         if aux_hidden_states is not None:
             aux_hidden_states.keep([found.hidden_states[index] for index in aux_hidden_states.layers])
-        return found.logits[:, -keep:]  # some architectures give all, whatever they are asked
+        return found.logits[:, -logits_to_keep:]  # some architectures give all, whatever they are asked
 
     def _positions(self, tokens: Tensor, cache: KVCache, tree_attention: TreeAttention | None) -> dict[str, Any]:
         """Positions and masks of the tokens, whose places in the cache are reserved."""

@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.json_files import read_object
-from fsd_core.ops.linear import Linear, linear
+from fsd_core.ops.linear import Linear, prepack_linear
 
 _SHARES = "embedding_of"
 """key of ``config.json`` that says whose embedding the draft needs"""
@@ -46,7 +46,7 @@ class TrimmedHead(nn.Module):
 
     def prepack(self) -> None:
         """Puts the weight, which will not change any more, into the order in which it is multiplied."""
-        self._product = linear(self.weight.data)
+        self._product = prepack_linear(self.weight.data)
 
     def told_apart(self, hidden: Tensor) -> Tensor:
         """[..., H] → logits of ``tokens``, [..., K]"""

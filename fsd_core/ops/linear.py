@@ -17,7 +17,7 @@ _LEAST = 2**18
 on one thread, 1 to 24 tokens, it is at 160 x 160 slower by 1.7 to 4 times, at 864 x 160 even, from 512 x 512 faster."""
 
 
-def linear(weight: Tensor) -> Linear:
+def prepack_linear(weight: Tensor) -> Linear:
     """``x`` ↦ ``x · weightᵀ`` for a weight [out, in] that will not change.
 
     On the CPU the weight is copied into the order in which oneDNN reads it, once, where ``F.linear`` would put it into
@@ -35,7 +35,7 @@ def linear(weight: Tensor) -> Linear:
 
 
 def _reorders(weight: Tensor) -> bool:
-    """Whether :func:`linear` makes a copy of a weight, which takes its memory once more."""
+    """Whether :func:`prepack_linear` makes a copy of a weight, which takes its memory once more."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     if weight.dtype == torch.bfloat16:

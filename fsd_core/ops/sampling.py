@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fsd_core.ops.transfer import send
+from fsd_core.ops.transfer import to_device
 
 _BELOW_ONE = 1 - 2.0**-40
 
@@ -75,7 +75,7 @@ class UniformStream:
             count *= size
         if self._at + count > self._values.numel():
             fresh = torch.rand(max(self._block, count), generator=self._generator, dtype=torch.float64)
-            self._values = torch.cat([self._values[self._at :], send(fresh, self._device)])
+            self._values = torch.cat([self._values[self._at :], to_device(fresh, self._device)])
             self._at = 0
         self._at += count
         return self._values[self._at - count : self._at].view(shape)

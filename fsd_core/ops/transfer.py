@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def read(values: Tensor) -> list[Any]:
+def to_host(values: Tensor) -> list[Any]:
     """A tensor as nested lists: the one place of the loop where the host waits for the device."""
     if values.device.type != "cuda":
         return values.tolist()
@@ -20,6 +20,6 @@ def read(values: Tensor) -> list[Any]:
     return landed.tolist()
 
 
-def send(values: Tensor, device: torch.device) -> Tensor:
+def to_device(values: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device, which need not have it yet when this returns."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)

@@ -82,7 +82,8 @@ def beginnings(
 @torch.inference_mode()
 def recomputed_logits(model: LanguageModel, tokens: list[int]) -> Tensor:
     """Logits behind ``tokens``, with nothing cached: [V]."""
-    return model.forward(torch.tensor([tokens], device=model.device), model.new_cache(len(tokens)), keep=1)[0, 0]
+    fed, cache = torch.tensor([tokens], device=model.device), model.new_cache(len(tokens))
+    return model.forward(fed, cache, logits_to_keep=1)[0, 0]
 
 
 @torch.inference_mode()
@@ -90,6 +91,6 @@ def next_logits(session: Session) -> Tensor:
     """Logits behind a session's text by way of its own cache, which is left as it was: [V]."""
     cache, length = session.cache, session.cache.length
     rest = torch.tensor([session.history[length:]], device=session.model.device)
-    logits = session.model.forward(rest, cache, keep=1)[0, 0]
+    logits = session.model.forward(rest, cache, logits_to_keep=1)[0, 0]
     cache.rollback(length)
     return logits

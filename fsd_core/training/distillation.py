@@ -67,7 +67,7 @@ def answer(
     fed = given[:, :shortest]
     aux, seen = AuxHiddenStates(layers) if layers else None, [[] for _ in range(count)]
     for place in range(shortest, longest + limit):
-        log_p = target.forward(fed, cache, keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
+        log_p = target.forward(fed, cache, logits_to_keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
         if aux is not None:
             for row, states in zip(rows.tolist(), aux.states.bfloat16(), strict=True):
                 if not ended[row]:

@@ -21,7 +21,7 @@ from fsd_core.config import (
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import InvalidSetting, PromptTooLong
-from fsd_core.models.kv_cache import KVCache, causal_mask, unseen
+from fsd_core.models.kv_cache import KVCache, causal_mask, uncached_tokens
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
 
@@ -149,10 +149,10 @@ def test_rows_of_a_cache_are_written_where_they_end() -> None:
 def test_a_row_that_lacks_less_is_fed_some_again() -> None:
     cache, tokens = KVCache(layers=1, capacity=8, rows=2), torch.arange(12).view(2, 6)
     cache.lengths = [3, 4]
-    assert unseen(tokens, cache, [5, 5]).tolist() == [[3, 4], [9, 10]]
+    assert uncached_tokens(tokens, cache, [5, 5]).tolist() == [[3, 4], [9, 10]]
     assert cache.lengths == [3, 3]
     cache.lengths = [3, 2]
-    assert unseen(tokens, cache, [4, 3]).tolist() == [[3], [8]]
+    assert uncached_tokens(tokens, cache, [4, 3]).tolist() == [[3], [8]]
 
 
 def test_a_mask_row_by_row() -> None:

@@ -60,7 +60,9 @@ def test_logits_are_the_same(models) -> None:
     assert caches[1].length > BUCKET
     for cache in caches:
         cache.rollback(250)
-    theirs, ours = (m.forward(tokens[:, 250:256], c, keep=2) for m, c in zip((free, static), caches, strict=True))
+    theirs, ours = (
+        m.forward(tokens[:, 250:256], c, logits_to_keep=2) for m, c in zip((free, static), caches, strict=True)
+    )
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-3)
 
 
@@ -105,10 +107,10 @@ def test_the_host_waits_once_a_round(models, rule, sampling: SamplingConfig, row
 
     def counted(values: torch.Tensor) -> list:
         waits.append(values.shape)
-        return read(values)
+        return to_host(values)
 
-    read = batch.read
-    monkeypatch.setattr(batch, "read", counted)
+    to_host = batch.to_host
+    monkeypatch.setattr(batch, "to_host", counted)
     config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=3), sampling=sampling, max_new_tokens=100)
     texts = Batch(compose(ModelSet(models[2], models[3]), config), frozenset(), 300, rows)
     for row in range(rows):

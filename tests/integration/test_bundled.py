@@ -111,11 +111,11 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
     """Feeds one token more, always at the same place."""
     cache = model.new_cache(prompt.shape[1] + 1)
     with torch.inference_mode():
-        model.forward(prompt, cache, keep=1)
+        model.forward(prompt, cache, logits_to_keep=1)
 
     @torch.inference_mode()
     def step() -> None:
-        model.forward(prompt[:, -1:], cache, keep=1)
+        model.forward(prompt[:, -1:], cache, logits_to_keep=1)
         cache.rollback(prompt.shape[1])
 
     return step

@@ -89,6 +89,6 @@ def test_a_draft_may_lack_the_last_tokens_or_have_more(extra: int) -> None:
     theirs = target.generate(torch.tensor([prompt]), max_new_tokens=48, do_sample=False)[0, len(prompt) :].tolist()
     config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=48)
     assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs
-    row = pair.draft.forward(torch.tensor([prompt]), pair.draft.new_cache(99), keep=1).softmax(-1)[0, 0]
+    row = pair.draft.forward(torch.tensor([prompt]), pair.draft.new_cache(99), logits_to_keep=1).softmax(-1)[0, 0]
     assert row.shape == (VOCABULARY,)
     assert bool((row[VOCABULARY + min(extra, 0) :] == 0).all())

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCau
 
 from fsd_core.models.fused_llama import LeanLlama
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.ops.linear import linear
+from fsd_core.ops.linear import prepack_linear
 
 SIZES = {
     "vocab_size": 50,
@@ -54,7 +54,7 @@ def test_logits_are_those_of_transformers(rope, key_heads, tied, head_dim):
             torch.testing.assert_close(ours, theirs[:, at : at + count], atol=2e-5, rtol=1e-4)
             at += count
         cache.rollback(30)
-        again = model.forward(tokens[:, 30:40], cache, keep=3)
+        again = model.forward(tokens[:, 30:40], cache, logits_to_keep=3)
         torch.testing.assert_close(again, theirs[:, 37:40], atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(module(tokens).logits, theirs)  # its own weights are where they were
 
@@ -67,7 +67,7 @@ def test_a_product_is_that_of_the_weight_as_it_lies(dtype: torch.dtype, rows: in
     torch.manual_seed(0)
     weight = torch.randn(sizes, dtype=dtype) / sizes[1] ** 0.5
     x = torch.randn(2, rows, sizes[1], dtype=dtype)
-    multiply = linear(weight)
+    multiply = prepack_linear(weight)
     if dtype == torch.float32:
         assert isinstance(multiply, partial) == (sizes == (48, 80))  # a small one is multiplied as it lies
     product = multiply(x)

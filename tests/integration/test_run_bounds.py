@@ -52,10 +52,11 @@ def test_they_are_those_of_the_distributions_where_the_run_has_been(repository, 
         text = encode_prompt(pair.tokenizer, generation.prompt)
         for token in (token for record in traces[generation.position] for token in record.emitted):
             with torch.inference_mode():
-                p, q = (
-                    model.forward(torch.tensor([text]), model.new_cache(len(text)), keep=1)[0, 0].double().softmax(-1)
+                logits = [
+                    model.forward(torch.tensor([text]), model.new_cache(len(text)), logits_to_keep=1)[0, 0]
                     for model in (pair.target, pair.draft)
-                )
+                ]
+            p, q = (row.double().softmax(-1) for row in logits)
             expected["optimum"] += optimal_acceptance(p, q, 3, "with_replacement") / tokens
             expected["rrs"] += acceptance_rate("rrs", p, q, 3) / tokens
             expected["without"] += optimal_acceptance(p, q, 2, "without_replacement") / tokens

@@ -14,10 +14,10 @@ from fsd_core.ops.tree_attention import TreeAttention
 
 
 class Feed(NamedTuple):
-    """What the target is fed: tokens, int64 [B,S], of the last ``keep`` of which logits are wanted."""
+    """What the target is fed: tokens, int64 [B,S], of the last ``logits_to_keep`` of which logits are wanted."""
 
     tokens: Tensor
-    keep: int
+    logits_to_keep: int
     tree_attention: TreeAttention | None = None
 
 
@@ -35,8 +35,8 @@ class Verification(Protocol):
         ...
 
     def verify(self, proposal: Proposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
-        """``logits``: of the target, [B,keep,V], as :meth:`feed` asked for them. ``uniforms``: of each text, which
-        takes as many as its own positions need."""
+        """``logits``: of the target, [B,logits_to_keep,V], as :meth:`feed` asked for them. ``uniforms``: of each
+        text, which takes as many as its own positions need."""
         ...
 
 

@@ -14,7 +14,7 @@ from fsd_core.decoding.verification.base import Feed, probability_of
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.ops.transfer import send
+from fsd_core.ops.transfer import to_device
 from fsd_core.ops.warping import allowed, warp
 from fsd_core.rules import Rule
 
@@ -47,7 +47,7 @@ class ChainVerification:
         verdict = self._rule.judge(rows, tests, noise)
         kept, ends = verdict.accepted, fed
         if min(proposal.judged) < judged:  # some texts have drafted less
-            own_judged, ends = (send(torch.tensor(own), kept.device) for own in (proposal.judged, proposal.own))
+            own_judged, ends = (to_device(torch.tensor(own), kept.device) for own in (proposal.judged, proposal.own))
             kept = kept & (torch.arange(judged, device=kept.device) < own_judged[:, None])
         count = kept.long().cumprod(-1).sum(-1)  # [B]
         at = count.clamp_max(judged - 1)

@@ -87,9 +87,9 @@ def coupling(p: list[float], q: list[float], drafts: int, sampling: str) -> dict
     """The best coupling of the drafts with the token written, or ``None`` where its picture would be too large."""
     import numpy as np
 
-    from fsd_core.theory.transport import joint_law, optimal_coupling
+    from fsd_core.theory.transport import joint_distribution, optimal_coupling
 
     if sampling != "greedy" and len(q) ** drafts > MOST_OUTCOMES:
         return None
-    _, weights = optimal_coupling(np.array(p), joint_law(np.array(q), drafts, sampling))
+    _, weights = optimal_coupling(np.array(p), joint_distribution(np.array(q), drafts, sampling))
     return {outcome: row.tolist() for outcome, row in weights.items()}

@@ -1,8 +1,8 @@
 """Verifiers of several drafts per position: which token is written, given the drafts.
 
-Each is a coupling of the target's law p with the joint law of the n drafts, so that the token is distributed as p
-whatever was drafted, and is one of the drafts as often as :func:`fsd_core.theory.acceptance_rate` says. Formulas and
-sources stand in :mod:`fsd_core.theory.verifiers`.
+Each is a coupling of the target's distribution p with the joint distribution of the n drafts, so that the token is
+distributed as p whatever was drafted, and is one of the drafts as often as :func:`fsd_core.theory.acceptance_rate`
+says. Formulas and sources stand in :mod:`fsd_core.theory.verifiers`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Drafts:
     """Positions with what was drafted there. R positions, n drafts.
 
     tokens: int64 [R,n] in the order in which they were drawn. valid: bool [R,n], which of them there are. target,
-    draft: p and q, [R,V]; q is the law of the first draft, or, where all others are certain (``spec-hub``,
+    draft: p and q, [R,V]; q is the distribution of the first draft, or, where all others are certain (``spec-hub``,
     ``greedy-optimal``), of the last: the draft's distribution without them.
     """
 

@@ -66,7 +66,7 @@ def measure(
     sampling = SamplingConfig.checked(temperature=temperature, top_k=own.top_k, top_p=own.top_p)
     rates: dict[tuple[str, str, int], list[float]] = {}
     count = 0
-    for p, q in _laws(repository, run_id, pair, sampling, positions, seed):
+    for p, q in _distributions(repository, run_id, pair, sampling, positions, seed):
         for key, rate in _rates(p, q):
             rates.setdefault(key, []).append(rate)
         count += 1
@@ -92,7 +92,7 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
 
 
 @torch.inference_mode()
-def _laws(
+def _distributions(
     repository: Repository, run_id: str, pair: LoadedPair, sampling: SamplingConfig, positions: int, seed: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """p and q, float64 [V] each, at positions of the texts in their order."""
@@ -108,13 +108,13 @@ def _laws(
         written = [token for record in traces[generation.position] for token in record.emitted]
         tokens = torch.tensor([prompt + written[:-1]], device=pair.target.device)
         behind = len(prompt) - 1 + chosen
-        laws = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
-        yield from zip(*laws, strict=True)
+        distributions = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
+        yield from zip(*distributions, strict=True)
 
 
 def _at(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:
     """int64 [1,T], int64 [R] → float64 [R,V]"""
     first = int(positions[0])
     logits = model.forward(tokens, model.new_cache(tokens.shape[1]), logits_to_keep=tokens.shape[1] - first)[0]
-    law = warp(logits[(positions - first).to(logits.device)].double(), sampling)
-    return (law / law.sum(-1, keepdim=True)).cpu().numpy()
+    probabilities = warp(logits[(positions - first).to(logits.device)].double(), sampling)
+    return (probabilities / probabilities.sum(-1, keepdim=True)).cpu().numpy()

@@ -123,7 +123,7 @@ class Batch:
             self._drafter.begin(self._tokens, [text.history for text in texts]),
             self._drafter,
             depth + bonus,
-            padded([text.uniforms.take(own * topology.uniforms) for text, own in zip(texts, levels, strict=True)]),
+            padded([text.uniforms.take(own * topology.num_uniforms) for text, own in zip(texts, levels, strict=True)]),
             self._speculation.greedy_draft,
         )
         if tree is None:

@@ -2,8 +2,8 @@
 
 Li et al. 2024 (EAGLE, arXiv 2401.15077; EAGLE-2, 2406.16858, drafts with the same heads), 2025 (EAGLE-3, 2503.01840).
 A slot holds a token and the state before it: at slot i the target's state of token i and token i+1, from which the head
-tells the state of token i+1 and so, through the model's head, the law of token i+2. Where the target has not been yet,
-the head's own state takes the place of the target's.
+tells the state of token i+1 and so, through the model's head, the distribution of token i+2. Where the target has not
+been yet, the head's own state takes the place of the target's.
 
 Generation 1: x = W·[e; f], f the target's state behind its final norm, e the token's embedding; one layer without a
 norm before its attention; logits by the target's own head. Generation 3: f is W·[three states]; attention reads

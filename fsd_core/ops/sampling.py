@@ -22,16 +22,16 @@ def draw(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def draw_several(weights: Tensor, uniforms: Tensor, sampling: str) -> Tensor:
-    """Several tokens of one law, in the order in which they are drawn. weights: [R,V]; uniforms: [R,n] → int64 [R,n]
+    """Several tokens of one distribution, in the order of drawing. weights: [R,V]; uniforms: [R,n] → int64 [R,n]
 
     ``sampling``: ``with_replacement``; ``without_replacement``, each from what is left; ``greedy``, the likeliest n − 1
-    and one drawn from the rest. Where the law has fewer tokens, −1 takes the place of what cannot be drawn.
+    and one drawn from the rest. Where the distribution has fewer tokens, −1 takes the place of what cannot be drawn.
     """
     count = uniforms.shape[1]
     if sampling == "with_replacement":
         return draw(weights[:, None].expand(-1, count, -1), uniforms)
     if sampling == "greedy":
-        last = _drawn(greedy_law(weights, count), uniforms[:, -1])
+        last = _drawn(greedy_distribution(weights, count), uniforms[:, -1])
         return torch.cat([likeliest(weights, count - 1), last[:, None]], 1)
     left, drawn = weights.double(), []
     for i in range(count):
@@ -51,9 +51,9 @@ def likeliest(weights: Tensor, count: int) -> Tensor:
     return torch.where(values > 0, tokens, -1)
 
 
-def greedy_law(weights: Tensor, count: int) -> Tensor:
-    """The law of the last of ``count`` greedy drafts: without the ``count`` − 1 likeliest tokens, and all zero where
-    nothing is left. [R,V] → [R,V]"""
+def greedy_distribution(weights: Tensor, count: int) -> Tensor:
+    """The distribution of the last of ``count`` greedy drafts: without the ``count`` − 1 likeliest tokens, and all zero
+    where nothing is left. [R,V] → [R,V]"""
     rest = weights.scatter(1, weights.topk(count - 1, -1).indices, 0)
     return rest / rest.sum(-1, keepdim=True).clamp_min(1e-30)
 

@@ -133,11 +133,11 @@ def _drafting(rule: Rule, q: Tensor) -> Tensor:
     return torch.zeros_like(q).index_fill(0, q.argmax(), 1) if rule.greedy_draft else q
 
 
-def fit(emitted: Tensor, law: Tensor) -> float:
-    """p-value of a χ² test that ``emitted`` [N] was drawn from ``law`` [V]; 0 if something impossible was drawn."""
-    counts = torch.bincount(emitted, minlength=law.numel()).double()
-    possible = law > 0
+def fit(emitted: Tensor, distribution: Tensor) -> float:
+    """p-value of a χ² test that ``emitted`` [N] was drawn from ``distribution`` [V]; 0 if it has impossible tokens."""
+    counts = torch.bincount(emitted, minlength=distribution.numel()).double()
+    possible = distribution > 0
     if counts[~possible].any():
         return 0.0
-    expected = law[possible].double() / law.double().sum() * counts.sum()
+    expected = distribution[possible].double() / distribution.double().sum() * counts.sum()
     return float(chisquare(counts[possible].numpy(), expected.numpy()).pvalue)

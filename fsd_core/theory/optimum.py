@@ -1,8 +1,8 @@
 """The optimal acceptance rate of multi-draft speculative decoding.
 
 Hu et al., "Towards Optimal Multi-draft Speculative Decoding", ICLR 2025 (arXiv 2502.18779). A verifier is a coupling of
-the emitted token, which has the law p, with the n drafts, whose joint law is known; it accepts where the token is one
-of the drafts. The best one accepts with probability
+the emitted token, which has the distribution p, with the n drafts, whose joint distribution is known; it accepts where
+the token is one of the drafts. The best one accepts with probability
 
     α* = min over H ⊆ V of  P(H) + Pr[some draft outside H],    P(H) = Σ_H p,
 
@@ -41,8 +41,8 @@ def optimal_acceptance(target_probs: Any, draft_probs: Any, num_drafts: int, sam
 
 
 def greedy_drafts(q: Vector, count: int) -> tuple[Vector, Vector]:
-    """The ``count`` − 1 likeliest tokens (bool [V], fewer where q has no more; ties go to the first), and the law of
-    the last draft, float64 [V], all zero where nothing is left to draw."""
+    """The ``count`` − 1 likeliest tokens (bool [V], fewer where q has no more; ties go to the first), and the
+    distribution of the last draft, float64 [V], all zero where nothing is left to draw."""
     certain = np.zeros(len(q), dtype=bool)
     certain[np.argsort(-q, kind="stable")[: count - 1]] = True
     certain &= q > 0
@@ -51,7 +51,7 @@ def greedy_drafts(q: Vector, count: int) -> tuple[Vector, Vector]:
 
 
 def greedy_acceptance(p: Vector, q: Vector, count: int) -> float:
-    """P(S) + Σ_{x∉S} min(p, q'), S the certain drafts and q' the law of the last."""
+    """P(S) + Σ_{x∉S} min(p, q'), S the certain drafts and q' the distribution of the last."""
     certain, last = greedy_drafts(q, count)
     return float(p[certain].sum() + np.minimum(p, last)[~certain].sum())
 

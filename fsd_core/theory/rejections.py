@@ -1,7 +1,7 @@
 """Recursive rejection sampling without replacement: what has been rejected decides what can still be accepted.
 
 After the rejection of x_1 … x_i the rest of p is p_{i+1} = norm((p_i − c_i q)₊), c_i = 1/(1 − q(x_1) − … − q(x_{i−1})),
-and the next draft has the law c_{i+1} q without them. With tokens in the order of p/q all of it is told by two numbers,
+and the next draft has the distribution c_{i+1} q without them. In the order of p/q, two numbers give all of it,
 
     p_i = (p − b_i q)₊ / A_i,    b_{i+1} = b_i + A_i c_i,    A_i = Σ (p − b_i q)₊,
 
@@ -108,7 +108,7 @@ def _every(table: _Table, paths: _Paths, rest: Vector, after: Vector) -> _Paths:
 
 
 def _some(table: _Table, paths: _Paths, rest: Vector, after: Vector, rng: np.random.Generator, sampled: int) -> _Paths:
-    """A sample of them: as many continuations of each path as its weight is worth, drawn by the rejections' law."""
+    """A sample of them: of each path as many continuations as its weight is worth, drawn as the rejections are."""
     total = paths.weight.sum()
     row = rng.choice(len(paths.weight), size=sampled, p=paths.weight / total)
     token = np.empty(sampled, dtype=np.int64)

@@ -14,8 +14,8 @@ Joint = dict[tuple[int, ...], float]
 """the drafts in the order in which they are drawn → their probability"""
 
 
-def joint_law(q: Vector, count: int, sampling: str) -> Joint:
-    """The law of ``count`` drafts from q [V], see ``theory.optimum.optimal_acceptance``. Raises ``UnknownName``."""
+def joint_distribution(q: Vector, count: int, sampling: str) -> Joint:
+    """That of ``count`` drafts from q [V], see ``theory.optimum.optimal_acceptance``. Raises ``UnknownName``."""
     if sampling not in SAMPLINGS:
         raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(SAMPLINGS)}.")
     if sampling == "with_replacement":
@@ -40,7 +40,7 @@ def _one_by_one(q: Vector, drafts: tuple[int, ...]) -> float:
 
 
 def optimal_coupling(p: Vector, joint: Joint) -> tuple[float, dict[tuple[int, ...], Vector]]:
-    """The coupling of a token of law p [V] with drafts of law ``joint`` that makes it most often one of them.
+    """The coupling of a token from p [V] with drafts from ``joint`` that makes it most often one of them.
 
     Returns that probability, and for each outcome of the drafts the joint weight of every token, [V]. Of
     |V|·|outcomes| unknowns, so for small V alone.
@@ -49,14 +49,14 @@ def optimal_coupling(p: Vector, joint: Joint) -> tuple[float, dict[tuple[int, ..
     from scipy.sparse import coo_array
 
     outcomes = list(joint)
-    law, p = np.array([joint[x] for x in outcomes]), p / p.sum()
+    of_drafts, p = np.array([joint[x] for x in outcomes]), p / p.sum()
     row = np.repeat(np.arange(len(outcomes)), [len(set(x)) for x in outcomes])
     token = np.concatenate([sorted(set(x)) for x in outcomes]).astype(int)
     # Only what wins is planned, within both margins; what is left of them is matched anyhow.
     at = np.tile(np.arange(len(row)), 2)
     size = len(outcomes) + len(p)
     margins = coo_array((np.ones(2 * len(row)), (np.concatenate([row, len(outcomes) + token]), at)), (size, len(row)))
-    most = np.concatenate([law / law.sum(), p])
+    most = np.concatenate([of_drafts / of_drafts.sum(), p])
     found = linprog(-np.ones(len(row)), A_ub=margins.tocsr(), b_ub=most, method="highs")
     weights = np.zeros((len(outcomes), len(p)))
     weights[row, token] = np.maximum(found.x, 0)

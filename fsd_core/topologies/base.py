@@ -73,7 +73,7 @@ class DraftTopology(Protocol):
     """whether it grows for several texts at once"""
     length: int
     """nodes on the longest path"""
-    uniforms: int
+    num_uniforms: int
     """that a level takes"""
     drafts_bonus: bool
     """whether it can draft, for a rule that judges it, the token behind the longest path too"""
@@ -88,7 +88,7 @@ class DraftTopology(Protocol):
     ) -> DraftTree | None:
         """A tree of at most ``depth`` levels, or ``None`` if there is nothing to propose.
 
-        ``first``: the distribution behind the root. ``uniforms``: float64 [B,depth · ``self.uniforms``]. ``greedy``:
-        take the likeliest token instead of sampling.
+        ``first``: the distribution behind the root. ``uniforms``: float64 [B,depth · ``self.num_uniforms``].
+        ``greedy``: take the likeliest token instead of sampling.
         """
         ...

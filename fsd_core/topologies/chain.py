@@ -19,7 +19,7 @@ class Chain:
     kind: ClassVar[str] = "chain"
     verified_as: ClassVar[VerifiedAs] = "chain"
     side_by_side: ClassVar[bool] = True
-    uniforms, drafts_bonus = 1, True
+    num_uniforms, drafts_bonus = 1, True
 
     @classmethod
     def for_method(cls, config: DecodingConfig) -> Chain:

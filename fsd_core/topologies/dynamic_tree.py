@@ -41,7 +41,7 @@ class DynamicTree:
     kind: ClassVar[str] = "dynamic-tree"
     verified_as: ClassVar[VerifiedAs] = "tree"
     side_by_side: ClassVar[bool] = False
-    uniforms, drafts_bonus = 0, False
+    num_uniforms, drafts_bonus = 0, False
 
     @classmethod
     def for_method(cls, config: DecodingConfig) -> DynamicTree:

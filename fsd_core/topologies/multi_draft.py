@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, MultiDraftTopology, Verifier
-from fsd_core.ops.sampling import draw, draw_several, greedy_law, likeliest
+from fsd_core.ops.sampling import draw, draw_several, greedy_distribution, likeliest
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.topologies.base import DraftTree, Source, TreeStructure, VerifiedAs
 
@@ -35,21 +35,21 @@ class MultiDraft:
         return cls(config.topology.length, config.topology.drafts, config.acceptance.sampling)
 
     def __init__(self, length: int, drafts: int, sampling: str) -> None:
-        self.length, self.uniforms, self._sampling = length, drafts, sampling
+        self.length, self.num_uniforms, self._sampling = length, drafts, sampling
 
     def grow(
         self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
         if first is None:
             return None
-        width = self.uniforms
+        width = self.num_uniforms
         levels = uniforms.view(1, depth, width)
         tokens = self._first(first, levels[:, 0], greedy)  # [1,n]
-        law = greedy_law(first.warped, width) if self._sampling == "greedy" else first.warped
+        distribution = greedy_distribution(first.warped, width) if self._sampling == "greedy" else first.warped
         chains = torch.arange(width, device=tokens.device)
         there, above = tokens[0] >= 0, torch.full_like(chains, -1)
         drawn, parents = [tokens.clamp_min(0)], [torch.where(there, -1, -2)]
-        warped, raw = [law.expand(width, -1)], [first.raw.expand(width, -1)]
+        warped, raw = [distribution.expand(width, -1)], [first.raw.expand(width, -1)]
         for level in range(1, depth):
             row = source.extend_level(drawn[-1], above)
             nodes = (level - 1) * width + _first_alike(parents[-1], drawn[-1])
@@ -67,8 +67,8 @@ class MultiDraft:
         if not greedy:
             return draw_several(first.warped, uniforms, self._sampling)
         if self._sampling == "with_replacement":
-            return first.raw.argmax(-1, keepdim=True).expand(-1, self.uniforms)
-        return likeliest(first.raw, self.uniforms)
+            return first.raw.argmax(-1, keepdim=True).expand(-1, self.num_uniforms)
+        return likeliest(first.raw, self.num_uniforms)
 
 
 def _first_alike(parents: Tensor, tokens: Tensor) -> Tensor:

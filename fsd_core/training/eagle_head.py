@@ -1,7 +1,7 @@
 """Trains an EAGLE head: ``python -m fsd_core train eagle-head --target smollm2-135m --out FOLDER``.
 
 The head goes on from the target's own states (see ``models.eagle``). Generation 1 learns these states and the target's
-laws (Li et al. 2024, §4.2); generation 3 the laws alone, also behind states of its own (Li et al. 2025, §3.1).
+distributions (Li et al. 2024, §4.2); generation 3 these alone, also behind states of its own (Li et al. 2025, §3.1).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Plan:
     def weights(self) -> dict[str, float]:
         """Of the loss."""
         first = self.generation == 1
-        return {"states_weight": float(first), "law_weight": 0.1 if first else 1.0}
+        return {"states_weight": float(first), "distribution_weight": 0.1 if first else 1.0}
 
     @property
     def noise(self) -> float:

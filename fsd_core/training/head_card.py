@@ -97,7 +97,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
     for i in range(0, len(rows), size):
         cells = (f"{row['acceptance_length']:.2f}" for row in rows[i : i + size])
         table.append(f"| `{rows[i]['task']}` | {' | '.join(cells)} |")
-    laws = "cross-entropy with the target's 32 likeliest tokens"
+    loss = "cross-entropy with the target's 32 likeliest tokens"
     behind = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
     card = _CARD.format(
         **{**plan["schedule"], **plan, **told, "note": f" {told.get('note', '')}".rstrip()},
@@ -106,7 +106,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
         reads="three states" if third else "the last state",
         head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",
         questions=_QUESTIONS[target],
-        loss=(laws if third else f"smooth L1 of the states and 0.1 × {laws}") + (behind if plan["steps"] > 1 else ""),
+        loss=(loss if third else f"smooth L1 of the states and 0.1 × {loss}") + (behind if plan["steps"] > 1 else ""),
         steps_done=told["log"][-1]["step"],
         minutes=told["seconds"] / 60,
         licence=_LICENCES[target],

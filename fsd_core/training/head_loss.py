@@ -1,4 +1,4 @@
-"""What an EAGLE head is taught: the laws that the target told, also behind states of its own."""
+"""What an EAGLE head is taught: the distributions that the target gave, also behind states of its own."""
 
 from __future__ import annotations
 
@@ -49,12 +49,13 @@ class _Unrolled:
 
 class Lessons(nn.Module):
     """A head with what it needs to learn. ``steps``: how many states of its own it is taught to go on from, less one
-    (EAGLE-3's training-time test). ``states_weight``: of the states' own error, and ``law_weight`` of the laws'."""
+    (EAGLE-3's training-time test). ``states_weight``: of the states' own error; ``distribution_weight``: of the
+    cross-entropy."""
 
-    def __init__(self, head: EagleHead, steps: int, states_weight: float, law_weight: float) -> None:
+    def __init__(self, head: EagleHead, steps: int, states_weight: float, distribution_weight: float) -> None:
         super().__init__()
         self.head, self.steps = head, steps
-        self.states_weight, self.law_weight = states_weight, law_weight
+        self.states_weight, self.distribution_weight = states_weight, distribution_weight
         lm_head = head.lm_head
         place_of = torch.full((lm_head.vocabulary,), -1, device=lm_head.weight.device)
         place_of[lm_head.tokens] = torch.arange(len(lm_head.tokens), device=place_of.device)
@@ -70,9 +71,9 @@ class Lessons(nn.Module):
             states = found[-1].roll(1, 1)
         return found
 
-    def law(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Where laws are known: logits over the tokens that the head tells apart, [N,K]; the law's tokens as places
-        among these, int64 [N,KEPT]; and their probabilities, 0 for those that are not among them."""
+    def distribution(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """At the judged slots: logits over the tokens that the head tells apart, [N,K]; the distribution's tokens as
+        places among these, int64 [N,KEPT]; and their probabilities, 0 for those that are not among them."""
         logits = self.head.told_apart(states[batch.judged])
         at = self.get_buffer("place_of")[batch.top]
         return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
@@ -81,15 +82,15 @@ class Lessons(nn.Module):
 def loss(lessons: Lessons, batch: Batch) -> Tensor:
     """Mean over slots and steps of −Σ p ln q in nats, and of the states' smooth L1 error, as they are weighted.
 
-    Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the laws alone, over several steps.
+    Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the latter alone, over several steps.
     """
     total, weights = torch.zeros(()), 0.0
     with torch.autocast(batch.states.device.type, dtype=torch.bfloat16):
         for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
-            logits, at, p = lessons.law(states, batch)
+            logits, at, p = lessons.distribution(states, batch)
             p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
             told = (p * logits.gather(1, at)).sum(-1)
-            part = lessons.law_weight * (logits.logsumexp(-1) - told).mean()
+            part = lessons.distribution_weight * (logits.logsumexp(-1) - told).mean()
             if lessons.states_weight:
                 error = F.smooth_l1_loss(states[batch.judged].float(), batch.following[batch.judged].float())
                 part = part + lessons.states_weight * error
@@ -108,7 +109,7 @@ def agreement(lessons: Lessons, held_out: list[Batch]) -> dict[str, float]:
     with torch.autocast(held_out[0].states.device.type, dtype=torch.bfloat16):
         for batch in held_out:
             for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
-                logits, at, p = lessons.law(states, batch)
+                logits, at, p = lessons.distribution(states, batch)
                 same[step] += float(((logits.argmax(-1) == at[:, 0]) & (p[:, 0] > 0)).sum())
                 if step == 0:
                     q = logits.softmax(-1).gather(1, at)

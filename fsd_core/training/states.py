@@ -44,7 +44,8 @@ class Batch:
     """Texts padded on the right. A slot holds a token and the state before it; T slots a text.
 
     tokens: int64 [B,T], each slot's; states: [B,T,·] of the target; following: [B,T,·], those that the slots should
-    tell; judged: bool [B,T], the slots whose law is known; top, p: int64 [N,KEPT] and [N,KEPT], the law at these.
+    tell; judged: bool [B,T], the slots whose distribution is known; top, p: int64 [N,KEPT] and [N,KEPT], its tokens
+    and their probabilities.
     """
 
     tokens: Tensor
@@ -56,7 +57,7 @@ class Batch:
 
 
 def stack(group: Sequence[Lesson]) -> Batch:
-    """Slot i of a text holds the state of its token i and token i + 1, and is asked for the law of token i + 2."""
+    """Slot i of a text holds the state of its token i and token i + 1, and predicts token i + 2."""
     slots, states = max(len(lesson.text.tokens) for lesson in group) - 2, [lesson.states() for lesson in group]
     tokens = torch.zeros(len(group), slots, dtype=torch.long)
     judged = torch.zeros(len(group), slots, dtype=torch.bool)

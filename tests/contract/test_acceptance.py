@@ -42,7 +42,7 @@ def test_a_lossy_rule_is_told_from_the_target(config):
 @pytest.mark.parametrize("kind", [Fuzzy, FuzzyReducible])
 @pytest.mark.parametrize("threshold", [0.0, 0.02, 0.2, math.log(2)])
 @pytest.mark.parametrize("q", [Q_NEAR, Q_FAR], ids=["near", "far"])
-def test_fuzzy_output_law_is_the_draft_where_near_and_the_target_elsewhere(kind, threshold, q):
+def test_fuzzy_output_distribution_is_the_draft_where_near_and_the_target_elsewhere(kind, threshold, q):
     rule = kind(divergence="js", threshold=threshold)
     near = divergence("js", P, q, torch.zeros(())) <= threshold
     assert fit(try_position(rule, P, q, N, seed=2).emitted, q if near else P) > 1e-4
@@ -88,7 +88,7 @@ def test_off_is_speculative_decoding_token_for_token():
 
 
 def test_the_guard_never_keeps_what_the_target_would_cut():
-    """Its law is q on the allowed set, and p for the share of q outside it."""
+    """Its distribution is q on the allowed set, and p for the share of q outside it."""
     allowed = torch.tensor([True, True, True, False, False, False, False, False])
     p = P * allowed / (P * allowed).sum()
     rule = FuzzyReducible(divergence="tv", threshold=1.0)

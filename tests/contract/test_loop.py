@@ -1,4 +1,4 @@
-"""Every drafter within the one loop: identities that hold token for token, and the law of whole texts."""
+"""Every drafter within the one loop: identities that hold token for token, and the distribution of whole texts."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_the_context_is_filled_and_not_overrun(models):
 
 
 @pytest.mark.parametrize(
-    ("rule", "drafter", "law"),
+    ("rule", "drafter", "expected"),
     [
         (Speculative(), DRAFTERS[0], "target"),
         (Speculative(), DRAFTERS[2], "target"),
@@ -147,8 +147,8 @@ def test_the_context_is_filled_and_not_overrun(models):
     ],
     ids=str,
 )
-def test_the_law_of_whole_texts(rule, drafter, law):
-    """3,000 texts of three tokens: χ² against the exact law, computed by enumeration; and not against the other law."""
+def test_the_distribution_of_whole_texts(rule, drafter, expected):
+    """3,000 texts of three tokens: χ² against the exact distribution, by enumeration; and not against the other."""
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
@@ -159,12 +159,15 @@ def test_the_law_of_whole_texts(rule, drafter, law):
     )
     texts = beginnings(target, draft, config, prompt, length, 3000)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
-    laws = {name: _law(target, draft, prompt, vocabulary, length, t) for name, t in (("target", None), ("fuzzy", 0.08))}
-    assert fit(emitted, laws[law]) > 1e-4
-    assert fit(emitted, laws["fuzzy" if law == "target" else "target"]) < 1e-6
+    distributions = {
+        name: _exact_distribution(target, draft, prompt, vocabulary, length, t)
+        for name, t in (("target", None), ("fuzzy", 0.08))
+    }
+    assert fit(emitted, distributions[expected]) > 1e-4
+    assert fit(emitted, distributions["fuzzy" if expected == "target" else "target"]) < 1e-6
 
 
-def _law(target, draft, prompt, vocabulary, length, threshold):
+def _exact_distribution(target, draft, prompt, vocabulary, length, threshold):
     """Probability of every text of ``length`` tokens where q writes at D ≤ threshold and p elsewhere; [V^length]."""
     from fsd_core.ops.divergences import js
 

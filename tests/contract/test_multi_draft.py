@@ -1,4 +1,4 @@
-"""Several drafts per position within the loop: identities token for token, caches, and the law of whole texts."""
+"""Several drafts per position within the loop: identities token for token, caches, distributions of texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.multi_draft import MultiDraft
-from tests.contract.test_loop import PROMPTS, SAMPLED, _law
+from tests.contract.test_loop import PROMPTS, SAMPLED, _exact_distribution
 
 ALL = [rule() for rule in VERIFIERS.values()]
 
@@ -95,8 +95,8 @@ def test_a_draft_that_is_the_target_is_always_kept(rule, lean):
 
 
 @pytest.mark.parametrize("rule", ALL, ids=str)
-def test_the_law_of_whole_texts_is_the_targets(rule):
-    """1,200 texts: χ² against the target's exact law, by enumeration; the draft's law is told from it."""
+def test_the_distribution_of_whole_texts_is_the_targets(rule):
+    """1,200 texts: χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
@@ -105,8 +105,8 @@ def test_the_law_of_whole_texts_is_the_targets(rule):
     )
     texts = beginnings(target, draft, config, prompt, length, 1200)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
-    assert fit(emitted, _law(target, draft, prompt, vocabulary, length, None)) > 1e-4
-    assert fit(emitted, _law(draft, target, prompt, vocabulary, length, None)) < 1e-9
+    assert fit(emitted, _exact_distribution(target, draft, prompt, vocabulary, length, None)) > 1e-4
+    assert fit(emitted, _exact_distribution(draft, target, prompt, vocabulary, length, None)) < 1e-9
 
 
 def test_a_truncated_draft_that_has_fewer_tokens_than_drafts(models, greedy):
@@ -155,10 +155,10 @@ def test_a_text_fills_the_context_and_does_not_overrun_it(models):
 
 def test_what_chains_share_is_fed_once_and_counted_as_often_as_it_was_drawn():
     """A draft that is nearly certain: three chains are mostly one way, which three drafts stand for."""
-    law = torch.tensor([[0.02, 0.9, 0.08]])
+    distribution = torch.tensor([[0.02, 0.9, 0.08]])
     tree = MultiDraft(3, 3, "with_replacement").grow(
-        DraftDistribution(law, law),
-        _Always(law),
+        DraftDistribution(distribution, distribution),
+        _Always(distribution),
         3,
         torch.tensor([[0.5, 0.5, 0.95, 0.5, 0.5, 0.5, 0.5, 0.01, 0.5]]),
         False,
@@ -176,12 +176,12 @@ def test_what_chains_share_is_fed_once_and_counted_as_often_as_it_was_drawn():
 class _Always:
     """A drafter that says the same wherever it is asked."""
 
-    def __init__(self, law: torch.Tensor) -> None:
-        self.law = law
+    def __init__(self, distribution: torch.Tensor) -> None:
+        self.distribution = distribution
 
     def extend(self, token):
         raise AssertionError("several drafts are fed level by level")
 
     def extend_level(self, tokens, parents) -> DraftDistribution:
-        laws = self.law.expand(tokens.shape[1], -1)
-        return DraftDistribution(laws, laws)
+        distributions = self.distribution.expand(tokens.shape[1], -1)
+        return DraftDistribution(distributions, distributions)

@@ -1,4 +1,4 @@
-"""Trees within the loop: identities token for token, caches, the law of whole texts, what leniency does to a node."""
+"""Trees within the loop: identities token for token, caches, distributions of texts, what leniency does to a node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fsd_core.rules.several import KSeq, RecursiveRejectionWithout
 from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
 from fsd_core.testing.toy import related, toy_head, toy_model
-from tests.contract.test_loop import PROMPTS, SAMPLED, _law
+from tests.contract.test_loop import PROMPTS, SAMPLED, _exact_distribution
 
 TREES = (
     DynamicTreeTopology(top_k=3, length=4, total_tokens=12),
@@ -113,8 +113,8 @@ def test_a_draft_that_is_the_target_is_always_kept():
 
 
 @pytest.mark.parametrize("topology", [DynamicTreeTopology(top_k=2, length=2, total_tokens=5), ChainTopology(length=2)])
-def test_the_law_of_whole_texts_is_the_targets(drafting, topology):
-    """1,500 texts: χ² against the target's exact law, by enumeration; the draft's law is told from it."""
+def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
+    """1,500 texts: χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     drafter, head = drafting
     layers = 1 if head is None or head.generation == 1 else 4  # a head of generation 3 reads three of them
@@ -130,8 +130,8 @@ def test_the_law_of_whole_texts_is_the_targets(drafting, topology):
     )
     texts = beginnings(target, draft, config, prompt, length, 1500, head)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
-    assert fit(emitted, _law(target, draft, prompt, vocabulary, length, None)) > 1e-4
-    assert fit(emitted, _law(draft, target, prompt, vocabulary, length, None)) < 1e-9
+    assert fit(emitted, _exact_distribution(target, draft, prompt, vocabulary, length, None)) > 1e-4
+    assert fit(emitted, _exact_distribution(draft, target, prompt, vocabulary, length, None)) < 1e-9
 
 
 def test_leniency_keeps_the_drafts_favourite_down_to_a_leaf(models):

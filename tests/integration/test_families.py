@@ -80,7 +80,7 @@ def test_a_target_spread_over_several_devices_decodes_as_on_one(tmp_path: Path) 
 
 @pytest.mark.parametrize("extra", [-5, 5])
 def test_a_draft_may_lack_the_last_tokens_or_have_more(extra: int) -> None:
-    """The law stays the target's over all of its own tokens."""
+    """The distribution stays the target's over all of its own tokens."""
     target = toy_model(VOCABULARY, seed=0)
     draft = toy_model(VOCABULARY + extra, seed=0)  # the same seed, but for rows that there are more or fewer of
     pair = make_pair(toy_pair().spec, toy_tokenizer(), target, draft)

@@ -121,8 +121,8 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
         main("bundled", tmp_path / "second", tmp_path, _plan(1, 1), report=lambda row: None, start=start)
 
 
-def test_a_slot_is_asked_for_the_law_behind_its_token(tmp_path: Path, monkeypatch) -> None:
-    """States and laws that were written beside the texts are those that the target says of them."""
+def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, monkeypatch) -> None:
+    """States and distributions that were written beside the texts are those that the target says of them."""
     plan = replace(_plan(1, 1), texts=10, side_by_side=10)
     monkeypatch.setattr(eagle_head, "HELD_OUT", 2)
     main("bundled", tmp_path, tmp_path, replace(plan, schedule=replace(SMALL, steps=1)), report=lambda row: None)
@@ -135,12 +135,12 @@ def test_a_slot_is_asked_for_the_law_behind_its_token(tmp_path: Path, monkeypatc
         assert tokens[:count].tolist() == text[1:-1].tolist()
         with torch.inference_mode():
             hidden = target.module.model(text[None]).last_hidden_state[0]
-            law = target.module(text[None]).logits[0].softmax(-1)
+            distribution = target.module(text[None]).logits[0].softmax(-1)
         torch.testing.assert_close(states[:count].float(), hidden[:count], atol=0.05, rtol=0.02)
         assert judged.nonzero()[:, 0].tolist() == list(range(lesson.text.prompt - 2, count))
         for slot in range(lesson.text.prompt - 2, count):
-            assert batch.top[row, 0] == law[slot + 1].argmax()
-            torch.testing.assert_close(batch.p[row], law[slot + 1][batch.top[row]], atol=5e-3, rtol=5e-2)
+            assert batch.top[row, 0] == distribution[slot + 1].argmax()
+            torch.testing.assert_close(batch.p[row], distribution[slot + 1][batch.top[row]], atol=5e-3, rtol=5e-2)
             row += 1
     assert row == len(batch.p)
 

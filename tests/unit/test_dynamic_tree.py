@@ -21,12 +21,12 @@ VOCABULARY = 6
 
 
 class Table:
-    """A drafter whose law behind a way is a function of the way alone; remembers what it was fed."""
+    """A drafter whose distribution behind a way is a function of the way alone; remembers what it was fed."""
 
     def __init__(self, seed: int, flat: bool = False) -> None:
         self.seed, self.flat, self.fed = seed, flat, []
 
-    def law(self, way: tuple[int, ...]) -> torch.Tensor:
+    def distribution(self, way: tuple[int, ...]) -> torch.Tensor:
         if self.flat:
             return torch.full((VOCABULARY,), 1 / VOCABULARY)
         generator = torch.Generator().manual_seed(hash((self.seed, way)) % 2**31)
@@ -36,8 +36,8 @@ class Table:
         return self.row([()])
 
     def row(self, ways) -> DraftDistribution:
-        laws = torch.stack([self.law(way) for way in ways])
-        return DraftDistribution(laws, laws)
+        distributions = torch.stack([self.distribution(way) for way in ways])
+        return DraftDistribution(distributions, distributions)
 
     def extend(self, token):
         raise AssertionError("a tree is fed level by level")
@@ -64,9 +64,9 @@ def reference(table: Table, length: int, top_k: int, nodes: int) -> list[tuple[i
     score = {}
 
     def children(way):
-        ranked = sorted(range(VOCABULARY), key=lambda x: -float(table.law(way)[x]))[:top_k]
+        ranked = sorted(range(VOCABULARY), key=lambda x: -float(table.distribution(way)[x]))[:top_k]
         for x in ranked:
-            score[(*way, x)] = score.get(way, 0.0) + math.log(float(table.law(way)[x]))
+            score[(*way, x)] = score.get(way, 0.0) + math.log(float(table.distribution(way)[x]))
         return [(*way, x) for x in ranked]
 
     frontier = children(())
@@ -90,9 +90,9 @@ def test_it_holds_the_ways_that_the_definition_finds(length, top_k, total):
         rows = zip(tree.structure.parents.tolist(), tree.structure.drawn_from.tolist(), strict=True)
         for i, (parent, row) in enumerate(rows):
             assert parent < i
-            torch.testing.assert_close(tree.raw[0, row], table.law(ways[i][:-1]))
+            torch.testing.assert_close(tree.raw[0, row], table.distribution(ways[i][:-1]))
         for parent in {way[:-1] for way in ways}:
-            chances = [float(table.law(parent)[way[-1]]) for way in ways if way[:-1] == parent]
+            chances = [float(table.distribution(parent)[way[-1]]) for way in ways if way[:-1] == parent]
             assert chances == sorted(chances, reverse=True)
         assert tree.structure.fed is not None
         for i, place in enumerate(tree.structure.fed.tolist()):
@@ -146,7 +146,7 @@ def _siblings(p: torch.Tensor, children: list[int]) -> float:
     return 1 - passed
 
 
-def test_at_a_node_with_several_children_the_law_is_the_targets():
+def test_at_a_node_with_several_children_the_distribution_is_the_targets():
     """χ²; what is kept agrees with the walk along the siblings."""
     torch.manual_seed(0)
     p, q = (torch.randn(VOCABULARY) * 1.5).softmax(-1), (torch.randn(VOCABULARY) * 1.5).softmax(-1)

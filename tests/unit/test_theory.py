@@ -15,10 +15,10 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.theory import SAMPLINGS, VERIFIERS, acceptance_rate, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
 from fsd_core.theory.optimum import missing_without_replacement
-from fsd_core.theory.transport import joint_law, optimal_coupling
+from fsd_core.theory.transport import joint_distribution, optimal_coupling
 
 
-def law(rng: np.random.Generator, size: int) -> np.ndarray:
+def distribution(rng: np.random.Generator, size: int) -> np.ndarray:
     """A distribution: flat or peaked, at times with zeros, ties, tiny tails, or all on one token."""
     kind = rng.integers(6)
     if kind == 0:
@@ -37,14 +37,14 @@ def cases(count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]
     rng = np.random.default_rng(seed)
     for _ in range(count):
         size = int(rng.integers(1, 7))
-        p = law(rng, size)
-        yield p, (p if rng.random() < 0.05 else law(rng, size)), int(rng.integers(1, 4))
+        p = distribution(rng, size)
+        yield p, (p if rng.random() < 0.05 else distribution(rng, size)), int(rng.integers(1, 4))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_optimum_is_that_of_the_linear_program(sampling: str) -> None:
     for p, q, n in cases(1500, seed=SAMPLINGS.index(sampling)):
-        optimum, weights = optimal_coupling(p, joint_law(q, n, sampling))
+        optimum, weights = optimal_coupling(p, joint_distribution(q, n, sampling))
         assert optimal_acceptance(p, q, n, sampling) == pytest.approx(optimum, abs=1e-7), (p, q, n)
         assert np.sum(list(weights.values()), axis=0) == pytest.approx(p, abs=1e-7)
 
@@ -96,7 +96,7 @@ def test_a_large_vocabulary_takes_well_under_a_second(sampling: str) -> None:
 def test_more_drafts_are_accepted_more_often_and_one_draft_is_speculative_decoding() -> None:
     rng = np.random.default_rng(8)
     for _ in range(50):
-        p, q = law(rng, 20), law(rng, 20)
+        p, q = distribution(rng, 20), distribution(rng, 20)
         speculative = np.minimum(p, q).sum()
         for sampling in SAMPLINGS:
             rates = [optimal_acceptance(p, q, n, sampling) for n in range(1, 9)]

@@ -46,6 +46,7 @@ def option(
     unit: str = "",
     plural: str = "",
     needs: Mapping[str, Sequence[str]] | None = None,
+    aliases: Sequence[str] = (),
     **bounds: Any,
 ) -> Any:
     """A field that every door offers: pages, command line and Python.
@@ -53,9 +54,11 @@ def option(
     ``label``: its name on the pages. ``help``: what it does, without a full stop. ``name``: what it is called on the
     command line and in Python, where that is not the field's own name. ``unit``: of its values. ``plural``: its label
     where several values are given. ``needs``: other options of which it needs one of the values named, else nothing
-    reads it. ``bounds``: as pydantic's ``Field`` takes them.
+    reads it. ``aliases``: names that it had before. ``bounds``: as pydantic's ``Field`` takes them.
     """
-    extra: dict[str, Any] = {"name": name, "unit": unit, "plural": plural, "needs": dict(needs or {})}
+    extra: dict[str, Any] = {
+        "name": name, "unit": unit, "plural": plural, "needs": dict(needs or {}), "aliases": list(aliases),
+    }  # fmt: skip
     return Field(default=default, title=label, description=help, json_schema_extra=extra, **bounds)
 
 

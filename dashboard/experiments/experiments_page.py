@@ -126,7 +126,7 @@ class ExperimentsPage:
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
-                fields["shape"] = several(METHOD_OPTIONS["shape"], info="A tree is as deep as the draft length")
+                fields["topology"] = several(METHOD_OPTIONS["topology"], info="A tree is as deep as the draft length")
             with gr.Row():
                 for name in DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])

@@ -17,7 +17,7 @@ NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part in ("acc
 OF_RULE = [name for name in NAMES if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
 OF_DRAFT = [name for name in NAMES if METHOD_OPTIONS[name].part != "acceptance"]
 DIALS = [*OF_RULE, *OF_DRAFT]
-WIDE = {"divergence", "drafter", "shape"}
+WIDE = {"divergence", "drafter", "topology"}
 
 Updates = dict[Any, Any]
 

@@ -11,12 +11,20 @@ import typer
 
 from fsd_core.config import LONGEST_PROMPT
 from fsd_core.config.building import check_known
-from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
+from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LISTED
 from fsd_core.errors import InvalidSetting
 
+
+def _present(typed: str) -> str:
+    """What was typed, or, where that is what an option was called before, the name that it has now, with dashes."""
+    present = ALIASES.get(typed.replace("-", "_"))
+    return present.replace("_", "-") if present else typed
+
+
 PLAIN: dict[str, Any] = {
     "no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False,
+    "context_settings": {"token_normalize_func": _present},
 }  # fmt: skip
 RUN = ("task", "limit", "seed", "dtype", "device", "batch")
 """what a run is beside its pair and its method"""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
-from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, option_of
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Rule
@@ -32,7 +32,7 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
     ``named``: what a person calls an option, for sentences. Raises ``InvalidSetting`` for a value out of range, for an
     option that nobody knows, and for one that the chosen rule, divergence, drafter or shape does not read.
     """
-    given = {name: value for name, value in chosen.items() if value is not None}
+    given = by_name(chosen)
     for name in given:
         if name not in METHOD_OPTIONS:
             raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
@@ -52,7 +52,7 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
     values: dict[str, Any] = {"acceptance": checked(rule, named, **_knob_read(rule, fields("acceptance")))}
     if not rule.baseline:
         values["drafter"] = checked(DRAFTERS[_given(given, "drafter")], named, **_rest(fields("drafter")))
-        shape = TOPOLOGIES[chosen_shape(rule, given.get("shape")) or ""]
+        shape = TOPOLOGIES[chosen_shape(rule, given.get("topology")) or ""]
         fixed = {} if rule.drafts is None else {"drafts": rule.drafts}
         values["topology"] = checked(shape, named, **fixed | _rest(fields("topology")))
     values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
@@ -87,7 +87,7 @@ def check_known(option: Option, value: Any, named: Named = in_python) -> None:
 
 def reads(option: Option, chosen: Mapping[str, Any]) -> bool:
     """Whether what was chosen leaves anything to choose with ``option``; ``chosen`` by name, ``None`` for the usual."""
-    given = {name: value for name, value in chosen.items() if value is not None}
+    given = by_name(chosen)
     fixed = option.name == "drafts" and _rule(given).drafts is not None
     return not fixed and _unread(option, given) is None
 
@@ -103,11 +103,11 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     if option.part == "drafter" and option.owners and _given(given, "drafter") not in option.owners:
         return "drafter", _given(given, "drafter"), list(option.owners)
     if option.part == "topology":
-        if option.name == "shape" and len(rule.shapes) < 2:
+        if option.name == "topology" and len(rule.shapes) < 2:
             return "rule", kind, [k for k, other in RULES.items() if len(other.shapes) > 1]
         if option.owners and not {*option.owners} & {*rule.shapes}:
             return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*other.shapes}]
-        shape = chosen_shape(rule, given.get("shape")) or ""
+        shape = chosen_shape(rule, given.get("topology")) or ""
         if option.owners and shape not in option.owners:
             return "shape", shape, list(option.owners)
     for other, values in option.needs.items():

@@ -107,7 +107,13 @@ class DynamicTreeTopology(Frozen):
     kind: Literal["dynamic-tree"] = TREE
     length: int = _length(16)
     top_k: int = option(
-        10, "Tree width", "Best nodes that each step of a tree goes on from", name="tree_width", ge=1, le=32
+        10,
+        "Tree width",
+        "Best nodes that each step of a tree goes on from",
+        name="tree_top_k",
+        aliases=["tree_width"],
+        ge=1,
+        le=32,
     )
     total_tokens: int = option(
         24, "Tree tokens", "Tokens of a tree, its root included", name="tree_tokens", ge=2, le=256

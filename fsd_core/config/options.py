@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from fsd_core.config.decoding import DecodingConfig, SamplingConfig
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
 from fsd_core.config.runs import RunConfig, SettingConfig
+from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, FuzzyReducible
 from fsd_core.values import Frozen
 
@@ -45,6 +46,8 @@ class Option:
     """the rules, drafters or shapes that have it; none where everything has"""
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """other options of which it needs one of the values named, else nothing reads it"""
+    aliases: tuple[str, ...] = ()
+    """names that it had before, which go on working"""
 
     @property
     def part(self) -> str:
@@ -87,6 +90,7 @@ def _described(name: str, key: str, info: FieldInfo, **more: Any) -> Option:
         "choices": arguments if literal else (), "optional": NoneType in arguments,
         "low": bounds.get("ge", bounds.get("gt")), "high": bounds.get("le", bounds.get("lt")),
         "unit": extra.get("unit", ""), "plural": extra.get("plural", ""), "needs": extra.get("needs", {}),
+        "aliases": tuple(aliases) if isinstance(aliases := extra.get("aliases"), list) else (),
     }  # fmt: skip
     return Option(name, key, **values | more)
 
@@ -128,9 +132,9 @@ def _table() -> Iterator[Option]:
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.drafter", DRAFTERS)
     yield Option(
-        "shape", f"{_METHOD}.topology.kind", "Draft shape", "The shape of what is drafted", str,
+        "topology", f"{_METHOD}.topology.kind", "Draft shape", "The shape of what is drafted", str,
         ChainTopology().kind, tuple(dict.fromkeys(s for r in RULES.values() if len(r.shapes) > 1 for s in r.shapes)),
-        plural="Draft shapes",
+        plural="Draft shapes", aliases=("shape",),
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)
     for name, info in SamplingConfig.model_fields.items():
@@ -157,6 +161,24 @@ METHOD_OPTIONS = {name: option for name, option in OPTIONS.items() if option.par
 """those that make a decoding method"""
 BY_KEY = {option.key: option for option in OPTIONS.values()}
 """by where they stand in a run's configuration, with dots"""
+ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
+"""names that options had before, with those that they have now"""
+
+
+def by_name(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, by their present names; ``None`` is one that was not given.
+
+    Raises ``InvalidSetting`` for one that was given by two of its names.
+    """
+    given: dict[str, Any] = {}
+    for typed, value in chosen.items():
+        name = ALIASES.get(typed, typed)
+        if value is None:
+            continue
+        if name in given:
+            raise InvalidSetting(f"The option '{name}' was given twice, once by an older name: give it once.")
+        given[name] = value
+    return given
 
 
 def option_of(part: str, field_name: str) -> Option | None:

@@ -9,12 +9,12 @@ from typing import Any
 from fsd_core.config.building import Named, check_known, in_python, method, reads
 from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.drafting import ChainTopology, MultiDraftTopology
-from fsd_core.config.options import METHOD_OPTIONS, Option
+from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
 from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Autoregressive, Speculative
 
-LISTED = ("acceptance", "drafter", "shape", "divergence")
+LISTED = ("acceptance", "drafter", "topology", "divergence")
 """options of which a sweep takes several"""
 
 
@@ -26,7 +26,7 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     read an option are given it. Raises ``InvalidSetting`` for one that none of them reads, for a rule whose knob is not
     given, and as :func:`fsd_core.config.building.method` does.
     """
-    given = {name: value for name, value in chosen.items() if value is not None and value != []}
+    given = {name: value for name, value in by_name(chosen).items() if value != []}
     for name in LISTED:
         for value in _listed(given.get(name, ())):
             check_known(METHOD_OPTIONS[name], value, named)

@@ -22,7 +22,7 @@ from transformers.generation import GenerateDecoderOnlyOutput
 
 from fsd_core.config import TREE, DecodingConfig
 from fsd_core.config.building import method
-from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.decoding.composition import Method, compose
 from fsd_core.decoding.session import Session
 from fsd_core.drafters.eagle import MissingHead
@@ -33,7 +33,12 @@ from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.model_set import ModelSet
 
 _OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
-OPTION_NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part not in ("sampling", "decoding")]
+OPTION_NAMES = [
+    name
+    for option in METHOD_OPTIONS.values()
+    if option.part not in ("sampling", "decoding")
+    for name in (option.name, *option.aliases)
+]
 _STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
 
 
@@ -81,7 +86,7 @@ def generate(
     ``options``: ``acceptance``, ``divergence``, ``threshold`` (also ``"off"``), ``drafter``, ``draft_length`` and all
     others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``; they are in the signature), but for
     temperature, top-k, top-p, sampling or not, length and end tokens, which come from the generation config.
-    ``tree=True`` is ``shape="dynamic-tree"``. ``head``: for the drafter ``eagle``, from
+    ``tree=True`` is ``topology="dynamic-tree"``. ``head``: for the drafter ``eagle``, from
     ``models.eagle_files.load_head``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed``
     governs it. Rows of a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the
     right, or a ``GenerateDecoderOnlyOutput`` where the config
@@ -92,7 +97,7 @@ def generate(
     streamer = _from_caller("streamer")
     _refuse_what_is_not_ours(settings, logits_processor)
     chosen = {name: options.pop(name) for name in OPTION_NAMES if name in options}
-    config = _config(settings, input_ids.shape[1], {**chosen, "shape": TREE} if tree else chosen)
+    config = _config(settings, input_ids.shape[1], by_name(chosen) | ({"topology": TREE} if tree else {}))
     decoding = _method(model, draft_module, head, config)
     ends = settings.eos_token_id
     eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])

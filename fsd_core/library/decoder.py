@@ -87,7 +87,7 @@ class Decoder:
         pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
         config: The method as a :class:`fsd_core.DecodingConfig`, in place of options.
         options: The method by the names that ``fsd-lab generate --help`` lists, with underscores: ``acceptance``,
-            ``threshold``, ``divergence``, ``drafter``, ``draft_length``, ``shape``, ``temperature``,
+            ``threshold``, ``divergence``, ``drafter``, ``draft_length``, ``topology``, ``temperature``,
             ``max_new_tokens`` and so on. Without any it is the default of all doors, fuzzy speculative decoding
             (Holsman et al. 2025).
 

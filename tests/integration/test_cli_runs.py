@@ -124,8 +124,8 @@ def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home:
 
 def test_trees_and_chains_are_compared_in_an_experiment_and_bounded(call: Call, home: Path) -> None:
     status, out, err = call(
-        "sweep", "--thresholds", "0.3", "--drafter", "draft-model", "--drafter", "eagle", "--shape", "chain",
-        "--shape", "dynamic-tree", "--tree-tokens", "12", "--limit", "1", "--max-new-tokens", "12", "--seed", "0",
+        "sweep", "--thresholds", "0.3", "--drafter", "draft-model", "--drafter", "eagle", "--topology", "chain",
+        "--topology", "dynamic-tree", "--tree-tokens", "12", "--limit", "1", "--max-new-tokens", "12", "--seed", "0",
     )  # fmt: skip
     assert (status, err) == (0, "")
     found = repository(home).experiment(repository(home).experiments(1)[0].id)

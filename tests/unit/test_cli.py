@@ -35,7 +35,7 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
         "--pair", "--acceptance", "--divergence", "--threshold", "--divergence-top-k", "--guard", "--drafter",
-        "--max-ngram", "--shape", "--draft-length", "--drafts", "--tree-width", "--tree-tokens", "--temperature",
+        "--max-ngram", "--topology", "--draft-length", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
         "--top-k", "--top-p", "--max-new-tokens", "--seed", "--dtype", "--device", "--task", "--limit", "--batch",
         "--fresh", "--json",
     ]  # fmt: skip
@@ -44,6 +44,17 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
     _, out, _ = call("generate", "--help")
     expected = [option for option in promised if option not in ("--task", "--limit", "--batch", "--fresh")]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
+
+
+@pytest.mark.parametrize("option", ["--topology", "--shape"])
+def test_a_former_name_of_an_option_goes_on_working(call: Call, option: str) -> None:
+    """Help offers the present names alone; a refusal tells that both were understood, in these names."""
+    status, out, err = call("run", option, "dynamic-tree", "--tree-width", "33")
+    assert (status, out) == (2, "")
+    assert "--tree-top-k is 33: expected at most 32." in err
+    status, _, err = call("sweep", "--thresholds", "0.1", option, "chain", option, "bush")
+    assert status == 2
+    assert "--topology 'bush' is not known" in err
 
 
 def test_pairs_lists_the_bundled_pair(call: Call) -> None:
@@ -90,14 +101,14 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep",), "The rule 'fsd-reducible' has a threshold: give --thresholds"),
         (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples 2 drafts, not 3"),
         (("run", "--acceptance", "rrs", "--batch", "4"), "choose a batch of 1"),
-        (("run", "--shape", "bush"), "--shape 'bush' is not known: expected one of chain, dynamic-tree."),
+        (("run", "--topology", "bush"), "--topology 'bush' is not known: expected one of chain, dynamic-tree."),
         (("run", "--tree-tokens", "9"), "--tree-tokens does not apply to the shape 'chain'"),
-        (("run", "--shape", "dynamic-tree", "--drafter", "prompt-lookup"), "which a copied token has not"),
-        (("run", "--shape", "dynamic-tree", "--batch", "2"), "A tree is drafted for one text at a time"),
+        (("run", "--topology", "dynamic-tree", "--drafter", "prompt-lookup"), "which a copied token has not"),
+        (("run", "--topology", "dynamic-tree", "--batch", "2"), "A tree is drafted for one text at a time"),
         (("run", "--drafter", "eagle", "--batch", "2"), "The drafter 'eagle' writes one text at a time"),
         (("run", "--drafter", "eagle", "--pair", "smollm2-1.7b"), "this pair has none"),
         (("sweep", "--thresholds", "0.1", "--drafter", "eagle", "--pair", "smollm2-1.7b"), "this pair has none"),
-        (("sweep", "--thresholds", "0.1", "--shape", "chain", "--tree-width", "2"), "--tree-width does not apply"),
+        (("sweep", "--thresholds", "0.1", "--topology", "chain", "--tree-top-k", "2"), "--tree-top-k does not apply"),
         (("train", "eagle-head", "--target", "gemma2-9b"), "No EAGLE head can be trained for 'gemma2-9b'"),
         (("train", "eagle-head", "--generation", "2"), "Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3)"),
         (("bounds", "12345"), "'12345' is too short"),

@@ -22,8 +22,8 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SamplingConfig,
 )
-from fsd_core.config.building import method
-from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.building import method, reads
+from fsd_core.config.options import ALIASES, METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods, with_baselines
 from fsd_core.errors import InvalidSetting
 
@@ -71,15 +71,27 @@ def test_options_reach_their_place() -> None:
 
 
 def test_a_tree_is_as_deep_as_the_draft_length() -> None:
-    config = decoding(drafter="eagle", shape="dynamic-tree", draft_length=4, tree_width=3, tree_tokens=20)
+    config = decoding(drafter="eagle", topology="dynamic-tree", draft_length=4, tree_top_k=3, tree_tokens=20)
     assert config.topology == DynamicTreeTopology(length=4, top_k=3, total_tokens=20)
     assert config.label == "FSD reducible · js ≤ 0.1 · EAGLE · tree 20 · top 3 · γ 4"
-    assert decoding(shape="dynamic-tree").topology == DynamicTreeTopology()
+    assert decoding(topology="dynamic-tree").topology == DynamicTreeTopology()
+
+
+def test_former_names_ask_for_the_same() -> None:
+    present = {"topology": "dynamic-tree", "tree_top_k": 3}
+    former = {"shape": "dynamic-tree", "tree_width": 3}
+    assert ALIASES == {"shape": "topology", "tree_width": "tree_top_k"}
+    assert method(former) == method(present)
+    assert methods(former | {"threshold": 0.1}) == methods(present | {"threshold": 0.1})
+    assert reads(METHOD_OPTIONS["tree_tokens"], former)
+    assert method(former | {"topology": None}) == method(present)  # not given
+    with pytest.raises(InvalidSetting, match="The option 'topology' was given twice, once by an older name"):
+        method(present | former)
 
 
 def test_baselines_are_measured_in_every_shape_that_is_compared() -> None:
     asked = [
-        decoding(drafter=drafter, shape=shape)
+        decoding(drafter=drafter, topology=shape)
         for drafter in ("draft-model", "eagle")
         for shape in ("chain", "dynamic-tree")
     ]
@@ -98,7 +110,7 @@ def swept(rules: list[str], threshold: str | None = None, **given: Any) -> list[
 
 def test_of_several_rules_each_is_given_what_it_reads() -> None:
     found = swept(
-        ["speculative", "fsd", "k-seq", "spec-hub", "autoregressive"], "0.1,0.3", shape=["chain", "dynamic-tree"],
+        ["speculative", "fsd", "k-seq", "spec-hub", "autoregressive"], "0.1,0.3", topology=["chain", "dynamic-tree"],
         divergence="tv", draft_length=7, drafts=4, tree_tokens=20,
     )  # fmt: skip
     chain, tree = ChainTopology(length=7), DynamicTreeTopology(length=7, total_tokens=20)
@@ -118,11 +130,11 @@ def test_of_several_rules_each_is_given_what_it_reads() -> None:
         (["speculative", "k-seq"], {"threshold": "0.1"}, "--thresholds does not apply to the rule 'speculative'"),
         (["speculative", "fsd"], {"drafts": 3}, "--drafts does not apply to the rule 'speculative'"),
         (["speculative", "fsd"], {}, "The rule 'fsd' has a threshold"),
-        (["k-seq", "rrs"], {"shape": ["dynamic-tree"]}, "--shape does not apply to the rule 'k-seq'"),
-        (["speculative", "fsd"], {"threshold": "0.1", "tree_width": 3}, "--tree-width does not apply to the shape"),
+        (["k-seq", "rrs"], {"topology": ["dynamic-tree"]}, "--topology does not apply to the rule 'k-seq'"),
+        (["speculative", "fsd"], {"threshold": "0.1", "tree_top_k": 3}, "--tree-top-k does not apply to the shape"),
         (["spec-hub"], {"drafts": 3}, "couples 2 drafts, not 3"),
         (["speculative", "nonsense"], {}, "--acceptance 'nonsense' is not known: expected one of autoregressive"),
-        (["speculative"], {"shape": ["bush"]}, "--shape 'bush' is not known: expected one of chain, dynamic-tree"),
+        (["speculative"], {"topology": ["bush"]}, "--topology 'bush' is not known: expected one of chain"),
     ],
 )
 def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: dict[str, Any], told: str) -> None:
@@ -163,7 +175,7 @@ def test_an_unbounded_divergence_takes_any_threshold() -> None:
         ("autoregressive", "drafter", "draft-model"),
         ("draft-only", "draft_length", 5),
         ("speculative", "drafts", 3),
-        ("k-seq", "shape", "dynamic-tree"),
+        ("k-seq", "topology", "dynamic-tree"),
         ("fsd-official", "divergence", "ag"),
         ("fsd-official", "divergence_top_k", 20),
         ("speculative", "divergence_top_k", 20),
@@ -184,9 +196,9 @@ def test_an_option_the_rule_does_not_read_is_refused(acceptance: str, option: st
         ({"acceptance": "fsd", "guard": False}, "--no-guard does not apply to the rule 'fsd'.* choose fsd-reducible."),
         ({"divergence_top_k": 9}, "--divergence-top-k does not apply to the divergence 'js'.*choose from top-k-kl,"),
         ({"max_ngram": 2}, "--max-ngram does not apply to the drafter 'draft-model'.*choose prompt-lookup."),
-        ({"tree_width": 2}, "--tree-width does not apply to the shape 'chain'.*choose dynamic-tree."),
+        ({"tree_top_k": 2}, "--tree-top-k does not apply to the shape 'chain'.*choose dynamic-tree."),
         (
-            {"shape": "chain", "tree_tokens": 9},
+            {"topology": "chain", "tree_tokens": 9},
             "--tree-tokens does not apply to the shape 'chain'.*choose dynamic-tree.",
         ),
     ],
@@ -204,9 +216,9 @@ def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict
         ({"top_p": 0.0}, "--top-p is 0.0: expected more than 0.0."),
         ({"divergence": "top-k-js", "divergence_top_k": 0}, "--divergence-top-k is 0: expected at least 1."),
         ({"drafter": "prompt-lookup", "max_ngram": 9}, "--max-ngram is 9: expected at most 8."),
-        ({"shape": "dynamic-tree", "draft_length": 17}, "--draft-length is 17: expected at most 16."),
-        ({"shape": "dynamic-tree", "tree_width": 0}, "--tree-width is 0: expected at least 1."),
-        ({"shape": "dynamic-tree", "tree_tokens": 257}, "--tree-tokens is 257: expected at most 256."),
+        ({"topology": "dynamic-tree", "draft_length": 17}, "--draft-length is 17: expected at most 16."),
+        ({"topology": "dynamic-tree", "tree_top_k": 0}, "--tree-top-k is 0: expected at least 1."),
+        ({"topology": "dynamic-tree", "tree_tokens": 257}, "--tree-tokens is 257: expected at most 256."),
     ],
 )
 def test_a_value_out_of_range_is_told_by_the_option_that_was_typed(given: dict[str, Any], told: str) -> None:

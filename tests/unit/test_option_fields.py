@@ -57,9 +57,9 @@ def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) 
 
 @pytest.mark.parametrize("kind", RULES)
 def test_a_tree_is_for_rules_of_single_drafts(kind: str) -> None:
-    given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, shape="dynamic-tree", tree_tokens=17)
+    given = card(kind, threshold=0.3, drafter="eagle", draft_length=4, topology="dynamic-tree", tree_tokens=17)
     method, visible = chosen(given), arranged(given)
-    assert visible["tree_tokens"]["visible"] == visible["tree_width"]["visible"] == _is_tree(method)
+    assert visible["tree_tokens"]["visible"] == visible["tree_top_k"]["visible"] == _is_tree(method)
     if RULES[kind].baseline:
         assert (method.drafter, method.topology) == (None, None)
     else:
@@ -77,7 +77,7 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         shown = arranged({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
-    assert hidden() == {"divergence_top_k", "max_ngram", "drafts", "tree_width", "tree_tokens"}
+    assert hidden() == {"divergence_top_k", "max_ngram", "drafts", "tree_top_k", "tree_tokens"}
     assert hidden(acceptance="autoregressive") == {*NAMES} - {"acceptance"}
     assert "divergence_top_k" not in hidden(divergence="top-k-js")
     assert "max_ngram" not in hidden(drafter="prompt-lookup")
@@ -92,7 +92,7 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         ({"threshold": 0.8}, "beyond the range of the divergence 'js'"),
         ({"draft_length": None}, "Draft length γ is empty: expected a whole number."),
         ({"draft_length": 2.5}, "Draft length γ is 2.5: expected a whole number."),
-        ({"shape": "dynamic-tree", "tree_tokens": 1}, "Tree tokens is 1: expected at least 2."),
+        ({"topology": "dynamic-tree", "tree_tokens": 1}, "Tree tokens is 1: expected at least 2."),
         ({"drafter": "nobody"}, "Drafter 'nobody' is not known: expected one of draft-model"),
     ],
 )

@@ -15,7 +15,7 @@ from fsd_core.errors import FsdError, InvalidSetting
 FORM = {
     **{name: option.default for name, option in OPTIONS.items()},
     "baselines": ["autoregressive", "speculative"], "tuned": ["fsd-reducible"], "several": [], "divergence": ["js"],
-    "threshold": "0.05, 0.1, 0.2", "drafter": ["draft-model"], "shape": ["chain"], "seeds": "0", "name": "",
+    "threshold": "0.05, 0.1, 0.2", "drafter": ["draft-model"], "topology": ["chain"], "seeds": "0", "name": "",
 }  # fmt: skip
 
 
@@ -70,9 +70,9 @@ def test_every_rule_can_be_part_of_an_experiment():
         ({"top_p": 0}, "Top-p is 0.0: expected more than 0.0."),
         ({"drafter": ["prompt-lookup"], "divergence": ["reverse-kl"]}, "copied token"),
         ({"drafter": []}, "No drafter is chosen"),
-        ({"shape": []}, "No draft shape is chosen"),
-        ({"shape": ["dynamic-tree"], "tree_tokens": 1}, "Tree tokens is 1: expected at least 2"),
-        ({"shape": ["dynamic-tree"], "tree_tokens": None}, "Tree tokens is empty"),
+        ({"topology": []}, "No draft shape is chosen"),
+        ({"topology": ["dynamic-tree"], "tree_tokens": 1}, "Tree tokens is 1: expected at least 2"),
+        ({"topology": ["dynamic-tree"], "tree_tokens": None}, "Tree tokens is empty"),
         ({"drafter": ["eagle"], "pair": "smollm2-1.7b"}, "this pair has none"),
         ({"seeds": ",".join(map(str, range(20))), "threshold": "0:0.5:20"}, "at most 200"),
     ],
@@ -91,7 +91,7 @@ def test_every_drafter_meets_every_shape_that_a_rule_can_judge() -> None:
             baselines=["speculative"],
             threshold="0.1",
             drafter=["draft-model", "eagle"],
-            shape=["chain", "dynamic-tree"],
+            topology=["chain", "dynamic-tree"],
         )
     )
     shapes = [(d.acceptance.kind, d.drafter.kind, d.topology.kind) for d in sweep.decodings]

@@ -47,7 +47,7 @@ def test_one_threshold_is_a_number_or_off() -> None:
 def test_page_and_command_line_make_the_same_settings_of_a_range() -> None:
     form = {
         **{name: option.default for name, option in OPTIONS.items()}, "name": "", "seeds": "0", "baselines": [],
-        "several": [], "tuned": ["fsd"], "divergence": ["tv"], "drafter": ["draft-model"], "shape": ["chain"],
+        "several": [], "tuned": ["fsd"], "divergence": ["tv"], "drafter": ["draft-model"], "topology": ["chain"],
         "threshold": "0:1:7",
     }  # fmt: skip
     typed = methods({"acceptance": ["fsd"], "divergence": "tv", "threshold": "0:1:7"})

@@ -73,7 +73,7 @@ class Cancelled(FsdError):
     """Work that was stopped because a user asked for it."""
 
 
-def told(error: Exception) -> str:
+def user_message(error: Exception) -> str:
     """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
     if isinstance(error, FsdError):
         return str(error)

@@ -21,16 +21,16 @@ Thing = TypeVar("Thing")
 @cache
 def _loaded() -> tuple[Any, ...]:
     """What the entry points name, in the order of their names. One that cannot be loaded is left out, and told of."""
-    found = []
+    loaded = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         try:
-            found.append(point.load())
+            loaded.append(point.load())
         except Exception as error:  # whatever a foreign package raises
             logger.warning(
                 "The plug-in '%s' of the package %s is left out: it cannot be loaded (%s: %s).",
                 point.name, point.dist.name if point.dist else point.value, type(error).__name__, error,
             )  # fmt: skip
-    return tuple(found)
+    return tuple(loaded)
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):
@@ -47,14 +47,14 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     @cached_property
     def _things(self) -> dict[str, Thing]:
-        found = {self._name(thing): thing for thing in self._built_in()}
+        things = {self._name(thing): thing for thing in self._built_in()}
         for foreign in _loaded():
             if (thing := self._of(foreign)) is not None:
                 name = self._name(thing)
-                if name in found and found[name] is not thing:
+                if name in things and things[name] is not thing:
                     logger.warning("The plug-in '%s' is left out: there is one of that name already.", name)
-                found.setdefault(name, thing)
-        return found
+                things.setdefault(name, thing)
+        return things
 
     def where(self, keep: Callable[[Thing], bool]) -> Registry[Thing]:
         """Those that ``keep`` holds of."""

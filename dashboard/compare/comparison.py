@@ -87,20 +87,20 @@ def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:
 
 def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
     """Why numbers of these runs do not stand on equal ground, one sentence per reason."""
-    found = []
+    reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
-        found.append(
+        reasons.append(
             f"{_count(failed, 'run')} failed and {'has' if len(failed) == 1 else 'have'} no numbers: {_list(failed)}."
         )
     if open_ := [names[run.id] for run in runs if run.status in ("queued", "running", "cancelled")]:
-        found.append(
+        reasons.append(
             f"{_count(open_, 'run')} {_is(open_)} not finished: {_list(open_)}. Missing numbers are shown as a dash."
         )
     for title, read, consequence in _GROUNDS:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
-            found.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
-    return found
+            reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    return reasons
 
 
 _PAIR = "their accuracies and speeds are those of different models"

@@ -54,7 +54,7 @@ class Pairing(NamedTuple):
             for pair in self.pairs
         )
 
-    def shown(self, show: Show) -> list[Pair]:
+    def filtered(self, show: Show) -> list[Pair]:
         """The prompts that a view asks for."""
         if show == "outcome":
             return [pair for pair in self.pairs if pair.outcome_differs]

@@ -61,7 +61,7 @@ class PromptPairsPanel:
             pairing = pair_up(self.repository, run_a, run_b)
         except FsdError as error:
             return {self.summary: notice(str(error), "bad")}
-        shown = pairing.shown(which)
+        shown = pairing.filtered(which)
         begin = page * PAIRS_PER_PAGE
         return {
             self.summary: pairing_summary(pairing, names[run_a], names[run_b]),

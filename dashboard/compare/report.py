@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.compare.comparison import Comparison
 from dashboard.compare.comparison_html import delta_text, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
-from dashboard.tables.run_settings import TITLES, told
+from dashboard.tables.run_settings import TITLES, value_text
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
 from fsd_core.figures.cells import Cell
@@ -40,22 +40,22 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
         cells = (_cell(row.cells[i], compared()[i]) for i in places)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     for row in comparison.rows:
-        for found in of_run(row.run):
-            lines += ["", *_bounds(row.name, found)]
+        for bounds in of_run(row.run):
+            lines += ["", *_bounds(row.name, bounds)]
     return "\n".join(lines) + "\n"
 
 
-def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
+def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
     """Optima and verifiers of a run by the number of drafts."""
     drafts = range(1, MOST_DRAFTS + 1)
     lines = [
         f"How often one of several drafts is kept, in percent: the optimum and the verifiers of each way to draft, at "
-        f"{found['positions']} positions of {_plain(name)}, temperature {found['temperature']:g}.",
+        f"{bounds['positions']} positions of {_plain(name)}, temperature {bounds['temperature']:g}.",
         "",
         f"| Drafts | {' | '.join(map(str, drafts))} |",
         "|---" * (MOST_DRAFTS + 1) + "|",
     ]
-    for title, best, verifiers in by_sampling(found):
+    for title, best, verifiers in by_sampling(bounds):
         for said, known in [(f"**{title}**", best), *verifiers]:
             cells = (f"{100 * known[n]['rate']:.1f}" if n in known else "–" for n in drafts)
             lines.append(f"| {said} | {' | '.join(cells)} |")
@@ -65,8 +65,8 @@ def _bounds(name: str, found: Mapping[str, Any]) -> list[str]:
 def _grounds(comparison: Comparison) -> str:
     """What all runs share, and the machine."""
     read = [settings_read(run.config) for run in comparison.runs]
-    alike = [key for key in SAME if key in read[0] and len({told(settings.get(key)) for settings in read}) == 1]
-    shared = [f"{TITLES[key].lower()} {told(read[0][key])}" for key in alike]
+    alike = [key for key in SAME if key in read[0] and len({value_text(settings.get(key)) for settings in read}) == 1]
+    shared = [f"{TITLES[key].lower()} {value_text(read[0][key])}" for key in alike]
     machines = {
         ", ".join(str(about[key]) for key in ("cpu", "device", "dtype") if about.get(key))
         + f", {about.get('threads', '?')} CPU threads, commit {_short(about.get('git_revision'))}"

@@ -50,7 +50,7 @@ THRESHOLD_HINT = (
 KNOB_HINT = "A list such as 0.1, 0.2, 0.4 or a range start:stop:count."
 
 
-def shown(values: Mapping[str, Any]) -> dict[str, bool]:
+def visible_fields(values: Mapping[str, Any]) -> dict[str, bool]:
     """Which of the fields of ``DEPENDENT`` something of what is chosen reads."""
     chosen = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
     read = readable(dict.fromkeys(DEPENDENT, 0) | chosen)
@@ -99,7 +99,7 @@ class ExperimentsPage:
         pairs = [(spec.title, name) for name, spec in PAIRS.items()]
         tasks = [(task.title, name) for name, task in TASKS.items() if task.available]
         fields: dict[str, Any] = {}
-        usual = shown(USUAL)
+        usual = visible_fields(USUAL)
         with gr.Group():
             fields["name"] = gr.Textbox(label="Name", placeholder="What this experiment is to find out", max_length=120)
             with gr.Row():
@@ -169,7 +169,7 @@ class ExperimentsPage:
 
     def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """Shows the fields that something of what is chosen reads."""
-        visible = shown({name: values[self.fields[name]] for name in CHOSEN})
+        visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
         return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
 
     def measure(self, *values: Any) -> tuple[str, Any]:
@@ -208,6 +208,10 @@ class ExperimentsPage:
 
     def _latest(self, limit: int) -> tuple[str, str, bool]:
         """The worker's state and the list, as HTML, and whether there are older experiments."""
-        found = self.repository.experiments(limit=limit + 1, offset=0)
-        waiting = any(experiment.status in OPEN for experiment in found)
-        return absence_notice(self.repository.worker(), waiting), experiments_html(found[:limit]), len(found) > limit
+        experiments = self.repository.experiments(limit=limit + 1, offset=0)
+        waiting = any(experiment.status in OPEN for experiment in experiments)
+        return (
+            absence_notice(self.repository.worker(), waiting),
+            experiments_html(experiments[:limit]),
+            len(experiments) > limit,
+        )

@@ -37,13 +37,13 @@ def build_sweep(values: Mapping[str, Any]) -> SweepConfig:
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
     limit = number(OPTIONS["limit"], values["limit"])
     get_task(values["task"]).examples(limit)
-    asked = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": rules})
-    for name, value in asked.items():
+    given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": rules})
+    for name, value in given.items():
         option = METHOD_OPTIONS[name]
         if name in LISTED and not value:
             raise InvalidSetting(f"No {option.label.lower()} is chosen: choose at least one.")
-        asked[name] = value if option.is_knob or option.choices else number(option, value)
-    decodings = methods(asked, _label)
+        given[name] = value if option.is_knob or option.choices else number(option, value)
+    decodings = methods(given, _label)
     for decoding in decodings:
         check_drafter(values["pair"], decoding)
     sweep = checked(

@@ -92,8 +92,8 @@ class Playground:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             button.click(self._resize(step), self.number, self.sizes, **QUIET)
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
-        asked = self.generate.click(self.start, filled, self.outputs, **QUIET)
-        asked.then(None, self.begun, None, js=REMEMBER)
+        generating = self.generate.click(self.start, filled, self.outputs, **QUIET)
+        generating.then(None, self.begun, None, js=REMEMBER)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
         self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
@@ -120,8 +120,8 @@ class Playground:
         pair, prompt, seed, sampling = self.form.values(values)
         number = int(values[self.number])
         decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
-        for asked in decodings:
-            check_drafter(pair, asked)
+        for decoding in decodings:
+            check_drafter(pair, decoding)
         verdict = worker_notice(self.repository.worker(), "queued")
         job = self.repository.enqueue(payload(pair, prompt, seed, decodings), PRIORITY)
         following = self._following(Job(job, [SettingView(decoding) for decoding in decodings]))
@@ -133,15 +133,15 @@ class Playground:
             state = self.repository.job(job_id)
             if state.kind != PlaygroundJob.kind:
                 return gr.skip()
-            asked = PlaygroundJob.read(state.payload)
-            job = Job(job_id, [SettingView(decoding) for decoding in asked.decodings])
+            request = PlaygroundJob.read(state.payload)
+            job = Job(job_id, [SettingView(decoding) for decoding in request.decodings])
         except FsdError:
             return gr.skip()
-        shown = self.poll(job)
+        progress = self.poll(job)
         if state.status == "finished" and not job.begun:
             return gr.skip()  # what it wrote is no longer kept
         stop = {self.stop: gr.Button(interactive=not state.cancel_requested)}
-        return self._restored(asked, job.lanes) | self._following(job) | stop | shown
+        return self._restored(request, job.lanes) | self._following(job) | stop | progress
 
     def _following(self, job: Job) -> Updates:
         return {
@@ -152,9 +152,9 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, asked: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
+    def _restored(self, request: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
         """The form as it was when it asked for a job."""
-        form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
+        form = self.form.restore(request.pair, request.prompt, request.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):
             form |= card.restore(lane.decoding)
         return form | self._sized(len(lanes))

@@ -9,7 +9,7 @@ import gradio as gr
 
 from dashboard.ui.algorithms import about, choices, knob_range
 from dashboard.ui.components import QUIET, show
-from dashboard.ui.option_fields import field, settings_of, shown
+from dashboard.ui.option_fields import field, settings_of, visible_fields
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 
@@ -70,7 +70,8 @@ def arranged(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What each control shows for what has been chosen, by the option's name; ``about`` is the explanation."""
     kind = values["acceptance"]
     divergence = values.get("divergence") or METHOD_OPTIONS["divergence"].default
-    options: dict[str, dict[str, Any]] = {name: {"visible": visible} for name, visible in shown(values, DIALS).items()}
+    fields = visible_fields(values, DIALS)
+    options: dict[str, dict[str, Any]] = {name: {"visible": visible} for name, visible in fields.items()}
     for name in DIALS:
         if METHOD_OPTIONS[name].is_knob and options[name]["visible"]:
             options[name]["info"] = knob_range(kind, METHOD_OPTIONS[name], divergence)

@@ -124,11 +124,11 @@ class OpenedRun:
     def choose(self, page: int, run_id: str, outcome: str, search: str, _: int | None, event: gr.EventData) -> Updates:
         """Shows the prompt whose row was clicked."""
         position = int(event.prompt)
-        found = self.repository.generations(run_id, position=position)
-        if not found:
+        generations = self.repository.generations(run_id, position=position)
+        if not generations:
             return self.list_prompts(page, run_id, outcome, search, None)
         return self.list_prompts(page, run_id, outcome, search, position) | {
-            self.prompt: self._prompt(self.repository.run(run_id), found[0]),
+            self.prompt: self._prompt(self.repository.run(run_id), generations[0]),
             self.chosen: position,
         }
 
@@ -151,8 +151,9 @@ class OpenedRun:
             filters["search"] = search
         total = self.repository.count_generations(run_id, **filters)
         page = self.pager.clamp(page, total)
-        found = self.repository.generations(run_id, **filters, limit=PROMPTS_PER_PAGE, offset=page * PROMPTS_PER_PAGE)
-        html = prompts_html(found, chosen, filtered=bool(filters))
+        start = page * PROMPTS_PER_PAGE
+        generations = self.repository.generations(run_id, **filters, limit=PROMPTS_PER_PAGE, offset=start)
+        html = prompts_html(generations, chosen, filtered=bool(filters))
         return {self.prompts: html} | self.pager.updates(page, total)
 
     def _run(self, run: RunView) -> Updates:

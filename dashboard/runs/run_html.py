@@ -107,8 +107,8 @@ def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
 
 def _outcomes(metrics: dict[str, Any]) -> str:
     ends = _ends(metrics, "accuracy", 100)
-    told = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
-    return "; ".join(filter(None, [ends, *told]))
+    others = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
+    return "; ".join(filter(None, [ends, *others]))
 
 
 def provenance_html(run: RunView) -> str:
@@ -153,7 +153,7 @@ def _short(text: str | None) -> str:
 def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> str:
     """One prompt with its text; ``tokens`` is ``None`` where they cannot be told apart, ``problem`` says why."""
     text = tokens_html(tokens) if tokens is not None else f'<div class="toks">{escape(g.text)}</div>'
-    told = {
+    figures = {
         "Outcome": g.outcome,
         "Answer": g.answer if g.answer is not None else NONE,
         "Expected": g.reference if g.reference is not None else NONE,
@@ -168,5 +168,5 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
     return (
         f'<section class="run-prompt" aria-label="Prompt {g.position + 1}"><h3>Prompt {g.position + 1}</h3>'
         f"{notice(g.error, 'bad') if g.error else ''}{notice(problem, 'warn') if problem else ''}"
-        f'<p class="run-question">{escape(g.prompt)}</p>{text}{legend() if tokens else ""}{facts(told)}</section>'
+        f'<p class="run-question">{escape(g.prompt)}</p>{text}{legend() if tokens else ""}{facts(figures)}</section>'
     )

@@ -60,10 +60,10 @@ def build(repository: Repository, settings: Settings) -> None:
         """The run that the address names, or the list."""
         run_id = request.query_params.get("run")
         try:
-            shown = detail.open(run_id) if run_id else runs.open(request.query_params)
+            opened = detail.open(run_id) if run_id else runs.open(request.query_params)
         except FsdError as error:
             return {message: notice(str(error), "bad")}
-        return shown | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}
+        return opened | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}
 
     on_load(open_page, None, [message, list_part, detail_part, *runs.fields, *runs.outputs, *detail.outputs])
 
@@ -73,7 +73,7 @@ class RunList:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.found = Polled(self._found, POLL_SECONDS / 2)
+        self.latest = Polled(self._latest, POLL_SECONDS / 2)
         show(heading("Runs", LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
@@ -110,9 +110,9 @@ class RunList:
     def open(self, query: Mapping[str, str]) -> Updates:
         """The first page as an address asks for it, kept up to date from then on."""
         fields = zip(self.fields, FILTERS.items(), strict=True)
-        values = [_asked(field, query.get(name, none), none) for field, (name, none) in fields]
-        shown = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
-        return shown | {self.clock: gr.Timer(active=True)}
+        values = [_filter_value(field, query.get(name, none), none) for field, (name, none) in fields]
+        updates = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
+        return updates | {self.clock: gr.Timer(active=True)}
 
     @tells_errors(8)
     def filter(self, *filters: str) -> Updates:
@@ -135,10 +135,10 @@ class RunList:
 
     def view(self, page: int, *filters: str) -> Updates:
         """A page of the list."""
-        page, total, html = self.found(page, *filters)
+        page, total, html = self.latest(page, *filters)
         return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
 
-    def _found(
+    def _latest(
         self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str
     ) -> tuple[int, int, str]:
         """The number of the nearest page there is, of how many runs, and its runs as HTML."""
@@ -160,7 +160,7 @@ def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
     return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
 
 
-def _asked(field: Any, value: str, none: str) -> str:
+def _filter_value(field: Any, value: str, none: str) -> str:
     """What an address asks for; of a choice that is not offered, ``none``."""
     if not isinstance(field, gr.Dropdown):
         return value[:LONGEST_SEARCH]

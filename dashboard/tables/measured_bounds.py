@@ -19,41 +19,41 @@ PRIORITY = 5
 
 def of_run(run: RunView) -> list[dict[str, Any]]:
     """What was measured, one for each temperature."""
-    return sorted((run.metrics or {}).get("bounds", []), key=lambda found: found["temperature"])
+    return sorted((run.metrics or {}).get("bounds", []), key=lambda bounds: bounds["temperature"])
 
 
-def rates(found: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
+def rates(bounds: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
     """Optima and verifiers as ``figures.acceptance_by_drafts`` draws them."""
-    optima = {sampling: [row["rate"] for row in found["optima"][sampling]] for sampling in OPTIMA}
+    optima = {sampling: [row["rate"] for row in bounds["optima"][sampling]] for sampling in OPTIMA}
     verifiers = {
         kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
-        for kind, rows in found["verifiers"].items()
+        for kind, rows in bounds["verifiers"].items()
     }
     return optima, verifiers
 
 
-def by_sampling(found: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tuple[str, Rows]]]]:
+def by_sampling(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tuple[str, Rows]]]]:
     """For each way to draft: the optimum's title and rows, and titles and rows of its verifiers. Rows by the number of
     drafts."""
     for sampling, (title, _) in OPTIMA.items():
         own = [
             (VERIFIERS[kind].title, _rows(rows))
-            for kind, rows in found["verifiers"].items()
+            for kind, rows in bounds["verifiers"].items()
             if VERIFIERS[kind].sampling == sampling
         ]
-        yield title, _rows(found["optima"][sampling]), own
+        yield title, _rows(bounds["optima"][sampling]), own
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
     return {row["drafts"]: row for row in rows}
 
 
-def gaps_html(found: Mapping[str, Any]) -> str:
+def gaps_html(bounds: Mapping[str, Any]) -> str:
     """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
     of its drafts."""
     columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
     rows = []
-    for title, best, verifiers in by_sampling(found):
+    for title, best, verifiers in by_sampling(bounds):
         rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in best.values())])
         rows += [[name, *(_cell(own.get(n), row["rate"]) for n, row in best.items())] for name, own in verifiers]
     return table(columns, rows, "Acceptance by the number of drafts")

@@ -29,14 +29,14 @@ def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsT
     keys = [key for key in TITLES if any(key in values for values in flat)]
     keys += sorted({key for values in flat for key in values} - set(keys))
     if differences_only and len(runs) > 1:
-        shown = [key for key in keys if len({told(values.get(key)) for values in flat}) > 1]
+        columns = [key for key in keys if len({value_text(values.get(key)) for values in flat}) > 1]
     else:
-        shown = keys
-    rows = [[told(values.get(key)) for key in shown] for values in flat]
-    return SettingsTable([TITLES.get(key, key) for key in shown], rows, len(keys) - len(shown))
+        columns = keys
+    rows = [[value_text(values.get(key)) for key in columns] for values in flat]
+    return SettingsTable([TITLES.get(key, key) for key in columns], rows, len(keys) - len(columns))
 
 
-def told(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A setting's value as text."""
     if value is None:
         return NOT_SET

@@ -59,7 +59,7 @@ def build(repository: Repository, settings: Settings) -> None:
             by_number = gr.Plot(show_label=False)
         with gr.Column(min_width=340):
             joint = gr.Plot(show_label=False)
-            told = show()
+            note_on_coupling = show()
 
     def draw(target_text: str, draft_text: str, number: str, way: str) -> Updates:
         try:
@@ -69,16 +69,16 @@ def build(repository: Repository, settings: Settings) -> None:
                 numbers: notice(str(error), "bad"),
                 by_number: gr.Plot(visible=False),
                 joint: gr.Plot(visible=False),
-                told: "",
+                note_on_coupling: "",
             }
         return {
             numbers: html,
             by_number: gr.Plot(rates, visible=True),
             joint: gr.Plot(pairs, visible=pairs is not None),
-            told: note,
+            note_on_coupling: note,
         }
 
-    fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, told]
+    fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, note_on_coupling]
     for field in fields:
         field.change(draw, fields, outputs, trigger_mode="always_last", **QUIET)
     on_load(draw, fields, outputs)
@@ -89,10 +89,10 @@ def build(repository: Repository, settings: Settings) -> None:
 def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure, Figure | None, str]:
     """Tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
     p, q = read_pair(target, draft)
-    found, pairs = curves(p, q), coupling(p, q, drafts, way)
+    rates, pairs = curves(p, q), coupling(p, q, drafts, way)
     return (
-        _tiles(found.optima, drafts),
-        acceptance_by_drafts.draw(found.optima, found.verifiers),
+        _tiles(rates.optima, drafts),
+        acceptance_by_drafts.draw(rates.optima, rates.verifiers),
         coupling_figure.draw(token_names(len(p)), pairs) if pairs else None,
         notice(COUPLING if pairs else NO_COUPLING),
     )

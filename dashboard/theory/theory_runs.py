@@ -88,11 +88,11 @@ class RunTheory:
         return self._shown(runs, company)
 
     def _shown(self, runs: list[RunView], company: list[RunView]) -> Updates:
-        found = [(run, one) for run in runs for one in of_run(run)][:PLOTS]
+        measured = [(run, one) for run in runs for one in of_run(run)][:PLOTS]
         unknown = [_name(run) for run in runs if not of_run(run)]
         figures = [
             acceptance_by_drafts.draw(*rates(one), _title(run, one) if len(runs) > 1 else _where(one))
-            for run, one in found
+            for run, one in measured
         ]
         points = speedup_figure.measured(company)
         lacking = NOT_YET.format(", ".join(unknown)) if unknown else "" if runs else CHOOSE
@@ -103,7 +103,7 @@ class RunTheory:
                 for i, plot in enumerate(self.plots)
             },
             self.gaps: "".join(
-                f'<h3 class="fsd-h3">{escape(_title(run, one))}</h3>{gaps_html(one)}' for run, one in found
+                f'<h3 class="fsd-h3">{escape(_title(run, one))}</h3>{gaps_html(one)}' for run, one in measured
             ),
             self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
         }
@@ -153,9 +153,9 @@ def _name(run: RunView) -> str:
     return f"{run.label} · {run.task} · {run.pair} · {run.id[:6]}"
 
 
-def _where(found: dict[str, Any]) -> str:
-    return f"At {found['positions']} positions, temperature {found['temperature']:g}"
+def _where(bounds: dict[str, Any]) -> str:
+    return f"At {bounds['positions']} positions, temperature {bounds['temperature']:g}"
 
 
-def _title(run: RunView, found: dict[str, Any]) -> str:
-    return f"{run.label} · {run.pair} · {_where(found).lower()}"
+def _title(run: RunView, bounds: dict[str, Any]) -> str:
+    return f"{run.label} · {run.pair} · {_where(bounds).lower()}"

@@ -47,19 +47,19 @@ def chosen(values: Mapping[str, Any]) -> DecodingConfig:
 
     An empty knob is off. Raises ``InvalidSetting`` with one sentence, also for another field that is empty.
     """
-    asked, rule = _read(values), RULES[values["acceptance"]]
-    for name, value in asked.items():
+    given, rule = _read(values), RULES[values["acceptance"]]
+    for name, value in given.items():
         option = METHOD_OPTIONS[name]
         if option.is_knob and value is None:
-            asked[name] = OFF if rule.can_be_off() else None
+            given[name] = OFF if rule.can_be_off() else None
         elif not option.choices:
-            asked[name] = number(option, value)
-    return method(asked, label)
+            given[name] = number(option, value)
+    return method(given, label)
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the options that something of what is chosen in them reads."""
-    visible = shown(values, values)
+    visible = visible_fields(values, values)
     return {name: value for name, value in values.items() if visible[name]}
 
 
@@ -78,7 +78,7 @@ def _kind(option: Option) -> str:
     return "whole number" if option.type is int else "number"
 
 
-def shown(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, bool]:
+def visible_fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, bool]:
     """Which of the fields of these names leave something to choose, for what has been chosen in the others."""
     choices = {name: value for name, value in values.items() if METHOD_OPTIONS[name].choices}
     return {name: reads(METHOD_OPTIONS[name], choices) for name in names}

@@ -180,11 +180,11 @@ def generate(rng: random.Random) -> Problem:
 
 def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
     """``count`` distinct problems; training streams leave these questions out."""
-    rng, found = random.Random(seed), {}
-    while len(found) < count:
+    rng, problems = random.Random(seed), {}
+    while len(problems) < count:
         problem = generate(rng)
-        found.setdefault(problem.question, problem)
-    return list(found.values())
+        problems.setdefault(problem.question, problem)
+    return list(problems.values())
 
 
 def stream(seed: int, without: frozenset[str] = frozenset()) -> Iterator[tuple[Problem, str]]:

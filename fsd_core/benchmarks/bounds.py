@@ -71,14 +71,14 @@ def measure(
             rates.setdefault(key, []).append(rate)
         count += 1
         on_position(count, positions)
-    found = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
+    bounds = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
     for (what, name, drafts), values in rates.items():
         low, high = bootstrap_ratio(values, [1.0] * len(values)) if count > 1 else (None, None)
         row = {"drafts": drafts, "rate": float(np.mean(values)), "low": low, "high": high}
-        found[what].setdefault(name, []).append(row)
+        bounds[what].setdefault(name, []).append(row)
     kept = [one for one in (run.metrics or {}).get("bounds", []) if one["temperature"] != temperature]
-    repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*kept, found]})
-    return found
+    repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*kept, bounds]})
+    return bounds
 
 
 def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int], float]]:

@@ -22,7 +22,7 @@ from fsd_core.benchmarks.harness import failure, run_examples
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, told
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, user_message
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking import provenance
 from fsd_core.tracking.database.repository import Repository
@@ -151,7 +151,7 @@ def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
     except DatabaseUnavailable:
         raise
     except Exception as error:
-        give_up(repository, [run_id], told(error))
+        give_up(repository, [run_id], user_message(error))
 
 
 def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writing: Writing) -> list[_Turn]:

@@ -34,21 +34,21 @@ def fidelity(ours: Mapping[int, Text], targets: Mapping[int, Text], *, greedy: b
     the target's own texts, with an interval by resampling the prompts; near 0 for lossless methods.
     """
     pairs = [(ours[position], targets[position]) for position in sorted(ours.keys() & targets.keys())]
-    found: dict[str, Any] = dict.fromkeys(KEYS)
+    figures: dict[str, Any] = dict.fromkeys(KEYS)
     if not pairs:
-        return found
+        return figures
     if greedy:
         same = sum(list(a.tokens) == list(b.tokens) for a, b in pairs)
         agreed = [_agreed(a.tokens, b.tokens) for a, b in pairs if list(a.tokens) != list(b.tokens)]
         low, high = wilson(same, len(pairs))
-        found |= {"same_text": same / len(pairs), "same_text_low": low, "same_text_high": high}
-        found["agreed_tokens"] = median(agreed) if agreed else None
+        figures |= {"same_text": same / len(pairs), "same_text_low": low, "same_text_high": high}
+        figures["agreed_tokens"] = median(agreed) if agreed else None
     table = np.array([(x.negative_log_likelihood, len(x.tokens)) for pair in pairs for x in pair]).reshape(-1, 4)
     if table[:, 1].any() and table[:, 3].any():
         a, b, c, d = table.sum(0)
         low, high = bootstrap_difference_of_ratios(table)
-        found |= {"excess_nll": float(a / b - c / d), "excess_nll_low": low, "excess_nll_high": high}
-    return found
+        figures |= {"excess_nll": float(a / b - c / d), "excess_nll_low": low, "excess_nll_high": high}
+    return figures
 
 
 def _agreed(a: Sequence[int], b: Sequence[int]) -> int:

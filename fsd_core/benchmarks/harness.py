@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fsd_core.benchmarks.tasks import Example, Score, Task
 from fsd_core.decoding.decoder import Decoder, Generation
 from fsd_core.decoding.trace import StepRecord
-from fsd_core.errors import FsdError, told
+from fsd_core.errors import FsdError, user_message
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking.records import GenerationRecord
 
@@ -135,4 +135,4 @@ def failure(example: Example, position: int, error: Exception, seconds: float) -
 def _sentence(error: Exception) -> str:
     """Torch tells of exhausted memory and the like by ``RuntimeError``, in words of its own."""
     own = isinstance(error, FsdError) or not isinstance(error, RuntimeError)
-    return told(error) if own else f"{type(error).__name__}: {error}"
+    return user_message(error) if own else f"{type(error).__name__}: {error}"

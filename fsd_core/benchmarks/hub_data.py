@@ -123,9 +123,9 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
 
     datasets.disable_progress_bars()
     try:
-        found: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
+        dataset: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
         by_file: dict[str, list[Row]] = {}
-        for row in found:
+        for row in dataset:
             by_file.setdefault(split.file.replace("<subject>", row.get("subject", "")), []).append(row)
         texts = {folder / file: split.text(rows) for file, rows in by_file.items()}
     except Exception as error:  # the hub, a proxy, a file that is not what it was
@@ -133,19 +133,19 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
             f"The dataset {split.repo} could not be had from the Hugging Face hub ({type(error).__name__}): check the "
             f"network, or put {split.file} into {folder}."
         ) from error
-    told = folder / split.file
+    first = folder / split.file
     try:
-        told.parent.mkdir(parents=True, exist_ok=True)
+        first.parent.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
             partial = path.with_name(f"{path.name}.part")
             with (gzip.open if path.suffix == ".gz" else open)(partial, "wt", encoding="utf-8", newline="") as stream:
                 stream.write(text)
             partial.replace(path)
-        with (told.parent / "SOURCE.txt").open("a", encoding="utf-8") as about:
+        with (first.parent / "SOURCE.txt").open("a", encoding="utf-8") as about:
             where = " ".join(filter(None, (split.repo, split.name, split.split)))
-            about.write(f"{told.name}: https://huggingface.co/datasets/{where}, fingerprint {found._fingerprint}\n")
+            about.write(f"{first.name}: https://huggingface.co/datasets/{where}, fingerprint {dataset._fingerprint}\n")
     except OSError as error:
         raise InvalidSetting(
-            f"{told} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
+            f"{first} cannot be written ({error.strerror}): set FSD_DATA_DIR to a folder that can."
         ) from error
     return list(texts)

@@ -25,13 +25,13 @@ def tasks() -> None:
 
     rows = []
     for task in TASKS.values():
-        told = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
+        availability = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
         if task.available:
             try:
-                told = f"{task.size:,} prompts"
+                availability = f"{task.size:,} prompts"
             except FsdError as error:  # a file that is not what its authors publish
-                told = str(error)
-        rows.append((task.name, task.title, told))
+                availability = str(error)
+        rows.append((task.name, task.title, availability))
     output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
 
 

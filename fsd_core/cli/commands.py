@@ -202,14 +202,16 @@ def bounds(
     repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
 
-    from fsd_core.benchmarks import bounds as measured
+    from fsd_core.benchmarks import bounds as measuring
 
     for run in work.runs:
-        measured.check(repository, run.id)
+        measuring.check(repository, run.id)
     loaded = runs.load_for([run.config for run in work.runs], settings.threads)
-    found = {run.id: measured.measure(repository, run.id, loaded, temperature, positions, seed) for run in work.runs}
-    runs.mirror(repository, list(found), settings)
-    output.tell_bounds(found, json)
+    measured = {
+        run.id: measuring.measure(repository, run.id, loaded, temperature, positions, seed) for run in work.runs
+    }
+    runs.mirror(repository, list(measured), settings)
+    output.tell_bounds(measured, json)
 
 
 for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):

@@ -40,7 +40,7 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
     Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if there are several, if nothing is left to do, or
     if the worker is at it.
     """
-    work = _found(repository, beginning)
+    work = _by_beginning(repository, beginning)
     if ended:
         return work
     what = "experiment" if work.is_experiment else "run"
@@ -87,7 +87,7 @@ def _of_experiment(experiment: ExperimentView) -> Work:
     return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)
 
 
-def _found(repository: Repository, beginning: str) -> Work:
+def _by_beginning(repository: Repository, beginning: str) -> Work:
     runs = repository.runs(id_begins=beginning, limit=None)
     mine = [run for run in runs if run.id.startswith(beginning)]
     experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}

@@ -59,23 +59,23 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
     """The parameter of a command that is an option, with what Typer must know of it."""
     several = swept and option.name in LISTED and option.name != "divergence"
     name, declared = option.name, flag(option)
-    told, more = option.help, {}
+    description, more = option.help, {}
     kind: Any = str if option.is_knob or option.choices else option.type
     if option.is_knob:
         more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
             name, declared = swept_name(option), swept_flag(option)
-            told = "A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one"
+            description = "A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one"
             more["metavar"] = "TEXT"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
     if option.choices:
-        told += f": {', '.join(option.choices)}" + ("; may be given several times" if several else "")
+        description += f": {', '.join(option.choices)}" + ("; may be given several times" if several else "")
         more |= {"metavar": "NAME", "callback": _one_of(option)}
     if (usual := _usual(option)) is not None:
-        told += f" ({usual})"
+        description += f" ({usual})"
     annotation: Any = (list[kind] if several else kind) | None
-    parameter = typer.Option(declared, help=f"{told}.", **more)
+    parameter = typer.Option(declared, help=f"{description}.", **more)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, parameter]
     )
@@ -119,15 +119,15 @@ def unswept(chosen: dict[str, Any]) -> dict[str, Any]:
     return {name: chosen[typed] for name, typed in names.items() if chosen.get(typed) is not None}
 
 
-def _told(name: str) -> Any:
+def _documented(name: str) -> Any:
     return typer.Option(flag(OPTIONS[name]), help=f"{OPTIONS[name].help}.")
 
 
-Pair = Annotated[str, _told("pair")]
-Limit = Annotated[int, _told("limit")]
-MaxNewTokens = Annotated[int, _told("max_new_tokens")]
-Seed = Annotated[int, _told("seed")]
-Device = Annotated[str | None, _told("device")]
+Pair = Annotated[str, _documented("pair")]
+Limit = Annotated[int, _documented("limit")]
+MaxNewTokens = Annotated[int, _documented("max_new_tokens")]
+Seed = Annotated[int, _documented("seed")]
+Device = Annotated[str | None, _documented("device")]
 Dtype = Annotated[
     str,
     typer.Option(

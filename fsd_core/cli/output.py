@@ -235,17 +235,17 @@ def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:
         print(f"Run {id}: {count} verdicts changed")
 
 
-def tell_bounds(found: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
-    """``found``: what ``benchmarks.bounds`` measured, by run."""
+def tell_bounds(bounds: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
+    """``bounds``: what ``benchmarks.bounds`` measured, by run."""
     if as_json:
-        print_json({"bounds": dict(found)})
+        print_json({"bounds": dict(bounds)})
         return
-    for id, one in found.items():
+    for id, one in bounds.items():
         print(f"Run {id}: {one['positions']} positions at temperature {one['temperature']:g}, percent accepted")
         for rows in (one["optima"], one["verifiers"]):
             for name, row in rows.items():
-                told = "  ".join(f"{point['drafts']}: {100 * point['rate']:.1f}" for point in row)
-                print(f"  {name.replace('_', ' '):24} {told}")
+                points = "  ".join(f"{point['drafts']}: {100 * point['rate']:.1f}" for point in row)
+                print(f"  {name.replace('_', ' '):24} {points}")
 
 
 def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def train_draft(
 
     schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
     plan = replace(PLAN, schedule=schedule, texts=texts or PLAN.texts)
-    with _told(f"Draft for {target}") as report:
+    with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
 
@@ -69,7 +69,7 @@ def train_eagle_head(
     from fsd_core.training.eagle_head import plan_for
 
     plan = plan_for(target, generation=generation, steps=test_steps, texts=texts, batches=steps)
-    with _told(f"EAGLE head for {target}") as report:
+    with _reporting(f"EAGLE head for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
 
@@ -87,7 +87,7 @@ def train_adapter(
     from fsd_core.training.adapter import main as train_one
 
     plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=steps or PLAN.schedule.steps))
-    with _told(f"Adapter of {target}") as report:
+    with _reporting(f"Adapter of {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 
 
@@ -108,11 +108,11 @@ def train_card(
 
 
 @contextmanager
-def _told(name: str) -> Iterator[Callable[[dict], None]]:
+def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
     """Rows of a training log as lines of JSON, and as curves in MLflow."""
     from fsd_core.training.curves import curves
 
-    with curves(get_settings().resolved_mlflow_uri, name, lambda told: output.say(f"warning: {told}")) as log:
+    with curves(get_settings().resolved_mlflow_uri, name, lambda warning: output.say(f"warning: {warning}")) as log:
 
         def report(row: dict) -> None:
             output.print_json(row)

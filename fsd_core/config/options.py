@@ -97,7 +97,7 @@ def _described(name: str, key: str, info: FieldInfo, **more: Any) -> Option:
 
 def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option]:
     """The options of the fields of several kinds of a part; one that several kinds share is one option."""
-    found: dict[str, Option] = {}
+    options: dict[str, Option] = {}
     for kind, model in parts.items():
         for field_name, info in model.model_fields.items():
             if field_name == "kind":
@@ -105,15 +105,15 @@ def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option
             extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
             name = str(extra.get("name") or field_name)
             new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
-            if name in found and found[name].type is not new.type:  # another thing of the same name
+            if name in options and options[name].type is not new.type:  # another thing of the same name
                 name = f"{kind}_{field_name}".replace("-", "_")
                 new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
-            if name in found:
-                old = found[name]
+            if name in options:
+                old = options[name]
                 widest = max((end for end in (old.high, new.high) if end is not None), default=None)
                 new = replace(old, owners=(*old.owners, kind), high=widest)
-            found[name] = new
-    yield from found.values()
+            options[name] = new
+    yield from options.values()
 
 
 _METHOD = "setting.decoding"
@@ -146,13 +146,13 @@ def _table() -> Iterator[Option]:
 
 def _named_once(options: Iterator[Option]) -> dict[str, Option]:
     """By name; one whose name is taken by another part is called by its first owner as well."""
-    found: dict[str, Option] = {}
+    named: dict[str, Option] = {}
     for option in options:
         name = option.name
-        if name in found:
+        if name in named:
             name = f"{option.owners[0] if option.owners else option.part}_{name}".replace("-", "_")
-        found[name] = replace(option, name=name)
-    return found
+        named[name] = replace(option, name=name)
+    return named
 
 
 OPTIONS: dict[str, Option] = _named_once(_table())

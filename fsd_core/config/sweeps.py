@@ -33,14 +33,14 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     forms = _forms(given)
     read = readable(given)
     shared = {name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in LISTED}
-    asked: list[dict[str, Any]] = []
-    found: dict[DecodingConfig, None] = {}
+    seen: list[dict[str, Any]] = []
+    decodings: dict[DecodingConfig, None] = {}
     for form in forms:
         own = {n: value for n, value in (shared | form).items() if n not in read or _wanted(n, form)}
-        if own not in asked:  # forms that differ in what nothing reads ask for the same
-            asked.append(own)
-            found |= {method(own | values, named): None for values in _knob_values(form, own, forms, named)}
-    return list(found)
+        if own not in seen:  # forms that differ in what nothing reads ask for the same
+            seen.append(own)
+            decodings |= {method(own | values, named): None for values in _knob_values(form, own, forms, named)}
+    return list(decodings)
 
 
 def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:

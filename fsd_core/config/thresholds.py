@@ -35,18 +35,18 @@ def parse_thresholds(text: str) -> tuple[float | None, ...]:
 
     Raises ``InvalidSetting`` for anything else.
     """
-    found: list[float | None] = []
+    thresholds: list[float | None] = []
     for part in text.replace(";", ",").split(","):
         if word := part.strip():
-            found += _range(word) if ":" in word else [parse_threshold(word)]
-    if not found:
+            thresholds += _range(word) if ":" in word else [parse_threshold(word)]
+    if not thresholds:
         raise InvalidSetting(
             "The thresholds are empty: expected a list such as 0.05, 0.1, 0.2 or a range such as 0:0.6:7."
         )
-    found = list(dict.fromkeys(found))
-    if len(found) > MOST_THRESHOLDS:
-        raise InvalidSetting(f"These are {len(found)} thresholds: expected at most {MOST_THRESHOLDS}.")
-    return tuple(found)
+    thresholds = list(dict.fromkeys(thresholds))
+    if len(thresholds) > MOST_THRESHOLDS:
+        raise InvalidSetting(f"These are {len(thresholds)} thresholds: expected at most {MOST_THRESHOLDS}.")
+    return tuple(thresholds)
 
 
 def _range(word: str) -> list[float | None]:

@@ -98,9 +98,9 @@ class EagleDrafter:
             keys, values = self._cache.update(key, value, 0)
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
 
-        found = self._head(states, tokens, position_ids, attend)
+        following = self._head(states, tokens, position_ids, attend)
         self._cache.advance(count)
-        return found
+        return following
 
     def _row(self, states: Tensor) -> DraftDistribution:
         """[n,H] → n rows"""

@@ -48,7 +48,7 @@ def families(runs: Sequence[RunView]) -> list[Family]:
         groups.setdefault((run.pair, run.task, run.decoding.without_knob()), []).append(run)
     shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
     names = Counter(run[0].decoding.line for run in groups.values())
-    found, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
+    lines, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
     for (pair, task, bare), members in groups.items():
         rule = bare.acceptance
         colour = rule.colour
@@ -61,8 +61,8 @@ def families(runs: Sequence[RunView]) -> list[Family]:
         ordered = sorted(
             members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
         )
-        found.append(Family(name, colour, rule.symbol, ordered))
-    return _tell_apart(found)
+        lines.append(Family(name, colour, rule.symbol, ordered))
+    return _tell_apart(lines)
 
 
 def run_names(runs: Sequence[RunView]) -> dict[str, str]:
@@ -79,12 +79,12 @@ def run_names(runs: Sequence[RunView]) -> dict[str, str]:
     return names
 
 
-def _tell_apart(found: list[Family]) -> list[Family]:
+def _tell_apart(lines: list[Family]) -> list[Family]:
     """Families that differ only in what a label leaves out, such as top-p, get a number."""
-    count, seen = Counter(family.name for family in found), Counter[str]()
-    told = []
-    for family in found:
+    count, seen = Counter(family.name for family in lines), Counter[str]()
+    numbered = []
+    for family in lines:
         seen[family.name] += 1
         suffix = f" ({seen[family.name]})" if count[family.name] > 1 else ""
-        told.append(family._replace(name=family.name + suffix))
-    return told
+        numbered.append(family._replace(name=family.name + suffix))
+    return numbered

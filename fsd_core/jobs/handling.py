@@ -54,7 +54,7 @@ def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
 
     Raises as ``reopen_runs`` does, and ``FsdError`` while another process works on it.
     """
-    name, runs, owner = _found(repository, kind, id)
+    name, runs, owner = _resolve(repository, kind, id)
     with alone(home, *owner):
         repository.reopen_runs(runs)
     return name
@@ -65,12 +65,12 @@ def delete(repository: Repository, home: Path, kind: str, id: str) -> Deletion:
 
     Raises as the repository does, and ``FsdError`` while another process works on it.
     """
-    _, _, owner = _found(repository, kind, id)
+    _, _, owner = _resolve(repository, kind, id)
     with alone(home, *owner):
         return repository.delete_experiment(id) if kind == "experiment" else repository.delete_run(id)
 
 
-def _found(repository: Repository, kind: str, id: str) -> tuple[str, list[str], tuple[str, str]]:
+def _resolve(repository: Repository, kind: str, id: str) -> tuple[str, list[str], tuple[str, str]]:
     """Name, runs, and what is locked: a run of an experiment is covered by it. Raises ``UnknownName``."""
     if kind == "experiment":
         experiment = repository.experiment(id)

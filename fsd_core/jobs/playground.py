@@ -31,12 +31,12 @@ def generate(
     100 ms and stops the work by raising. What is wrong with one setting is told in its chunk, and the others go on.
     """
     sent: Counter[int] = Counter()
-    told = set()
+    ended = set()
     for chunk in written:
         sent[chunk.setting] += len(chunk.tokens)
         if chunk.done:
-            told.add(chunk.setting)
-    streams = [SettingStream(i, pair, sent[i]) for i in range(len(job.settings)) if i not in told]
+            ended.add(chunk.setting)
+    streams = [SettingStream(i, pair, sent[i]) for i in range(len(job.settings)) if i not in ended]
     check()
     for stream in streams:
         stream.begin(job)

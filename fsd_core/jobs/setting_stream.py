@@ -31,7 +31,7 @@ class SettingStream:
     session: Session | None = None
     error: str | None = None
     pending: list[EmittedToken] = field(default_factory=list)
-    told: bool = False
+    end_sent: bool = False
     """whether the stream has its end"""
     tokens: int = 0
     rounds: int = 0
@@ -50,7 +50,7 @@ class SettingStream:
     @property
     def has_news(self) -> bool:
         """Whether there is something for a chunk to tell."""
-        return bool(self.pending) or (self.done and not self.told)
+        return bool(self.pending) or (self.done and not self.end_sent)
 
     def begin(self, job: PlaygroundJob) -> None:
         """Opens the session, or notes why that cannot be."""
@@ -94,7 +94,7 @@ class SettingStream:
     def chunk(self) -> Chunk:
         """Everything since the last chunk."""
         tokens, self.pending = tuple(self.pending), []
-        self.told = self.done
+        self.end_sent = self.done
         figures = StreamFigures.of(
             tokens=self.tokens, rounds=self.rounds, drafted=self.drafted, accepted=self.accepted, seconds=self.seconds
         )

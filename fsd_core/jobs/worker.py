@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from fsd_core.benchmarks import bounds
 from fsd_core.benchmarks.execution import execute_runs, give_up
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, told
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, user_message
 from fsd_core.jobs import lock, playground
 from fsd_core.jobs.heartbeat import Heartbeat
 from fsd_core.jobs.last_words import LastWords
@@ -154,7 +154,7 @@ class Worker:
             except Cancelled:
                 status = "cancelled"
             except Exception as error:
-                status, sentence = "failed", told(error)
+                status, sentence = "failed", user_message(error)
             self._patiently(lambda: self._repository.finish_job(job.id, token, status, sentence))
         logger.info("Job %s (%s): %s.", job.id, job.kind, status)
 

@@ -55,16 +55,16 @@ def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
     named = head.state_dict()
     lent = ("lm_head.", "embedding")
     own = {name: value.bfloat16().contiguous() for name, value in named.items() if not name.startswith(lent)}
-    told, vocabulary = head.lm_head.tokens, head.lm_head.vocabulary
+    tokens, vocabulary = head.lm_head.tokens, head.lm_head.vocabulary
     if head.generation == 3:
         own = {name.replace(_LAYER, "midlayer."): value for name, value in own.items()}
-    if len(told) < vocabulary:
+    if len(tokens) < vocabulary:
         known = torch.zeros(vocabulary, dtype=torch.bool)
-        known[told] = True
-        own |= {"d2t": told - torch.arange(len(told)), "t2d": known}
+        known[tokens] = True
+        own |= {"d2t": tokens - torch.arange(len(tokens)), "t2d": known}
     config = head.config.to_dict() | {
         "architectures": ["LlamaForCausalLMEagle3" if head.generation == 3 else "LlamaForCausalLMEagle"],
-        "draft_vocab_size": len(told),
+        "draft_vocab_size": len(tokens),
         **about,
     }
     config.pop("_model_name_or_path", None)  # of the target
@@ -85,9 +85,9 @@ def read_head(folder: Path | str, target: PreTrainedModel) -> EagleHead:
     """
     folder = Path(folder)
     try:
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         weights = _named(_read(folder))
-        head = _built(told, weights, target, folder)
+        head = _built(settings, weights, target, folder)
     except IncompatibleModels:
         raise
     except Exception as error:  # safetensors, transformers and torch raise what they like
@@ -107,21 +107,21 @@ def _read(folder: Path) -> dict[str, Tensor]:
 
 def _named(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """All under the names of :class:`EagleHead`."""
-    found = {}
+    renamed = {}
     for name, value in weights.items():
         name = name.removeprefix("model.").replace("midlayer.", _LAYER)
         if name.endswith("rotary_emb.inv_freq"):  # older files keep what follows from the configuration
             continue
         if "gate_up_proj" in name:
             for part, rows in zip(("gate_proj", "up_proj"), value.chunk(2), strict=True):
-                found[name.replace("gate_up_proj", part)] = rows
+                renamed[name.replace("gate_up_proj", part)] = rows
         else:
-            found[name] = value
-    return found
+            renamed[name] = value
+    return renamed
 
 
-def _built(told: dict[str, Any], weights: dict[str, Tensor], target: PreTrainedModel, folder: Path) -> EagleHead:
-    config = cast(LlamaConfig, LlamaConfig.from_dict(told))
+def _built(settings: dict[str, Any], weights: dict[str, Tensor], target: PreTrainedModel, folder: Path) -> EagleHead:
+    config = cast(LlamaConfig, LlamaConfig.from_dict(settings))
     _split_qkv(weights, config)
     generation: Generation = 3 if f"{_LAYER}hidden_norm.weight" in weights else 1
     own, theirs = weights["fc.weight"].shape[1] // (2 if generation == 1 else 3), target.config.hidden_size
@@ -132,7 +132,7 @@ def _built(told: dict[str, Any], weights: dict[str, Tensor], target: PreTrainedM
         )
     lent: Tensor = cast(Any, target.get_input_embeddings()).weight.data
     embedding = weights.pop("embed_tokens.weight", lent).to(lent)
-    head = _own_head(weights, told, target)
+    head = _own_head(weights, settings, target)
     if len(embedding) != head.vocabulary:
         raise IncompatibleModels(
             f"The EAGLE head in {folder} knows {len(embedding)} tokens, and the target {head.vocabulary}: choose the "
@@ -150,7 +150,7 @@ def _built(told: dict[str, Any], weights: dict[str, Tensor], target: PreTrainedM
     return made.to(device=lent.device, dtype=lent.dtype)
 
 
-def _own_head(weights: dict[str, Tensor], told: dict[str, Any], target: PreTrainedModel) -> TrimmedHead:
+def _own_head(weights: dict[str, Tensor], settings: dict[str, Any], target: PreTrainedModel) -> TrimmedHead:
     """Takes the head's tensors out of ``weights``."""
     offsets, known = weights.pop("d2t", None), weights.pop("t2d", None)
     weight, vocabulary = weights.pop("lm_head.weight", None), target.config.vocab_size
@@ -160,7 +160,7 @@ def _own_head(weights: dict[str, Tensor], told: dict[str, Any], target: PreTrain
             "that was trained for this target."
         )
     tokens = None if offsets is None else torch.arange(len(offsets)) + offsets
-    rest = float(told.get("rest_share", 0.0))
+    rest = float(settings.get("rest_share", 0.0))
     if weight is None:
         return _head_of(target, tokens, rest)
     return TrimmedHead(weight, torch.arange(len(weight)) if tokens is None else tokens, vocabulary, rest)

@@ -59,15 +59,15 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
     try:
-        told = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
-        files = [f for f in told.siblings or [] if any(Path(f.rfilename).match(form) for form in _FILES)]
+        info = HfApi().model_info(model.repo, revision=model.revision, files_metadata=True, timeout=_HUB_PATIENCE)
+        files = [f for f in info.siblings or [] if any(Path(f.rfilename).match(form) for form in _FILES)]
         if not any(f.rfilename.endswith(".safetensors") for f in files):
             raise ModelUnavailable(f"{model.repo} has no safetensors weights on the hub: choose another model.")
         total = sum(f.size or 0 for f in files)
         check_disk_space(models_folder(), total)
         cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
         with _watched(model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress):
-            folder = snapshot_download(model.repo, revision=told.sha, allow_patterns=list(_FILES))
+            folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=list(_FILES))
     except GatedRepoError:
         raise ModelUnavailable(
             f"{model.repo} is given only to those who accepted its licence: accept it on huggingface.co, then set "
@@ -86,7 +86,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         ) from None
     place = models_folder() / model.slug
     place.mkdir(exist_ok=True)
-    write_about(place, f"https://huggingface.co/{model.repo}/tree/{told.sha}", Path(folder))
+    write_about(place, f"https://huggingface.co/{model.repo}/tree/{info.sha}", Path(folder))
     return Path(folder)
 
 

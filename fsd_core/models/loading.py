@@ -155,8 +155,8 @@ def load_pair(
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
-    told = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
-    return replace(pair, weights=told)
+    weights = {role: f"{fingerprint(folder)} {origins.get(role, '')}".strip() for role, folder in folders.items()}
+    return replace(pair, weights=weights)
 
 
 def fingerprint(folder: Path) -> str:

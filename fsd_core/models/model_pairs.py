@@ -126,19 +126,20 @@ def get_pair(name: str) -> PairSpec:
                     "Expected two Hugging Face model folders called target and draft."
                 )
         head = folder / "head" if (folder / "head" / "config.json").is_file() else None
-        told = f"Local pair in {folder}"
-        return PairSpec(name, folder.name, told, folder / "target", folder / "draft", head=head)
+        about = f"Local pair in {folder}"
+        return PairSpec(name, folder.name, about, folder / "target", folder / "draft", head=head)
     if name.startswith("hub:"):
-        found = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
-        if len(found) not in (2, 3) or None in found:
+        matches = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
+        if len(matches) not in (2, 3) or None in matches:
             raise UnknownName(
                 f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT, and +OWNER/HEAD for an "
                 "EAGLE head."
             )
-        target, draft, *heads = (_by_id(match["repo"], match["revision"] or "main") for match in found if match)
+        target, draft, *heads = (_by_id(match["repo"], match["revision"] or "main") for match in matches if match)
         title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
-        told = f"{target.repo} with {draft.repo} as its draft" + "".join(f" and the head {head.repo}" for head in heads)
-        return PairSpec(name, title, f"{told}.", target, draft, head=heads[0] if heads else None)
+        about = f"{target.repo} with {draft.repo} as its draft"
+        about += "".join(f" and the head {head.repo}" for head in heads)
+        return PairSpec(name, title, f"{about}.", target, draft, head=heads[0] if heads else None)
     raise UnknownName(
         f"There is no model pair called '{name}'. Known pairs: {', '.join(PAIRS)}; or path:FOLDER; or hub:TARGET+DRAFT."
     )

@@ -54,7 +54,7 @@ class ModuleForward:
 
         Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
         """
-        found = self._module(
+        output = self._module(
             input_ids=tokens,
             **self._positions(tokens, cache, tree_attention),
             past_key_values=cache,
@@ -63,8 +63,8 @@ class ModuleForward:
             output_hidden_states=aux_hidden_states is not None,
         )
         if aux_hidden_states is not None:
-            aux_hidden_states.keep([found.hidden_states[index] for index in aux_hidden_states.layers])
-        return found.logits[:, -logits_to_keep:]  # some architectures give all, whatever they are asked
+            aux_hidden_states.keep([output.hidden_states[index] for index in aux_hidden_states.layers])
+        return output.logits[:, -logits_to_keep:]  # some architectures give all, whatever they are asked
 
     def _positions(self, tokens: Tensor, cache: KVCache, tree_attention: TreeAttention | None) -> dict[str, Any]:
         """Positions and masks of the tokens, whose places in the cache are reserved."""

@@ -65,7 +65,7 @@ class TrimmedHead(nn.Module):
 
 def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: int, rest: float) -> LlamaConfig:
     """The configuration of a draft of ``layers`` layers on the embedding of ``target``, a Llama called ``owner``."""
-    told = target.config.to_dict() | {
+    settings = target.config.to_dict() | {
         "architectures": ["LlamaForCausalLM"],
         "num_hidden_layers": layers,
         "tie_word_embeddings": False,
@@ -73,8 +73,8 @@ def draft_config(target: PreTrainedModel, owner: str, layers: int, head_tokens: 
         "rest_share": rest,
         _SHARES: owner,
     }
-    told.pop("_model_name_or_path", None)  # of the target
-    return LlamaConfig.from_dict(told)
+    settings.pop("_model_name_or_path", None)  # of the target
+    return LlamaConfig.from_dict(settings)
 
 
 def assemble(config: LlamaConfig, target: PreTrainedModel, tokens: Tensor) -> LlamaForCausalLM:

@@ -120,14 +120,14 @@ class Rule(Frozen):
 
     def words(self, knob: str) -> list[str]:
         """The parts of its label behind the title. ``knob``: its value in words, such as ``≤ 0.1``."""
-        told = [f"{self.knob.field.replace('_', ' ')} {knob.removeprefix('≤ ')}".strip()] if self.knob else []
+        parts = [f"{self.knob.field.replace('_', ' ')} {knob.removeprefix('≤ ')}".strip()] if self.knob else []
         for name, field in type(self).model_fields.items():
             if name != "kind" and not (self.knob and name == self.knob.field):
                 value = getattr(self, name)
                 if value != field.default:
                     shown = f"{value:g}" if isinstance(value, float) else str(value)
-                    told.append(f"{(field.title or name.replace('_', ' ')).lower()} {shown}")
-        return told
+                    parts.append(f"{(field.title or name.replace('_', ' ')).lower()} {shown}")
+        return parts
 
 
 class MissingRule(Rule):

@@ -57,10 +57,10 @@ def optimal_coupling(p: Vector, joint: Joint) -> tuple[float, dict[tuple[int, ..
     size = len(outcomes) + len(p)
     margins = coo_array((np.ones(2 * len(row)), (np.concatenate([row, len(outcomes) + token]), at)), (size, len(row)))
     most = np.concatenate([of_drafts / of_drafts.sum(), p])
-    found = linprog(-np.ones(len(row)), A_ub=margins.tocsr(), b_ub=most, method="highs")
+    solution = linprog(-np.ones(len(row)), A_ub=margins.tocsr(), b_ub=most, method="highs")
     weights = np.zeros((len(outcomes), len(p)))
-    weights[row, token] = np.maximum(found.x, 0)
+    weights[row, token] = np.maximum(solution.x, 0)
     rows, columns = np.maximum(most[: len(outcomes)] - weights.sum(1), 0), np.maximum(p - weights.sum(0), 0)
     if (left := columns.sum()) > 0:
         weights += np.outer(rows, columns) / left
-    return float(-found.fun), dict(zip(outcomes, weights, strict=True))
+    return float(-solution.fun), dict(zip(outcomes, weights, strict=True))

@@ -56,31 +56,32 @@ class DynamicTree:
     ) -> DraftTree | None:
         if first is None:
             return None
-        found = _level(first.raw, min(self._top_k, first.raw.shape[-1]))
-        warped, raw, width = [first.warped], [first.raw], len(found.tokens)
-        frontier = torch.arange(width, device=found.tokens.device)  # among the candidates
+        candidates = _level(first.raw, min(self._top_k, first.raw.shape[-1]))
+        warped, raw, width = [first.warped], [first.raw], len(candidates.tokens)
+        frontier = torch.arange(width, device=candidates.tokens.device)  # among the candidates
         parents = torch.full_like(frontier, -1)  # of the frontier, among what was fed
         fed = torch.full_like(frontier, -1)  # of each candidate, its place among what was fed
         for level in range(1, depth):
             start = (level - 1) * width
             fed[frontier] = torch.arange(start, start + width, device=fed.device)
-            row = source.extend_level(found.tokens[frontier][None], parents)
+            row = source.extend_level(candidates.tokens[frontier][None], parents)
             warped.append(row.warped)
             raw.append(row.raw)
-            more = _level(row.raw, width, frontier, found.scores[frontier], level, start + 1)
+            more = _level(row.raw, width, frontier, candidates.scores[frontier], level, start + 1)
             best = more.scores.topk(width).indices
-            frontier, parents = len(found.tokens) + best, start + best // width
-            found, fed = found.and_(more), F.pad(fed, (0, len(more.tokens)), value=-1)
-        return self._reranked(found, fed, torch.cat(warped)[None], torch.cat(raw)[None], depth)
+            frontier, parents = len(candidates.tokens) + best, start + best // width
+            candidates, fed = candidates.and_(more), F.pad(fed, (0, len(more.tokens)), value=-1)
+        return self._reranked(candidates, fed, torch.cat(warped)[None], torch.cat(raw)[None], depth)
 
-    def _reranked(self, found: _Candidates, fed: Tensor, warped: Tensor, raw: Tensor, depth: int) -> DraftTree:
+    def _reranked(self, candidates: _Candidates, fed: Tensor, warped: Tensor, raw: Tensor, depth: int) -> DraftTree:
         """The best of the candidates, in their order: level by level, children of one parent by rank."""
-        best = found.scores.sort(descending=True, stable=True).indices[: self._nodes].sort().values
-        new_indices = torch.full_like(found.parents, -1).scatter(0, best, torch.arange(len(best), device=best.device))
-        parents = found.parents[best]
+        best = candidates.scores.sort(descending=True, stable=True).indices[: self._nodes].sort().values
+        order = torch.arange(len(best), device=best.device)
+        new_indices = torch.full_like(candidates.parents, -1).scatter(0, best, order)
+        parents = candidates.parents[best]
         parents = torch.where(parents < 0, -1, new_indices[parents])
-        structure = TreeStructure(parents, found.levels[best], found.drawn_from[best], fed[best])
-        return DraftTree(found.tokens[best][None], depth, warped, raw, structure)
+        structure = TreeStructure(parents, candidates.levels[best], candidates.drawn_from[best], fed[best])
+        return DraftTree(candidates.tokens[best][None], depth, warped, raw, structure)
 
 
 def _level(

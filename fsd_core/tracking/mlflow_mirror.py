@@ -79,7 +79,7 @@ class MlflowMirror:
             self._client, self._experiment = connect(self._uri)
         for kind, id in pending:
             with reached(self._uri):
-                for copy in self._all_found(f"fsd.{kind}_id", id):
+                for copy in self._find_runs(f"fsd.{kind}_id", id):
                     self._delete(copy)
             repository.deleted_in_mlflow([id])
         return len(pending)
@@ -102,7 +102,7 @@ class MlflowMirror:
         from mlflow.entities import Param, RunTag
 
         name = f"{run.label} · seed {run.seed}"
-        copy = self._found("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
+        copy = self._find_run("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": _note(run),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
@@ -129,7 +129,7 @@ class MlflowMirror:
         if experiment_id is None:
             return None
         experiment = repository.experiment(experiment_id)
-        parent = self._found("fsd.experiment_id", experiment_id)
+        parent = self._find_run("fsd.experiment_id", experiment_id)
         if parent is None:
             parent = self._created(experiment.name, "fsd.experiment_id", experiment_id, experiment.created_at)
             self._client.log_dict(parent, experiment.config.as_json(), "config.json")
@@ -139,16 +139,16 @@ class MlflowMirror:
 
     def _end_parent(self, experiment: ExperimentView, parent: str) -> None:
         # Not the experiment's own status: its job ends after the last run is copied.
-        found = {run.status for run in experiment.runs}
-        if found.isdisjoint(("queued", "running")):
-            status = next((status for status in ("failed", "cancelled") if status in found), "finished")
+        statuses = {run.status for run in experiment.runs}
+        if statuses.isdisjoint(("queued", "running")):
+            status = next((status for status in ("failed", "cancelled") if status in statuses), "finished")
             self._set_status(parent, status, max(run.finished_at for run in experiment.runs if run.finished_at))
 
-    def _found(self, tag: str, value: str) -> str | None:
+    def _find_run(self, tag: str, value: str) -> str | None:
         runs = self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", max_results=1)
         return runs[0].info.run_id if runs else None
 
-    def _all_found(self, tag: str, value: str) -> list[Run]:
+    def _find_runs(self, tag: str, value: str) -> list[Run]:
         """Those in the trash as well."""
         from mlflow.entities import ViewType
 

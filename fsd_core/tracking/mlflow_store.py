@@ -66,10 +66,10 @@ def reached(uri: str) -> Iterator[None]:
     except FsdError:  # of our own database, say
         raise
     except (MlflowException, SQLAlchemyError, OSError) as error:  # requests' errors are OSErrors
-        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_told(error)}") from error
+        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_trouble(error)}") from error
 
 
-def _told(error: BaseException) -> str:
+def _trouble(error: BaseException) -> str:
     """The rest of the sentence, in words of the cause; MLflow's own quote the innards of its libraries."""
     from mlflow.exceptions import MlflowException
     from requests.exceptions import ConnectionError, Timeout

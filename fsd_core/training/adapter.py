@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.tasks.word_problems import asked, worked
+from fsd_core.benchmarks.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models.hub import obtain
 from fsd_core.models.local_models import origin
@@ -69,11 +69,11 @@ def problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterator[tuple[
         (kind,) = shuffle.choices(list(mix), list(mix.values()))
         if kind in invented:
             problem, solution = next(invented[kind])
-            yield asked(problem.question), solution.strip()
+            yield zero_shot_prompt(problem.question), solution.strip()
             continue
         deck = deck or shuffle.sample(rows, len(rows))
         row = deck.pop()
-        yield asked(row["question"]), worked(row)
+        yield zero_shot_prompt(row["question"]), worked(row)
 
 
 def encoded(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]]) -> Iterator[Row]:

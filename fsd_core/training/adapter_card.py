@@ -71,7 +71,7 @@ def measure_adapter(limit: int, report: Report) -> list[dict[str, Any]]:
 
 def write_adapter_card(rows: list[dict[str, Any]]) -> None:
     """Writes the card and, beside it, the rows of :func:`measure_adapter` that it shows."""
-    told, size = json.loads((FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
+    training, size = json.loads((FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
     table = [f"| | {' | '.join(f'`{task}`' for task in PROBLEM_SETS)} |", "|---|" + "---|" * size]
     for i, (title, _, _) in enumerate(_CONTENDERS):
         cells = (
@@ -80,8 +80,8 @@ def write_adapter_card(rows: list[dict[str, Any]]) -> None:
         )
         table.append(f"| {title} | {' | '.join(cells)} |")
     card = _CARD.format(
-        **{**told, **told["plan"], **told["plan"]["schedule"], **told["plan"]["mix"]},
-        minutes=told["seconds"] / 60, limit=rows[0]["problems"], longest=LONGEST, adapted=ADAPTED,
+        **{**training, **training["plan"], **training["plan"]["schedule"], **training["plan"]["mix"]},
+        minutes=training["seconds"] / 60, limit=rows[0]["problems"], longest=LONGEST, adapted=ADAPTED,
     )  # fmt: skip
     (FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
     (FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")

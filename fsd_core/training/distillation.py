@@ -155,11 +155,11 @@ def read_texts(folder: Path) -> list[Text]:
 def read_file(file: Path) -> list[Text]:
     """The texts of one of the files that :func:`write_texts` writes."""
     with safe_open(file, "pt") as stored:  # the states stay where they are
-        found = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
-    answers = (found["lengths"] - found["prompts"]).tolist()
+        tensors = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
+    answers = (tensors["lengths"] - tensors["prompts"]).tolist()
     parts = zip(
-        found["tokens"].split(found["lengths"].tolist()), found["prompts"].tolist(),
-        found["top"].split(answers), found["log_p"].split(answers), strict=True,
+        tensors["tokens"].split(tensors["lengths"].tolist()), tensors["prompts"].tolist(),
+        tensors["top"].split(answers), tensors["log_p"].split(answers), strict=True,
     )  # fmt: skip
     return [Text(*part) for part in parts]
 

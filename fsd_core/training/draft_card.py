@@ -71,14 +71,14 @@ def acceptance(pair: LoadedPair, task: str, config: DecodingConfig, limit: int, 
     examples = get_task(task).examples(limit)
     prompts = [decoder.fitting(decoder.prompt_ids(example.prompt)) for example in examples]
     seeds = [prompt_seed(0, position) for position in range(limit)]
-    found = [generation for _, generation in decoder.generate_all(prompts, seeds, rows)]
-    rounds = [record for generation in found for record in generation.records]
+    generations = [generation for _, generation in decoder.generate_all(prompts, seeds, rows)]
+    rounds = [record for generation in generations for record in generation.records]
     drafted = sum(len(record.drafted) for record in rounds)
     return {
         "task": task,
         "temperature": config.sampling.temperature,
         "prompts": limit,
-        "tokens": sum(len(generation.tokens) for generation in found),
+        "tokens": sum(len(generation.tokens) for generation in generations),
         "acceptance_length": round(sum(len(record.emitted) for record in rounds) / len(rounds), 3),
         "acceptance_rate": round(sum(record.accepted for record in rounds) / drafted, 4),
     }
@@ -106,18 +106,19 @@ def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str
 
 def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     """Writes the card and, beside it, the rows of :func:`measure_draft` that it shows."""
-    told = json.loads((FOLDER / "training.json").read_text())
+    training = json.loads((FOLDER / "training.json").read_text())
+    plan = training["plan"]
     table = ["| Prompts | temperature 0 | | temperature 1 | |", "|---|---|---|---|---|"]
     table += ["| | tokens a round | drafted tokens kept | tokens a round | drafted tokens kept |"]
     for greedy, sampled in zip(rows[::2], rows[1::2], strict=True):
         cells = (f"{row['acceptance_length']:.2f} | {row['acceptance_rate']:.0%}" for row in (greedy, sampled))
         table.append(f"| `{greedy['task']}` | {' | '.join(cells)} |")
     card = _DRAFT.format(
-        **{**told["plan"]["schedule"], **told["plan"], **told, "note": f" {told.get('note', '')}".rstrip()},
-        begins=_begins(told),
-        count=len(told["plan"]["layers"]),
-        rest=1 - told["head_covers"],
-        minutes=told["seconds"] / 60,
+        **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
+        begins=_begins(training),
+        count=len(plan["layers"]),
+        rest=1 - training["head_covers"],
+        minutes=training["seconds"] / 60,
         gamma=DRAFT_LENGTH, longest=LONGEST, limit=rows[0]["prompts"], here=f"{platform.machine()}, {dtype}",
     )  # fmt: skip
     (FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
@@ -125,14 +126,14 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     return FOLDER / "README.md"
 
 
-def _begins(told: dict[str, Any]) -> str:
-    layers = f"layers {', '.join(map(str, told['plan']['layers']))} of the target"
-    return f"{layers}, trained before for {before} of these texts" if (before := taught_before(told)) else layers
+def _begins(training: dict[str, Any]) -> str:
+    layers = f"layers {', '.join(map(str, training['plan']['layers']))} of the target"
+    return f"{layers}, trained before for {before} of these texts" if (before := taught_before(training)) else layers
 
 
-def taught_before(told: dict[str, Any]) -> str:
+def taught_before(training: dict[str, Any]) -> str:
     """How long, and on how many texts, the model learnt that a training went on from; empty where it was the first."""
-    if not (start := told.get("start")):
+    if not (start := training.get("start")):
         return ""
     return f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,}"
 

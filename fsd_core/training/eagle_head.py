@@ -163,16 +163,16 @@ def main(
         LanguageModel(module), tokenizer, questions, out / "texts", plan.texts,
         plan.longest_answer, batch=plan.side_by_side, layers=layers, report=report,
     )  # fmt: skip
-    found = lessons(out / "texts")
-    if len(found) <= HELD_OUT:
+    written = lessons(out / "texts")
+    if len(written) <= HELD_OUT:
         raise InvalidSetting(
-            f"Only {len(found)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
+            f"Only {len(written)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
         )
-    held_out, found = found[:HELD_OUT], found[HELD_OUT:]
+    held_out, written = written[:HELD_OUT], written[HELD_OUT:]
     whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
     torch.manual_seed(seed)  # what of the head does not come from the target
     if start is None:
-        head = build_head(plan, whole, [lesson.text for lesson in found], [lesson.text for lesson in held_out])
+        head = build_head(plan, whole, [lesson.text for lesson in written], [lesson.text for lesson in held_out])
     else:
         head = _taught_before(start, plan, whole)
     head.lm_head.requires_grad_(False)
@@ -181,7 +181,7 @@ def main(
     log = train(
         learner,
         plan.schedule,
-        batches(found, plan.schedule.batch, seed, plan.noise),
+        batches(written, plan.schedule.batch, seed, plan.noise),
         loss,
         out / "head.checkpoint",
         lambda: agreement(learner, watched),
@@ -195,8 +195,8 @@ def main(
         "start": before,
         "own_parameters": sum(p.numel() for p in head.parameters() if p.requires_grad),
         "head_covers": round(1 - head.lm_head.rest, 5),
-        "texts": len(found),
-        "answer_tokens": sum(len(lesson.text.top) for lesson in found),
+        "texts": len(written),
+        "answer_tokens": sum(len(lesson.text.top) for lesson in written),
         **agreement(learner, watched),
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",

@@ -90,8 +90,8 @@ def measure_head(pair: LoadedPair, limit: int, report: Report) -> list[dict[str,
 def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path:
     """Writes the card and, beside it, the rows of :func:`measure_head` that it shows."""
     folder = folder_of(target)
-    told = json.loads((folder / "training.json").read_text())
-    plan, third = told["plan"], told["plan"]["generation"] == 3
+    training = json.loads((folder / "training.json").read_text())
+    plan, third = training["plan"], training["plan"]["generation"] == 3
     table = [f"| Prompts | {' | '.join(CONTENDERS)} |", "|---|" + "---|" * len(CONTENDERS)]
     size = len(CONTENDERS)
     for i in range(0, len(rows), size):
@@ -100,15 +100,15 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
     loss = "cross-entropy with the target's 32 likeliest tokens"
     behind = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
     card = _CARD.format(
-        **{**plan["schedule"], **plan, **told, "note": f" {told.get('note', '')}".rstrip()},
-        before=f", taught before for {before} other texts" if (before := taught_before(told)) else "",
+        **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
+        before=f", taught before for {before} other texts" if (before := taught_before(training)) else "",
         kind="EAGLE-3" if third else "EAGLE",
         reads="three states" if third else "the last state",
         head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",
         questions=_QUESTIONS[target],
         loss=(loss if third else f"smooth L1 of the states and 0.1 × {loss}") + (behind if plan["steps"] > 1 else ""),
-        steps_done=told["log"][-1]["step"],
-        minutes=told["seconds"] / 60,
+        steps_done=training["log"][-1]["step"],
+        minutes=training["seconds"] / 60,
         licence=_LICENCES[target],
         limit=rows[0]["prompts"], longest=LONGEST, here=f"{platform.machine()}, {dtype}", gamma=DRAFT_LENGTH,
         tree_tokens=_TREE.total_tokens, tree_width=_TREE.top_k, tree_length=_TREE.length,

@@ -63,13 +63,13 @@ class Lessons(nn.Module):
 
     def unroll(self, batch: Batch, steps: int) -> list[Tensor]:
         """The head's states at every slot, step by step: [B,T,H] each."""
-        head, attend, found = self.head, _Unrolled([], []), []
+        head, attend, unrolled = self.head, _Unrolled([], []), []
         position_ids = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
         states = head.begin(batch.states)
         for _ in range(steps):
-            found.append(head(states, batch.tokens, position_ids, attend))
-            states = found[-1].roll(1, 1)
-        return found
+            unrolled.append(head(states, batch.tokens, position_ids, attend))
+            states = unrolled[-1].roll(1, 1)
+        return unrolled
 
     def distribution(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """At the judged slots: logits over the tokens that the head tells apart, [N,K]; the distribution's tokens as

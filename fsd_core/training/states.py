@@ -30,13 +30,13 @@ class Lesson:
 
 def lessons(folder: Path) -> list[Lesson]:
     """The texts of a folder, which were written with their states."""
-    found = []
+    written = []
     for file in sorted(folder.glob("*.safetensors")):
         start = 0
         for text in read_file(file):
-            found.append(Lesson(text, file, start))
+            written.append(Lesson(text, file, start))
             start += len(text.tokens) - 1
-    return found
+    return written
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ def stack(group: Sequence[Lesson]) -> Batch:
     return Batch(tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True))
 
 
-def batches(found: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[Batch]:
+def batches(written: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[Batch]:
     """Endless batches, texts of like length together, each text once per pass; the states with ``noise`` so wide, drawn
     evenly (Li et al. 2024, §4.2)."""
     shuffle, generator = random.Random(seed), torch.Generator().manual_seed(seed)
     while True:
-        order = sorted(found, key=lambda lesson: len(lesson.text.tokens) + shuffle.random() * 16)
+        order = sorted(written, key=lambda lesson: len(lesson.text.tokens) + shuffle.random() * 16)
         groups = [order[i : i + size] for i in range(0, len(order), size)]
         shuffle.shuffle(groups)
         for batch in map(stack, groups):

@@ -7,7 +7,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 
-def asked(url: str, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+def send_request(
+    url: str, method: str, path: str, body: Any = None, **headers: str
+) -> tuple[int, dict[str, str], bytes]:
     """Status, headers and the beginning of the answer's body. An iterator of bytes is sent in chunks."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:

@@ -60,7 +60,7 @@ def connection(port: int) -> Iterator[http.client.HTTPConnection]:
     connection.close()
 
 
-def asked(connection: http.client.HTTPConnection, method: str, headers: dict[str, str]) -> int:
+def send_request(connection: http.client.HTTPConnection, method: str, headers: dict[str, str]) -> int:
     connection.request(method, "/", b"{}" if method == "POST" else None, headers)
     answer = connection.getresponse()
     answer.read()
@@ -83,7 +83,7 @@ def asked(connection: http.client.HTTPConnection, method: str, headers: dict[str
 )
 def test_the_pages_own_origin_may_do_everything(connection: http.client.HTTPConnection, host: str, origin: str) -> None:
     for method in ("GET", "POST", "DELETE"):
-        assert asked(connection, method, {"Host": host, "Origin": origin}) == 200
+        assert send_request(connection, method, {"Host": host, "Origin": origin}) == 200
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_pages_own_origin_may_do_everything(connection: http.client.HTTPConn
 )
 def test_every_other_origin_is_refused(connection: http.client.HTTPConnection, host: str, origin: str) -> None:
     for method in ("GET", "POST", "PUT", "OPTIONS"):
-        assert asked(connection, method, {"Host": host, "Origin": origin}) == 403
+        assert send_request(connection, method, {"Host": host, "Origin": origin}) == 403
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_every_other_origin_is_refused(connection: http.client.HTTPConnection, h
 def test_without_an_origin_the_browser_says_where_a_request_comes_from(
     connection: http.client.HTTPConnection, method: str, headers: dict[str, str], status: int
 ) -> None:
-    assert asked(connection, method, headers) == status
+    assert send_request(connection, method, headers) == status
 
 
 def test_a_body_arrives_whole_up_to_the_limit(connection: http.client.HTTPConnection) -> None:

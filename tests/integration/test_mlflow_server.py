@@ -18,7 +18,7 @@ import pytest
 from worker_process import ROOT
 
 from fsd_core.asgi.logs import LONGEST
-from tests.attack.http import asked
+from tests.attack.http import send_request
 from tests.attack.mlflow import Pages, pages_over
 
 API = ("/ajax-api/2.0/mlflow", "/api/2.0/mlflow")
@@ -52,7 +52,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 
 def post(pages: Pages, path: str, values: Any, **headers: str) -> int:
-    return asked(pages.url, "POST", f"/ajax-api/2.0/mlflow/{path}", json.dumps(values), **JSON, **headers)[0]
+    return send_request(pages.url, "POST", f"/ajax-api/2.0/mlflow/{path}", json.dumps(values), **JSON, **headers)[0]
 
 
 def files(folder: Path) -> set[Path]:
@@ -68,7 +68,7 @@ def test_every_route_is_one_that_people_need_or_closed(pages: Pages) -> None:
     before = files(pages.settings.home)
     for method, route in sorted(every | OPEN):
         path = re.sub(r"<[^>]*>|\{[^}]*\}", "abc", route)
-        status, headers, _ = asked(pages.url, method, path, "{}", **JSON)
+        status, headers, _ = send_request(pages.url, method, path, "{}", **JSON)
         closed = (status, headers.get("content-length")) == (404, str(len(CLOSED)))
         assert closed == ((method, route) not in OPEN), (method, route)
     assert files(pages.settings.home) == before
@@ -90,10 +90,12 @@ def test_nothing_is_written_without_the_store(pages: Pages) -> None:
     assert post(pages, "webhooks", {"name": "rogue", "url": "https://127.0.0.1/", "events": []}) == 404
     assert post(pages, f"upload-artifact?run_uuid={pages.runs[0]}&path=planted.txt", "planted") == 404
     for api in ("api", "ajax-api"):
-        assert asked(pages.url, "PUT", f"/{api}/2.0/mlflow-artifacts/artifacts/planted.txt", b"planted")[0] == 404
-        assert asked(pages.url, "PUT", f"/{api}/2.0/mlflow-artifacts/artifacts/{put}", b"planted")[0] == 404
+        assert (
+            send_request(pages.url, "PUT", f"/{api}/2.0/mlflow-artifacts/artifacts/planted.txt", b"planted")[0] == 404
+        )
+        assert send_request(pages.url, "PUT", f"/{api}/2.0/mlflow-artifacts/artifacts/{put}", b"planted")[0] == 404
         for path in ("jobs/", "mlflow/assistant/message", "mlflow/gateway/secrets/create", "mlflow/scorers/register"):
-            assert asked(pages.url, "POST", f"/{api}/3.0/{path}", b"{}", **JSON)[0] == 404
+            assert send_request(pages.url, "POST", f"/{api}/3.0/{path}", b"{}", **JSON)[0] == 404
     assert files(pages.settings.home) == before
     assert pages.client.get_experiment_by_name("Rogue") is None
     assert Path(psutil.Process(pages.pid).cwd()) == pages.folder
@@ -124,16 +126,16 @@ def test_a_run_that_says_its_artifacts_are_elsewhere_shows_none(pages: Pages, se
     with closing(sqlite3.connect(pages.folder / "mlflow.db", isolation_level=None)) as store:
         store.execute("UPDATE runs SET artifact_uri = ? WHERE run_uuid = ?", (named, run))
     assert pages.client.get_run(run).info.artifact_uri == named
-    status, _, text = asked(pages.url, "GET", f"/get-artifact?run_id={run}&path={secret.name}")
+    status, _, text = send_request(pages.url, "GET", f"/get-artifact?run_id={run}&path={secret.name}")
     assert 400 <= status < 500 or "Could not find a registered artifact repository" in text.decode()
     assert SECRET not in text.decode()
     if status == 403:
         assert "outside of the store" in text.decode()
-    status, _, text = asked(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={run}")
+    status, _, text = send_request(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={run}")
     assert status >= 400
     assert secret.name not in text.decode()
     query = {"query": f'{{mlflowListArtifacts(input: {{runId: "{run}"}}) {{files {{path}} apiError {{message}}}}}}'}
-    _, _, text = asked(pages.url, "POST", "/graphql", json.dumps(query), **JSON)
+    _, _, text = send_request(pages.url, "POST", "/graphql", json.dumps(query), **JSON)
     assert secret.name not in text.decode()
 
 
@@ -148,10 +150,10 @@ def test_no_path_leads_out_of_a_run(pages: Pages, secret: Path, path: str) -> No
     if not link.is_symlink():
         link.symlink_to(secret.parent)
     asked_for = path.format(secret=secret)
-    status, _, text = asked(pages.url, "GET", f"/get-artifact?run_id={pages.runs[0]}&path={asked_for}")
+    status, _, text = send_request(pages.url, "GET", f"/get-artifact?run_id={pages.runs[0]}&path={asked_for}")
     assert status >= 400, text
     assert SECRET not in text.decode()
-    _, _, text = asked(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={pages.runs[0]}&path={asked_for}")
+    _, _, text = send_request(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={pages.runs[0]}&path={asked_for}")
     assert b"secret.txt" not in text.replace(asked_for.encode(), b"")
 
 
@@ -166,7 +168,7 @@ def test_pages_of_other_origins_change_and_read_nothing(pages: Pages, origin: st
     assert run.lifecycle_stage == "active"
     preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "content-type"}
     for method, more in (("GET", {}), ("OPTIONS", preflight)):
-        status, headers, _ = asked(
+        status, headers, _ = send_request(
             pages.url, method, f"{API[0]}/runs/get?run_id={pages.runs[1]}", Origin=origin, **more
         )
         assert status in (403, 404)
@@ -174,9 +176,9 @@ def test_pages_of_other_origins_change_and_read_nothing(pages: Pages, origin: st
 
 
 def test_other_host_names_and_large_bodies_are_refused(pages: Pages) -> None:
-    assert asked(pages.url, "GET", "/", Host="evil.example")[0] == 400
-    assert asked(pages.url, "GET", "/", Host="192.168.1.7:5000")[0] == 400
-    assert asked(pages.url, "GET", "/health", Host="localhost:5000")[0] == 200
+    assert send_request(pages.url, "GET", "/", Host="evil.example")[0] == 400
+    assert send_request(pages.url, "GET", "/", Host="192.168.1.7:5000")[0] == 400
+    assert send_request(pages.url, "GET", "/health", Host="localhost:5000")[0] == 200
     log = pages.settings.home / "logs" / "mlflow.log"
     logged = log.stat().st_size
     note = {"run_id": pages.runs[1], "key": "mlflow.note.content", "value": "x" * 3_000_000}
@@ -206,9 +208,9 @@ def test_what_people_do_with_runs_works(pages: Pages) -> None:
     assert post(pages, "experiments/set-experiment-tag", about | {"key": "mine", "value": "1"}, **own) == 200
     assert post(pages, "experiments/update", about | {"new_name": "Renamed"}, **own) == 200
     assert post(pages, "experiments/update", about | {"new_name": "FSD Lab"}, **own) == 200
-    status, _, listed = asked(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={run}")
+    status, _, listed = send_request(pages.url, "GET", f"{API[0]}/artifacts/list?run_id={run}")
     assert status == 200
     names = {file["path"] for file in json.loads(listed)["files"]}
     assert {"config.json", "generations.json", "metrics.json", "traces.jsonl.gz"} < names
     for name in names:
-        assert asked(pages.url, "GET", f"/get-artifact?run_uuid={run}&path={name}")[0] == 200
+        assert send_request(pages.url, "GET", f"/get-artifact?run_uuid={run}&path={name}")[0] == 200

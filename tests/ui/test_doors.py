@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fsd_core.asgi.logs import LONGEST
-from tests.attack.http import asked
+from tests.attack.http import send_request
 from tests.attack.server import served
 from tests.attack.visitor import Visitor
 from tests.integration.worker_process import until
@@ -58,7 +58,7 @@ def test_every_route_is_one_that_the_pages_need_or_closed(site: Site, tmp_path: 
         path = re.sub(r"\{[^}]*\}", "abc", PARAMETERS.get(route, route))
         if route == "/gradio_api/heartbeat/{session_hash}":
             continue  # a stream, which the pages' own tests need to be open
-        status, headers, _ = asked(site.url, method, path)
+        status, headers, _ = send_request(site.url, method, path)
         closed = (status, headers.get("content-length")) == (404, str(len(CLOSED)))
         assert closed == ((method, route) not in OPEN), (method, path)
 
@@ -84,7 +84,7 @@ def test_every_route_is_one_that_the_pages_need_or_closed(site: Site, tmp_path: 
     ],
 )
 def test_what_is_not_needed_is_not_there(site: Site, method: str, path: str) -> None:
-    status, headers, text = asked(site.url, method, path)
+    status, headers, text = send_request(site.url, method, path)
     assert (status, text) == (404, CLOSED if method != "HEAD" else b"")
     assert "default-src 'self'" in headers["content-security-policy"]
 
@@ -96,7 +96,7 @@ def test_an_upload_is_refused_and_not_kept(site: Site) -> None:
     )
     for headers in ({}, {"Origin": site.url}, {"Origin": FOREIGN[0]}, {"Origin": FOREIGN[1]}):
         kind = {"Content-Type": "multipart/form-data; boundary=line"}
-        assert asked(site.url, "POST", "/gradio_api/upload", form, **headers, **kind)[0] == 404
+        assert send_request(site.url, "POST", "/gradio_api/upload", form, **headers, **kind)[0] == 404
     assert list(site.temporary.rglob("*.bin")) == []
 
 
@@ -113,14 +113,14 @@ def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
         body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
         join, kind = "/gradio_api/queue/join", {"Content_Type": "application/json"}
         for origin in FOREIGN:
-            assert asked(site.url, "POST", join, body, Origin=origin, **kind)[0] == 403
-            assert asked(site.url, "POST", join, body, Origin=origin, Content_Type="text/plain")[0] == 403
+            assert send_request(site.url, "POST", join, body, Origin=origin, **kind)[0] == 403
+            assert send_request(site.url, "POST", join, body, Origin=origin, Content_Type="text/plain")[0] == 403
         for where in ("cross-site", "same-site"):
-            assert asked(site.url, "POST", join, body, Sec_Fetch_Site=where, **kind)[0] == 403
+            assert send_request(site.url, "POST", join, body, Sec_Fetch_Site=where, **kind)[0] == 403
         visitor.open()
         assert len(site.repository.experiments()) == began
         for headers in ({"Origin": site.url}, {}):
-            assert asked(site.url, "POST", join, body, **headers, **kind)[0] == 200
+            assert send_request(site.url, "POST", join, body, **headers, **kind)[0] == 200
         until(lambda: len(site.repository.experiments()) == began + 2, "two experiments")
 
 
@@ -129,10 +129,10 @@ def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
 def test_no_origin_is_told_that_it_may_read_answers(site: Site, origin: str, path: str) -> None:
     origin = site.url if origin == "own" else origin
     for method in ("GET", "POST"):
-        _, headers, _ = asked(site.url, method, path, Origin=origin)
+        _, headers, _ = send_request(site.url, method, path, Origin=origin)
         assert [name for name in headers if name.startswith("access-control-")] == []
     preflight = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "content-type"}
-    status, headers, _ = asked(site.url, "OPTIONS", path, Origin=origin, **preflight)
+    status, headers, _ = send_request(site.url, "OPTIONS", path, Origin=origin, **preflight)
     assert status in (403, 404)
     assert [name for name in headers if name.startswith("access-control-")] == []
 
@@ -142,7 +142,7 @@ def test_fifty_megabytes_are_refused_and_not_logged(site: Site, chunked: bool) -
     logged = site.log.stat().st_size
     pieces = [b'{"data": ["', *[b"x" * 1_000_000] * 50, b'"], "fn_index": 0, "session_hash": "abc"}']
     body = iter(pieces) if chunked else b"".join(pieces)
-    status, _, text = asked(site.url, "POST", "/gradio_api/queue/join", body, Content_Type="application/json")
+    status, _, text = send_request(site.url, "POST", "/gradio_api/queue/join", body, Content_Type="application/json")
     assert status == 413
     assert b"at most 2,000,000 bytes" in text
     assert site.log.stat().st_size == logged
@@ -155,13 +155,13 @@ def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
         wrong = {"data": ["x\n" * 450_000], "fn_index": event["id"], "session_hash": visitor.session}
         for _ in range(3):
             kind = {"Content_Type": "application/json"}
-            assert asked(site.url, "POST", "/gradio_api/run/predict", json.dumps(wrong), **kind)[0] == 500
+            assert send_request(site.url, "POST", "/gradio_api/run/predict", json.dumps(wrong), **kind)[0] == 500
         assert LONGEST < site.log.stat().st_size - logged < 3 * 2 * LONGEST
 
 
 @pytest.mark.parametrize("query", ["deep_link=..%2F..%2Fetc", "view=api", "__theme=dark"])
 def test_an_address_with_more_in_it_still_leads_to_the_page(site: Site, query: str) -> None:
-    status, _, text = asked(site.url, "GET", f"/?{query}")
+    status, _, text = send_request(site.url, "GET", f"/?{query}")
     assert status == 200
     assert b"<html" in text
 
@@ -169,7 +169,7 @@ def test_an_address_with_more_in_it_still_leads_to_the_page(site: Site, query: s
 def test_a_page_that_does_not_exist_is_told(site: Site) -> None:
     logged = site.log.stat().st_size
     for path in ("/nonsense", "/?page=nonsense", "/?page=compare"):
-        assert asked(site.url, "GET", path)[0] == 404
+        assert send_request(site.url, "GET", path)[0] == 404
     assert site.log.stat().st_size == logged
 
 
@@ -185,4 +185,4 @@ def test_behind_a_proxy_the_names_that_are_given_are_our_own(tmp_path: Path) -> 
             "https://any.example.net": 403,
             "https://evil.example": 403,
         }.items():
-            assert asked(url, "POST", "/gradio_api/queue/join", Host="10.0.0.7:7860", Origin=origin)[0] == status
+            assert send_request(url, "POST", "/gradio_api/queue/join", Host="10.0.0.7:7860", Origin=origin)[0] == status

@@ -128,8 +128,8 @@ def test_two_runs_are_paired_on_what_both_have_done(repository: Repository, expe
     pairing = pair_up(repository, full, half.id)
     assert len(pairing.pairs) == 10
     assert sum(pairing.count(a, b) for a in (True, False) for b in (True, False)) == 10
-    assert pairing.shown("outcome") == [pair for pair in pairing.pairs if pair.a.outcome != pair.b.outcome]
-    assert len(pairing.shown("outcome")) <= len(pairing.shown("text")) <= len(pairing.shown("all"))
+    assert pairing.filtered("outcome") == [pair for pair in pairing.pairs if pair.a.outcome != pair.b.outcome]
+    assert len(pairing.filtered("outcome")) <= len(pairing.filtered("text")) <= len(pairing.filtered("all"))
     assert "no finished prompt in common" in pairing_summary(pair_up(repository, full, "gone"), "a", "b")
 
 

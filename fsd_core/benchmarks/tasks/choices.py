@@ -25,7 +25,7 @@ def chosen_letter(text: str) -> str | None:
     return found[1].upper() if found else None
 
 
-def asked(question: str, choices: list[str], answer: str = "") -> str:
+def multiple_choice(question: str, choices: list[str], answer: str = "") -> str:
     """A question with lettered choices, and its answer in an example."""
     lettered = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, choices, strict=False))
     return f"{question}\n{lettered}Answer:{answer}"
@@ -52,11 +52,15 @@ class CommonsenseQA(Choices):
 
 @cache
 def _csqa() -> tuple[Example, ...]:
-    def shown(row: dict, answer: str = "") -> str:
-        return asked(row["question"]["stem"], [choice["text"] for choice in row["question"]["choices"]], answer)
+    def as_prompt(row: dict, answer: str = "") -> str:
+        return multiple_choice(
+            row["question"]["stem"], [choice["text"] for choice in row["question"]["choices"]], answer
+        )
 
-    shots = "".join(f"{shown(row, ' ' + row['answerKey'])}\n\n" for row in rows("csqa/train_rand_split.jsonl")[:3])
-    return tuple(Example(row["id"], shots + shown(row), row["answerKey"]) for row in rows("csqa/dev_rand_split.jsonl"))
+    shots = "".join(f"{as_prompt(row, ' ' + row['answerKey'])}\n\n" for row in rows("csqa/train_rand_split.jsonl")[:3])
+    return tuple(
+        Example(row["id"], shots + as_prompt(row), row["answerKey"]) for row in rows("csqa/dev_rand_split.jsonl")
+    )
 
 
 class Mmlu(Choices):
@@ -98,9 +102,11 @@ def _subjects(folder: Path) -> list[str]:
 def _subject(name: str) -> list[Example]:
     told = name.replace("_", " ")
     head = f"The following are multiple choice questions (with answers) about {told}.\n\n"
-    shots = "".join(f"{asked(row[0], row[1:5], ' ' + row[5])}\n\n" for row in rows(f"mmlu/{name}_dev.csv")[:5])
+    shots = "".join(
+        f"{multiple_choice(row[0], row[1:5], ' ' + row[5])}\n\n" for row in rows(f"mmlu/{name}_dev.csv")[:5]
+    )
     return [
-        Example(f"{name}-{i:04d}", head + shots + asked(row[0], row[1:5]), row[5])
+        Example(f"{name}-{i:04d}", head + shots + multiple_choice(row[0], row[1:5]), row[5])
         for i, row in enumerate(rows(f"mmlu/{name}_test.csv"))
     ]
 
@@ -127,6 +133,6 @@ def _truthfulqa() -> tuple[Example, ...]:
         wrong = [text.strip() for text in row[at["Incorrect Answers"]].split(";") if text.strip()]
         choices = [best, *wrong[: len(LETTERS) - 1]]
         random.Random(question).shuffle(choices)
-        prompt = asked(f"{question}\nWhich of these is true? Answer with its letter.", choices)
+        prompt = multiple_choice(f"{question}\nWhich of these is true? Answer with its letter.", choices)
         examples.append(Example(f"truthfulqa-{i:04d}", prompt, LETTERS[choices.index(best)]))
     return tuple(examples)

@@ -92,7 +92,7 @@ class WordProblems(Numbers):
         return _word_problems(self.name, self.files[0])
 
 
-def asked(problem: str) -> str:
+def zero_shot_prompt(problem: str) -> str:
     """How a problem is put to a model without examples."""
     return f"{problem.strip()}\n\nSolve the problem step by step. End with a line '#### ' and the number."
 
@@ -100,6 +100,6 @@ def asked(problem: str) -> str:
 @cache
 def _word_problems(name: str, file: str) -> tuple[Example, ...]:
     return tuple(
-        Example(f"{name}-{i:04d}", asked(row["instruction"]), canonical(str(row["answer"])))
+        Example(f"{name}-{i:04d}", zero_shot_prompt(row["instruction"]), canonical(str(row["answer"])))
         for i, row in enumerate(rows(file))
     )

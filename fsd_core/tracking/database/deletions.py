@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import InvalidSetting
 from fsd_core.tracking.database.models import Experiment, Job, MlflowDeletion, Run
 from fsd_core.tracking.database.runs import UNENDED
-from fsd_core.tracking.database.store import Store, found
+from fsd_core.tracking.database.store import Store, get_row
 from fsd_core.tracking.records import Deletion
 
 
@@ -21,7 +21,7 @@ class DeletionStore(Store):
         Raises ``UnknownName``, and ``InvalidSetting`` while any of it is under way.
         """
         with self._database.session() as session:
-            experiment = found(session, Experiment, id, "experiment")
+            experiment = get_row(session, Experiment, id, "experiment")
             gone = _gone(session, experiment.name, Run.experiment_id == id)
             _check_idle(session, [id])
             _delete_runs(session, Run.experiment_id == id)
@@ -34,7 +34,7 @@ class DeletionStore(Store):
         Raises ``UnknownName``, and ``InvalidSetting`` while the run is under way.
         """
         with self._database.session() as session:
-            run = found(session, Run, id, "run")
+            run = get_row(session, Run, id, "run")
             experiment_id, gone = run.experiment_id, _gone(session, run.setting.label, Run.id == id)
             _check_idle(session, [id, experiment_id or id])
             _delete_runs(session, Run.id == id)
@@ -47,9 +47,9 @@ class DeletionStore(Store):
         """What deleting an experiment or a run would delete. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             if experiment_id is not None:
-                name = found(session, Experiment, experiment_id, "experiment").name
+                name = get_row(session, Experiment, experiment_id, "experiment").name
                 return _gone(session, name, Run.experiment_id == experiment_id)
-            run = found(session, Run, str(run_id), "run")
+            run = get_row(session, Run, str(run_id), "run")
             return _gone(session, run.setting.label, Run.id == run.id)
 
     def mlflow_deletions(self) -> list[tuple[str, str]]:

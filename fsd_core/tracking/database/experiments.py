@@ -9,7 +9,7 @@ from fsd_core.config import SweepConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.tracking.database.models import Experiment, Job, Run
 from fsd_core.tracking.database.runs import add_runs
-from fsd_core.tracking.database.store import Store, found, new_id, unknown
+from fsd_core.tracking.database.store import Store, get_row, new_id, unknown
 from fsd_core.tracking.database.views import experiment_view, run_view, storable
 from fsd_core.tracking.messages import ExperimentJob
 from fsd_core.tracking.records import ExperimentName, ExperimentView
@@ -39,7 +39,7 @@ class ExperimentStore(Store):
     def experiment(self, id: str) -> ExperimentView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            views = _views(session, [found(session, Experiment, id, "experiment")])
+            views = _views(session, [get_row(session, Experiment, id, "experiment")])
             return views[0]
 
     def experiments(self, limit: int = 50, offset: int = 0) -> list[ExperimentView]:

@@ -13,7 +13,7 @@ from fsd_core.decoding.trace import StepRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.tracking.database.models import Generation, Run, Trace, now
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
-from fsd_core.tracking.database.store import Store, changed, found, unknown
+from fsd_core.tracking.database.store import Store, changed, get_row, unknown
 from fsd_core.tracking.database.views import generation_view, storable
 from fsd_core.tracking.records import GenerationRecord, GenerationView
 
@@ -48,7 +48,7 @@ class GenerationStore(Store):
                 session.execute(
                     update(Generation).where(Generation.id == id, Generation.run_id == run_id).values(values)
                 )
-            run = found(session, Run, run_id, "run")
+            run = get_row(session, Run, run_id, "run")
             run.metrics, run.mlflow_synced_at = storable(metrics), None
 
     def done_positions(self, run_id: str) -> set[int]:

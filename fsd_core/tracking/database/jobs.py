@@ -12,7 +12,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from fsd_core.tracking.database.models import Job, Run, StreamChunk, WorkerState, now
 from fsd_core.tracking.database.runs import UNENDED, count_losses
-from fsd_core.tracking.database.store import Store, changed, found, new_id
+from fsd_core.tracking.database.store import Store, changed, get_row, new_id
 from fsd_core.tracking.database.views import job_view, storable, worker_view
 from fsd_core.tracking.messages import Chunk, JobMessage, PlaygroundJob
 from fsd_core.tracking.records import JobView, WorkerView
@@ -29,7 +29,7 @@ class JobStore(Store):
     def job(self, id: str) -> JobView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            return job_view(found(session, Job, id, "job"))
+            return job_view(get_row(session, Job, id, "job"))
 
     def find_job(self, id: str) -> JobView | None:
         """The job of an experiment, of a run alone, or any other by its id; ``None`` where there is none."""
@@ -52,7 +52,7 @@ class JobStore(Store):
             id = session.scalar(waiting.with_for_update(skip_locked=True))
             if id is None:
                 return None
-            job = found(session, Job, id, "job")
+            job = get_row(session, Job, id, "job")
             if job.status == "running":
                 _lose(session, job, blamed=False)
             job.attempts += 1
@@ -98,7 +98,7 @@ class JobStore(Store):
         with self._database.session() as session:
             job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
             if job is None:
-                found(session, Job, job_id, "job")
+                get_row(session, Job, job_id, "job")
             elif job.status == "queued" and not _runs_progress(session, job):
                 job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
                 session.execute(_close_runs(job_id, "cancelled", None))

@@ -24,7 +24,7 @@ def new_id() -> str:
     return uuid4().hex
 
 
-def found(session: Session, model: type[Row], id: str | int, what: str) -> Row:
+def get_row(session: Session, model: type[Row], id: str | int, what: str) -> Row:
     """The row of this key. Raises ``UnknownName``."""
     row = session.get(model, id)
     if row is None:

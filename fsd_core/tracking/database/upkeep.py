@@ -28,7 +28,7 @@ def backup(url: str, file: Path) -> int:
         raise InvalidSetting(f"{file} is there already: name a new file, for a backup replaces none.")
     open_database(url).close()  # it is there, and of this version
     partial = file.with_name(f".{file.name}.part")
-    with _told(file), _removed(partial):
+    with _file_errors(file), _removed(partial):
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(_connect(path)) as source, closing(sqlite3.connect(partial)) as copy:
             source.backup(copy)
@@ -50,7 +50,7 @@ def restore(url: str, file: Path) -> Path | None:
         raise InvalidSetting(f"There is no file {file}: name a backup that `db backup` has made.")
     check(file)
     partial, former = path.with_name(f".{path.name}.part"), None
-    with _told(path), _removed(partial):
+    with _file_errors(path), _removed(partial):
         path.parent.mkdir(parents=True, exist_ok=True)
         with closing(_connect(file)) as source, closing(sqlite3.connect(partial)) as copy:
             source.backup(copy)
@@ -74,14 +74,14 @@ def vacuum(url: str) -> tuple[int, int]:
     path = _file(url, "VACUUM")
     open_database(url).close()
     before = path.stat().st_size
-    with _told(path), closing(_connect(path)) as connection:
+    with _file_errors(path), closing(_connect(path)) as connection:
         connection.execute("VACUUM")
     return before, path.stat().st_size
 
 
 def check(file: Path) -> None:
     """Raises ``DatabaseUnavailable`` for a damaged file, ``InvalidSetting`` for one that is no database of ours."""
-    with _told(file), closing(_connect(file)) as connection:
+    with _file_errors(file), closing(_connect(file)) as connection:
         try:
             known = connection.execute("SELECT version_num FROM alembic_version").fetchall()
             connection.execute("SELECT id FROM experiments LIMIT 1")
@@ -123,7 +123,7 @@ def _removed(partial: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _told(file: Path) -> Iterator[None]:
+def _file_errors(file: Path) -> Iterator[None]:
     """Raises ``DatabaseUnavailable`` for what SQLite or the system says of a file."""
     try:
         yield

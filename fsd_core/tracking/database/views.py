@@ -69,11 +69,11 @@ def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...])
 def _experiment_status(job: Job | None, runs: tuple[RunView, ...]) -> str:
     if job and job.status != "finished":
         return job.status
-    found = {run.status for run in runs}
+    statuses = {run.status for run in runs}
     for status in ("running", "queued"):
-        if status in found:
-            return "queued" if found == {"queued"} else "running"
-    return next((status for status in ("failed", "cancelled") if status in found), "finished")
+        if status in statuses:
+            return "queued" if statuses == {"queued"} else "running"
+    return next((status for status in ("failed", "cancelled") if status in statuses), "finished")
 
 
 def storable(value: Any) -> Any:

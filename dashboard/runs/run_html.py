@@ -93,7 +93,7 @@ def tiles_html(run: RunView) -> str:
                 quantity(m.get("negative_log_likelihood"), unit="nats"),
                 f"under the {likelihood_model(run)}",
             ),
-            Tile("Kept by leniency", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
+            Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
             Tile("First token after", duration(m.get("time_to_first_token")), "median"),
         )
     )
@@ -163,7 +163,7 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
             "context": "the end of the context",
         }.get(g.stop_reason, g.stop_reason),
         "Speed": f"{quantity(g.tokens / g.seconds if g.seconds else None)} tok/s, {duration(g.seconds)}",
-        "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} by leniency alone",
+        "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} of them lenient",
     }
     return (
         f'<section class="run-prompt" aria-label="Prompt {g.position + 1}"><h3>Prompt {g.position + 1}</h3>'

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tokenizers import Tokenizer
 
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import ModelUnavailable
 from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.models.local_models import obtained
@@ -15,7 +15,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.tracking.messages import EmittedToken
 
 
-def shown_tokens(pair: str, records: Sequence[StepRecord]) -> list[EmittedToken]:
+def shown_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedToken]:
     """The written tokens; joined, their texts are the decoded text.
 
     Raises ``UnknownName`` or ``ModelUnavailable`` where the pair's tokenizer cannot be had.

@@ -16,7 +16,7 @@ from fsd_core.tracking.messages import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",
-    "lenient": "accepted only by leniency",
+    "lenient": "lenient: the strict test would have rejected it",
     "correction": "corrected by the target",
     "bonus": "bonus token after a draft kept whole",
     "plain": "written by one model alone",

@@ -2,7 +2,7 @@
 (() => {
   const REASONS = {
     strict: "Drafted, and accepted by the strict test.",
-    lenient: "Drafted, and accepted only by leniency: the strict test would have rejected it.",
+    lenient: "Lenient: drafted, and accepted although the strict test would have rejected it.",
     correction: "Written by the target in place of a rejected token.",
     bonus: "The whole draft was accepted, so the round brought one token more.",
     plain: "Written by one model alone; nothing was drafted.",

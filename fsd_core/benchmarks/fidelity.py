@@ -1,4 +1,4 @@
-"""How far a run strays from the target alone on the same prompts: what leniency costs where nothing scores a text."""
+"""How far a run strays from the target alone on the same prompts: what a fuzzy rule costs where nothing is scored."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fsd_core.benchmarks.tasks import Example, Score, Task
 from fsd_core.decoding.decoder import Decoder, Generation
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking.records import GenerationRecord
@@ -103,7 +103,7 @@ def written(pair: LoadedPair, tokens: list[int]) -> str:
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
-def negative_log_likelihood(records: Sequence[StepRecord]) -> float:
+def negative_log_likelihood(records: Sequence[RoundRecord]) -> float:
     """Of the emitted tokens, in nats; finite even where the model gives a token no probability."""
     return -sum(math.log(max(p, SMALLEST_PROBABILITY)) for r in records for p in r.emitted_probability)
 

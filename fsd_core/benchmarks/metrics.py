@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from fsd_core.benchmarks.statistics import Interval, bootstrap_ratio, wilson
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.metrics import METRICS, Generated, Metric
 
 HISTOGRAM_BINS = 40
 
 
-def summarise(generations: Sequence[Generated], records: Iterable[list[StepRecord]] | None) -> dict[str, Any]:
+def summarise(generations: Sequence[Generated], records: Iterable[list[RoundRecord]] | None) -> dict[str, Any]:
     """All figures of a run, ready for JSON; what cannot be told (no label, nothing drafted) is ``None``.
 
     Without ``records``, those of the rounds are left out.
@@ -76,19 +76,19 @@ def _with_interval(name: str, value: float | None, interval: Callable[[], Interv
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def _of_traces(records: Iterable[list[StepRecord]]) -> dict[str, Any]:
+def _of_traces(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
     """Figures by draft position and divergence, in one pass: the traces of a long run are not held in memory."""
     rounds, draft_seconds = 0, 0.0
     accepted: Counter[int] = Counter()  # by position in the draft
     judged: Counter[int] = Counter()
     divergences: list[float] = []
-    for step in (step for steps in records for step in steps):
+    for record in (record for of_text in records for record in of_text):
         rounds += 1
-        draft_seconds += step.draft_seconds
-        accepted.update(range(step.accepted))
+        draft_seconds += record.draft_seconds
+        accepted.update(range(record.accepted))
         # A rule may also judge the token behind the draft, which takes the place of the bonus and is not drafted.
-        judged.update(range(min(len(step.target_probability), len(step.drafted))))
-        divergences.extend(d for d in step.divergence if d is not None)
+        judged.update(range(min(len(record.target_probability), len(record.drafted))))
+        divergences.extend(d for d in record.divergence if d is not None)
     return {
         "acceptance_at_position": [accepted[i] / rounds for i in range(len(judged))],
         "conditional_acceptance_at_position": [accepted[i] / judged[i] for i in range(len(judged))],

@@ -105,9 +105,9 @@ def _rounds(
     """Milliseconds of a round of the loop."""
     seconds = []
     with Session(compose(ModelSet(target, draft), config), prompt, 0, frozenset()) as session:
-        session.step()  # reads the prompt
+        session.run_round()  # reads the prompt
         while session.stop_reason is None and len(seconds) < WARM_UP + rounds:
-            seconds.append(session.step().seconds)
+            seconds.append(session.run_round().seconds)
     return 1000 * median(seconds[WARM_UP:] or seconds)
 
 

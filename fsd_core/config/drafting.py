@@ -109,7 +109,7 @@ class DynamicTreeTopology(Frozen):
     top_k: int = option(
         10,
         "Tree width",
-        "Best nodes that each step of a tree goes on from",
+        "Best nodes that each level of a tree goes on from",
         name="tree_top_k",
         aliases=["tree_width"],
         ge=1,

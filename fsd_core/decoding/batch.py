@@ -20,7 +20,7 @@ from torch import Tensor
 from fsd_core.decoding.composition import Method
 from fsd_core.decoding.proposal import Proposal, padded
 from fsd_core.decoding.sequence_state import SequenceState
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.decoding.verification import RoundResult, write_one
 from fsd_core.models.kv_cache import uncached_tokens
 from fsd_core.ops.sampling import UniformStream
@@ -95,7 +95,7 @@ class Batch:
             self._drafter.keep_rows(index)
 
     @torch.inference_mode()
-    def step(self) -> list[StepRecord]:
+    def run_round(self) -> list[RoundRecord]:
         """One round of all texts, each of which must be there and unfinished; writes 1 to draft length + 1 tokens of
         each. Of its time, each text is charged an equal share."""
         texts = [text for text in self.texts if text is not None]
@@ -144,7 +144,9 @@ class Batch:
         logits = self.model.forward(feed.tokens, self.cache, feed.logits_to_keep, feed.tree_attention, aux)
         return verification.verify(proposal, logits, uniforms)
 
-    def _emit(self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None) -> list[StepRecord]:
+    def _emit(
+        self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None
+    ) -> list[RoundRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [result.count[:, None], result.emitted, result.emitted_probability, result.details.flatten(1)]
         parts += [] if result.reach is None else [result.reach[:, None]]

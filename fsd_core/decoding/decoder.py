@@ -11,7 +11,7 @@ from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.session import Session
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.models.prompt import encode_prompt
@@ -22,7 +22,7 @@ class Generation:
     """A finished text. Times are wall seconds, the prompt's own forward included."""
 
     tokens: list[int]
-    records: list[StepRecord]
+    records: list[RoundRecord]
     seconds: float
     time_to_first_token: float
     stop_reason: str
@@ -51,11 +51,11 @@ class Decoder:
         context."""
         return Session(self.method, prompt_ids, seed, self.eos)
 
-    def stream(self, prompt_ids: list[int], seed: int) -> Iterator[StepRecord]:
+    def stream(self, prompt_ids: list[int], seed: int) -> Iterator[RoundRecord]:
         """The rounds of one text as they happen."""
         with self.session(prompt_ids, seed) as session:
             while session.stop_reason is None:
-                yield session.step()
+                yield session.run_round()
 
     def generate_all(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
@@ -75,7 +75,7 @@ class Decoder:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
         while writing:
-            for text, record in zip(writing, batch.step(), strict=True):
+            for text, record in zip(writing, batch.run_round(), strict=True):
                 text.records.append(record)
                 text.first = text.first or time.perf_counter() - text.begun
             for row, text in enumerate(writing):
@@ -95,7 +95,7 @@ class Decoder:
         with self.session(prompt_ids, seed) as session:
             records, first = [], 0.0
             while session.stop_reason is None:
-                records.append(session.step())
+                records.append(session.run_round())
                 first = first or time.perf_counter() - begun
             seconds = time.perf_counter() - begun
         return Generation(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
@@ -111,7 +111,7 @@ class _Writing:
     begun: float
     reading: float
     """seconds that its prompt took"""
-    records: list[StepRecord] = field(default_factory=list)
+    records: list[RoundRecord] = field(default_factory=list)
     first: float = 0.0
 
     @classmethod

@@ -152,7 +152,7 @@ def _write(session: Session, prompt: Tensor, streamer: Any, criteria: list[Any])
     start = len(session.history)
     seen = start
     while session.stop_reason is None:
-        session.step()
+        session.run_round()
         for end in range(seen + 1, len(session.history) + 1):
             so_far = torch.tensor([session.history[:end]], device=prompt.device)
             if streamer is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fsd_core.decoding.trace import Kind, StepRecord
+from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.ops.sampling import UniformStream
 
 
@@ -27,7 +27,7 @@ class SequenceState:
 
     def take(
         self, values: Sequence[float], drafted: Sequence[int], judged: int, width: int, eos: frozenset[int]
-    ) -> StepRecord:
+    ) -> RoundRecord:
         """Writes what a round came to, without its times.
 
         ``values``: what was read from the device: how many drafted tokens are kept, ``width`` emitted tokens, as many
@@ -49,7 +49,7 @@ class SequenceState:
         if self.stop_reason is None and self.remaining_tokens <= 0:
             self.stop_reason = self._limited_by
         shown = min(judged, len(emitted))
-        return StepRecord(
+        return RoundRecord(
             drafted=tuple(drafted),
             accepted=accepted,
             emitted=tuple(emitted),

@@ -7,7 +7,7 @@ from types import TracebackType
 
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import Method
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 
@@ -54,6 +54,6 @@ class Session:
     def stop_reason(self) -> str | None:
         return self._text.stop_reason
 
-    def step(self) -> StepRecord:
+    def run_round(self) -> RoundRecord:
         """One round. Writes 1 to draft length + 1 tokens; call until ``stop_reason`` is set."""
-        return self._batch.step()[0]
+        return self._batch.run_round()[0]

@@ -13,12 +13,12 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 Kind = Literal["strict", "lenient", "correction", "bonus", "plain"]
-"""Why a token was emitted: accepted by the strict test; accepted only by leniency; drawn in place of a
+"""Why a token was emitted: accepted by the strict test; accepted although it would have refused; drawn in place of a
 rejected token; the extra token after a fully accepted draft; or written by one model alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class StepRecord:
+class RoundRecord:
     """One round: what was drafted, what came of it.
 
     ``divergence``, ``target_probability`` and ``draft_probability`` belong to the drafted tokens that were judged,
@@ -47,17 +47,17 @@ class StepRecord:
     """wall time of it spent drafting, where the device lets it be told apart (CPU)"""
 
 
-def pack(records: list[StepRecord]) -> tuple[bytes, str]:
+def pack(records: list[RoundRecord]) -> tuple[bytes, str]:
     """The records as gzipped JSON, and its SHA-256 in hex."""
     data = gzip.compress(json.dumps([astuple(record) for record in records]).encode(), mtime=0)
     return data, hashlib.sha256(data).hexdigest()
 
 
-def unpack(data: bytes, checksum: str) -> list[StepRecord]:
+def unpack(data: bytes, checksum: str) -> list[RoundRecord]:
     """Inverse of :func:`pack`. Raises ``ValueError`` if the bytes are not those that were packed."""
     if hashlib.sha256(data).hexdigest() != checksum:
         raise ValueError("The stored trace is damaged: its checksum differs. Restore the database from a backup.")
-    return [StepRecord(*map(_frozen, row)) for row in json.loads(gzip.decompress(data))]
+    return [RoundRecord(*map(_frozen, row)) for row in json.loads(gzip.decompress(data))]
 
 
 def _frozen(value: Any) -> Any:

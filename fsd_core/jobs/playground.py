@@ -44,7 +44,7 @@ def generate(
     while any(not stream.done for stream in streams):
         for stream in streams:
             if not stream.done:
-                stream.step()
+                stream.run_round()
         if time.monotonic() - flushed >= FLUSH_SECONDS:
             _flush(streams, write)
             check()

@@ -64,12 +64,12 @@ class SettingStream:
         except (FsdError, RuntimeError) as error:
             self._fail(error)
 
-    def step(self) -> None:
+    def run_round(self) -> None:
         """One round."""
         assert self.session is not None
         begun = time.perf_counter()
         try:
-            record = self.session.step()
+            record = self.session.run_round()
         except (FsdError, RuntimeError) as error:
             self._fail(error)
             return

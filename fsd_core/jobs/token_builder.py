@@ -7,7 +7,7 @@ import math
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.tracking.messages import EmittedToken
 
 
@@ -42,14 +42,14 @@ class TokenBuilder:
         self._tokenizer = tokenizer
         self._text = IncrementalText(tokenizer)
 
-    def add(self, record: StepRecord, *, last: bool) -> list[EmittedToken]:
+    def add(self, record: RoundRecord, *, last: bool) -> list[EmittedToken]:
         """The tokens of the next round; the ``last`` one's final token has all text that is left."""
         tokens = [self._token(record, i) for i in range(len(record.emitted))]
         if last and tokens:
             tokens[-1] = tokens[-1]._replace(text=tokens[-1].text + self._text.rest())
         return tokens
 
-    def _token(self, record: StepRecord, i: int) -> EmittedToken:
+    def _token(self, record: RoundRecord, i: int) -> EmittedToken:
         id, kind, judged = record.emitted[i], record.kinds[i], i < len(record.divergence)
         replaces = kind == "correction" and i < len(record.drafted)
         return EmittedToken(

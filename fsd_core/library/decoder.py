@@ -12,7 +12,7 @@ from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.decoding import decoder as internal
 from fsd_core.decoding.session import Session
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.library.pairs import loaded
@@ -38,7 +38,7 @@ class Completion:
     """without the prompt and without special tokens"""
     tokens: tuple[int, ...] = field(repr=False)
     """ids of the tokens written, [tokens]"""
-    rounds: tuple[StepRecord, ...] = field(repr=False)
+    rounds: tuple[RoundRecord, ...] = field(repr=False)
     """what was drafted in each round, what was kept, why, and with which probabilities, [rounds]"""
     label: str
     """of the method, such as ``FSD reducible · js ≤ 0.2 · γ 5``"""
@@ -169,7 +169,7 @@ class Decoder:
         builder = TokenBuilder(tokenizer.backend_tokenizer)
         with session:
             while session.stop_reason is None:
-                record = session.step()
+                record = session.run_round()
                 tokens = builder.add(record, last=session.stop_reason is not None)
                 yield Piece("".join(token.text for token in tokens), tuple(tokens))
 

@@ -28,7 +28,7 @@ class _Inputs:
 
     tokens: Tensor
     position_ids: Tensor
-    steps: Tensor
+    offsets: Tensor
     """0 … S−1"""
 
 
@@ -65,10 +65,10 @@ class StaticCache(KVCache):
         forward of as many tokens reads them."""
         count = tokens.shape[1]
         if count not in self.storage.inputs:
-            steps = torch.arange(count, device=tokens.device)[None]
-            self.storage.inputs[count] = _Inputs(torch.zeros_like(steps), torch.zeros_like(steps), steps)
+            offsets = torch.arange(count, device=tokens.device)[None]
+            self.storage.inputs[count] = _Inputs(torch.zeros_like(offsets), torch.zeros_like(offsets), offsets)
         inputs = self.storage.inputs[count]
-        torch.add(inputs.steps, self.length, out=inputs.position_ids)
+        torch.add(inputs.offsets, self.length, out=inputs.position_ids)
         inputs.tokens.copy_(tokens)
         self._cache_positions = inputs.position_ids
         self._end = min(self.capacity, -(-(self.length + count) // BUCKET) * BUCKET)

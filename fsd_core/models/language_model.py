@@ -30,12 +30,12 @@ class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
     It runs in one of three ways. A plain Llama runs through :class:`LeanLlama`, and any other architecture through its
-    own module (:class:`ModuleForward`). Where one text alone is fed to a plain Llama on CUDA, the steps behind its
+    own module (:class:`ModuleForward`). Where one text alone is fed to a plain Llama on CUDA, the forwards behind its
     prompt are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
     probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama runs through
-    :class:`LeanLlama`, which rearranges the module's weights in memory. ``static``: whether its steps run at fixed
+    :class:`LeanLlama`, which rearranges the module's weights in memory. ``static``: whether its forwards run at fixed
     addresses, by default on CUDA. Raises ``IncompatibleModels`` for architectures whose state this loop cannot roll
     back (recurrent layers, encoder-decoders).
     """

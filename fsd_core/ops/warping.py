@@ -41,7 +41,7 @@ def allowed(logits: Tensor, sampling: SamplingConfig) -> Tensor | None:
     """Which tokens survive the target's top-k and top-p; ``None`` if all do. [..., V] → bool [..., V]
 
     A greedy setting has a temperature of zero, under which only one token would survive; the restriction is then
-    taken at temperature 1, so that it bounds leniency instead of forbidding it.
+    taken at temperature 1, so that it bounds what is forgiven instead of forbidding it.
     """
     if sampling.top_k == 0 and sampling.top_p >= 1:
         return None

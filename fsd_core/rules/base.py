@@ -38,7 +38,7 @@ class AcceptanceResult:
 
 @dataclass(frozen=True)
 class Knob:
-    """The one number that trades quality for speed: larger is more lenient."""
+    """The one number that trades quality for speed: the larger, the more is forgiven."""
 
     field: str
     """the rule's field that holds it"""

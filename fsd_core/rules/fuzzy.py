@@ -46,7 +46,7 @@ def _check_threshold(threshold: float | None, divergence: str) -> None:
 
 
 def _near(divergences: Tensor, threshold: float | None) -> Tensor:
-    """Where leniency applies. [B,R] → bool [B,R]; nowhere if the threshold is off."""
+    """Where the divergence is forgiven. [B,R] → bool [B,R]; nowhere if the threshold is off."""
     return divergences <= (-1.0 if threshold is None else threshold)
 
 
@@ -96,11 +96,11 @@ class FuzzyReducible(_Thresholded):
 
     def _verifier(self, rows: ScoredDraft, d: Tensor) -> Tensor:
         """π at each position. → [B,R,V]"""
-        lenient = rows.draft
+        fuzzy = rows.draft
         if self.guard and rows.allowed is not None:
             kept = rows.draft * rows.allowed
-            lenient = kept + (1 - kept.sum(-1, keepdim=True)).clamp_min(0) * rows.target
-        return lenient.where(_near(d, self.threshold)[..., None], rows.target)
+            fuzzy = kept + (1 - kept.sum(-1, keepdim=True)).clamp_min(0) * rows.target
+        return fuzzy.where(_near(d, self.threshold)[..., None], rows.target)
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self._divergence(rows, noise)

@@ -33,7 +33,7 @@ def open_session(
 def run(session: Session) -> Session:
     """The session, run to its end."""
     while session.stop_reason is None:
-        session.step()
+        session.run_round()
     return session
 
 
@@ -74,7 +74,7 @@ def beginnings(
         for seed in range(texts):
             with open_session(target, draft, config, prompt, seed, frozenset(), head) as session:
                 while len(session.history) < len(prompt) + length:
-                    session.step()
+                    session.run_round()
                 found.append(session.history[len(prompt) :][:length])
     return torch.tensor(found)
 

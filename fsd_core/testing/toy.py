@@ -24,7 +24,7 @@ SAMPLED = DecodingConfig(
     sampling=SamplingConfig(temperature=1.0),
     max_new_tokens=10,
 )
-"""Ten tokens by a lenient rule at temperature 1."""
+"""Ten tokens by a fuzzy rule at temperature 1."""
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 

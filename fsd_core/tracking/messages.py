@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fsd_core.config import DecodingConfig, sentence
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 
 Json = dict[str, Any]
@@ -176,7 +176,7 @@ class StreamFigures:
         )
 
     @classmethod
-    def of_text(cls, records: Sequence[StepRecord], seconds: float) -> StreamFigures:
+    def of_text(cls, records: Sequence[RoundRecord], seconds: float) -> StreamFigures:
         """The figures of a text that is written, from its rounds."""
         return cls.of(
             tokens=sum(len(record.emitted) for record in records),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
@@ -33,7 +33,7 @@ class _Generation:
     drafted: int
     accepted: int
     fuzzy: int
-    """drafted tokens accepted only by leniency"""
+    """lenient tokens: drafted, and accepted although the strict test would have refused"""
     negative_log_likelihood: float
     """of the emitted tokens under the target, in nats"""
     seconds: float
@@ -45,7 +45,7 @@ class _Generation:
 class GenerationRecord(_Generation):
     """One prompt of one run, as it is recorded: with its trace."""
 
-    records: list[StepRecord] = field(default_factory=list)
+    records: list[RoundRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

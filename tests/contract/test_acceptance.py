@@ -34,7 +34,7 @@ def test_a_lossless_rule_writes_as_the_target_does(config, q):
 
 @pytest.mark.parametrize("config", [c for c in CASES if not is_lossless(c)], ids=name)
 def test_a_lossy_rule_is_told_from_the_target(config):
-    """The negative control: the same test at the same size fails where leniency applies."""
+    """The negative control: the same test at the same size fails where a fuzzy rule forgives."""
     trial = try_position(config, P, Q_NEAR, N, seed=1)
     assert (fit(trial.emitted, P) < 1e-9) == bool((trial.accepted & ~trial.strict).any())
 

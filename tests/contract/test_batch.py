@@ -77,7 +77,7 @@ def test_texts_advance_by_different_amounts(pair: LoadedPair) -> None:
     texts = [batch.put(row, PROMPTS[row], SEEDS[row]) for row in range(3)]
     spread = 0
     for _ in range(4):
-        batch.step()
+        batch.run_round()
         written = [len(text.history) - len(prompt) for text, prompt in zip(texts, PROMPTS, strict=False)]
         spread = max(spread, max(written) - min(written))
         assert batch.cache.lengths == [len(text.history) - 1 for text in texts]

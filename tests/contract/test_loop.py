@@ -85,7 +85,7 @@ def test_caches_hold_no_rejected_token(models, drafter, rule):
     session = open_session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
     rejected = 0
     while session.stop_reason is None:
-        record = session.step()
+        record = session.run_round()
         rejected += record.accepted < len(record.drafted)
         assert session.cache.length == len(session.history) - 1
         torch.testing.assert_close(
@@ -99,7 +99,7 @@ def test_a_record_tells_the_round(models, rule):
     config = DecodingConfig(acceptance=rule, sampling=SAMPLED, max_new_tokens=40)
     session, text = open_session(*models, config, PROMPTS[0], seed=2, eos=frozenset()), []
     while session.stop_reason is None:
-        record = session.step()
+        record = session.run_round()
         text += record.emitted
         assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
         assert len(record.emitted) == record.accepted + 1 == len(record.kinds)

@@ -66,7 +66,7 @@ def test_caches_hold_what_was_kept_and_nothing_else(models, rule):
     session = open_session(*models, config, PROMPTS[0], seed=3, eos=frozenset())
     kept = 0
     while session.stop_reason is None:
-        record = session.step()
+        record = session.run_round()
         kept += record.accepted
         assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
         assert session.cache.length == len(session.history) - 1
@@ -87,7 +87,7 @@ def test_a_draft_that_is_the_target_is_always_kept(rule, lean):
     session = open_session(target, target, config, PROMPTS[2], seed=1, eos=frozenset())
     rounds = []
     while session.stop_reason is None:
-        rounds.append(session.step())
+        rounds.append(session.run_round())
     full = [record.accepted == len(record.drafted) for record in rounds]
     assert all(full) or rule.kind == "greedy-optimal"  # whose certain drafts may be what p likes less
     assert sum(full) > len(full) / 3

@@ -116,11 +116,11 @@ def test_the_host_waits_once_a_round(models, rule, sampling: SamplingConfig, row
     for row in range(rows):
         texts.put(row, PROMPT[row:], seed=row)
     for _ in range(3):  # what is made once, such as graphs
-        texts.step()
+        texts.run_round()
     waits.clear()
     with no_waiting(models[0].device):
         for _ in range(8):
-            texts.step()
+            texts.run_round()
     assert len(waits) == 8
 
 

@@ -1,4 +1,4 @@
-"""Trees within the loop: identities token for token, caches, distributions of texts, what leniency does to a node."""
+"""Trees within the loop: identities token for token, caches, distributions of texts, fuzzy rules at a node."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_caches_hold_what_was_kept_and_nothing_else(modules, drafting, lean):
     )
     session, kept = open_session(target, draft, config, PROMPTS[0], 3, frozenset(), head), 0
     while session.stop_reason is None:
-        record = session.step()
+        record = session.run_round()
         kept += record.accepted
         assert record.emitted[: record.accepted] == record.drafted[: record.accepted]
         assert session.cache.length == len(session.history) - 1
@@ -107,7 +107,7 @@ def test_a_draft_that_is_the_target_is_always_kept():
     config = DecodingConfig(acceptance=Speculative(), topology=TREES[0], max_new_tokens=60)
     session = open_session(target, target, config, PROMPTS[2], 1, frozenset())
     while session.stop_reason is None:
-        record = session.step()
+        record = session.run_round()
         assert record.accepted == len(record.drafted)
         assert record.kinds[-1] in ("bonus", "plain")
 
@@ -134,14 +134,14 @@ def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
     assert fit(emitted, _exact_distribution(draft, target, prompt, vocabulary, length, None)) < 1e-9
 
 
-def test_leniency_keeps_the_drafts_favourite_down_to_a_leaf(models):
+def test_a_fuzzy_rule_keeps_the_drafts_favourite_down_to_a_leaf(models):
     """Every node is near enough at the largest threshold, so that what is kept is the draft's own greedy text."""
     for rule in (Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2))):
         config = DecodingConfig(acceptance=rule, topology=TREES[0], max_new_tokens=40)
         session, lenient = open_session(*models, config, PROMPTS[1], 0, frozenset()), 0
         while session.stop_reason is None:
             before = list(session.history)
-            record = session.step()
+            record = session.run_round()
             config_of_draft = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=8)
             favourite = written(models[1], models[1], config_of_draft, before, ends=False)
             assert record.accepted == len(record.drafted)
@@ -158,7 +158,7 @@ def test_an_intermediate_threshold_lies_between(models):
         config = DecodingConfig(acceptance=Fuzzy(threshold=threshold), topology=TREES[0], max_new_tokens=60)
         session, count = open_session(*models, config, PROMPTS[0], 0, frozenset()), 0
         while session.stop_reason is None:
-            session.step()
+            session.run_round()
             count += 1
         rounds.append(count)
         if not threshold:

@@ -8,7 +8,7 @@ import pytest
 from fsd_core.benchmarks.harness import negative_log_likelihood, prompt_seed, run_example
 from fsd_core.benchmarks.tasks import Example, get_task
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import SAMPLED
 
@@ -39,5 +39,5 @@ def test_prompt_seeds_are_spread_and_fit_31_bits() -> None:
 
 @pytest.mark.parametrize(("probability", "expected"), [(1.0, 0.0), (0.5, math.log(2)), (0.0, 149 * math.log(2))])
 def test_negative_log_likelihood_is_finite(probability: float, expected: float) -> None:
-    step = StepRecord((), 0, (5,), ("plain",), (), (), (), (probability,), 0.1)
+    step = RoundRecord((), 0, (5,), ("plain",), (), (), (), (probability,), 0.1)
     assert negative_log_likelihood([step, replace(step, emitted_probability=(1.0,))]) == pytest.approx(expected)

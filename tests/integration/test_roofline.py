@@ -33,7 +33,7 @@ def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float
     for seed in range(10):
         session = open_session(pair.target, pair.draft, config, [1, 2, 3], seed, frozenset())
         while session.stop_reason is None:
-            record = session.step()
+            record = session.run_round()
             if len(record.drafted) == gamma:
                 lengths.append(len(record.emitted))
     expected = sum(probability**i for i in range(gamma + 1))

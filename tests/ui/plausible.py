@@ -8,7 +8,7 @@ from pathlib import Path
 from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.records import GenerationRecord, RunView
@@ -71,15 +71,15 @@ def generation(run: RunView, position: int, problem: arithmetic.Problem) -> Gene
     solved = 0.7 * random.Random(position).random() + 0.3 * rng.random() < accuracy
     answer = problem.answer if solved else problem.answer + rng.randint(1, 9)
     text = problem.solution(rng).replace(str(problem.answer), str(answer))
-    steps = _steps(rng, len(text) // 3, speed * rng.uniform(0.9, 1.1), acceptance, run.decoding.threshold)
-    tokens = sum(len(step.emitted) for step in steps)
-    drafted, accepted = (sum(counts) for counts in zip(*((len(s.drafted), s.accepted) for s in steps), strict=True))
+    rounds = _rounds(rng, len(text) // 3, speed * rng.uniform(0.9, 1.1), acceptance, run.decoding.threshold)
+    tokens = sum(len(record.emitted) for record in rounds)
+    drafted, accepted = (sum(counts) for counts in zip(*((len(s.drafted), s.accepted) for s in rounds), strict=True))
     return GenerationRecord(
         position=position, example_id=f"arithmetic-{position}", prompt=problem.prompt, reference=str(problem.answer),
         text=text, answer=str(answer), outcome="correct" if solved else "wrong", stop_reason="eos", error=None,
-        tokens=tokens, rounds=len(steps), drafted=drafted, accepted=accepted,
-        fuzzy=sum(step.kinds.count("lenient") for step in steps), negative_log_likelihood=0.2 * tokens,
-        seconds=sum(step.seconds for step in steps), time_to_first_token=steps[0].seconds, records=steps,
+        tokens=tokens, rounds=len(rounds), drafted=drafted, accepted=accepted,
+        fuzzy=sum(record.kinds.count("lenient") for record in rounds), negative_log_likelihood=0.2 * tokens,
+        seconds=sum(record.seconds for record in rounds), time_to_first_token=rounds[0].seconds, records=rounds,
     )  # fmt: skip
 
 
@@ -93,13 +93,13 @@ def _character(run: RunView) -> tuple[float, float, float | None]:
     return 0.94 - 1.1 * max(0.0, threshold - 0.06), 190 + 260 * threshold, min(0.99, 0.75 + 0.6 * threshold)
 
 
-def _steps(
+def _rounds(
     rng: random.Random, tokens: int, speed: float, acceptance: float | None, threshold: float | None
-) -> list[StepRecord]:
-    steps: list[StepRecord] = []
+) -> list[RoundRecord]:
+    rounds: list[RoundRecord] = []
     while tokens > 0:
         if acceptance is None:
-            steps.append(StepRecord((), 0, (7,), ("plain",), (), (), (), (0.8,), 1 / speed))
+            rounds.append(RoundRecord((), 0, (7,), ("plain",), (), (), (), (0.8,), 1 / speed))
             tokens -= 1
             continue
         accepted = next((i for i in range(5) if rng.random() > acceptance), 5)
@@ -108,8 +108,8 @@ def _steps(
         lenient = [threshold is not None and d <= threshold and rng.random() < 0.2 for d in divergence]
         kinds = tuple("lenient" if lenient[i] else "strict" for i in range(accepted))
         written = accepted + 1
-        steps.append(
-            StepRecord(
+        rounds.append(
+            RoundRecord(
                 drafted=(5,) * 5, accepted=accepted, emitted=(5,) * written,
                 kinds=(*kinds, "bonus" if accepted == 5 else "correction"), divergence=divergence,
                 target_probability=(0.6,) * judged, draft_probability=(0.5,) * judged,
@@ -117,4 +117,4 @@ def _steps(
             )
         )  # fmt: skip
         tokens -= accepted + 1
-    return steps
+    return rounds

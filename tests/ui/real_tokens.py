@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.decoding.trace import Kind, StepRecord
+from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import GenerationRecord
 
@@ -58,12 +58,12 @@ def _generation(position: int, text: str, ids: list[int]) -> GenerationRecord:
     )  # fmt: skip
 
 
-def _round(emitted: list[int], number: int) -> StepRecord:
+def _round(emitted: list[int], number: int) -> RoundRecord:
     """Every other round ends in a bonus token, the others in a correction; the second token is a lenient one."""
     accepted, bonus = len(emitted) - 1, number % 2 == 0 and len(emitted) == 6
     judged = accepted if bonus else accepted + 1
     kinds: list[Kind] = ["strict" if i != 1 else "lenient" for i in range(accepted)]
-    return StepRecord(
+    return RoundRecord(
         drafted=tuple(emitted[:accepted]) + (() if bonus else (40,)), accepted=accepted, emitted=tuple(emitted),
         kinds=(*kinds, "bonus" if bonus else "correction"),
         divergence=tuple(0.004 + 0.02 * i for i in range(judged)),

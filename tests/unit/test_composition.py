@@ -171,4 +171,4 @@ def test_a_new_drafter_needs_its_name_in_the_table_alone(models: ModelSet, monke
     session = Session(compose(models, DecodingConfig(acceptance=Speculative())), [1, 2, 3], 0, frozenset())
     while session.stop_reason is None:
         odd = len(session.history) % 2
-        assert bool(session.step().drafted) != odd or session.stop_reason
+        assert bool(session.run_round().drafted) != odd or session.stop_reason

@@ -160,7 +160,7 @@ def test_at_a_node_with_several_children_the_distribution_is_the_targets():
 
 
 @pytest.mark.parametrize("rule", [Fuzzy, FuzzyReducible])
-def test_leniency_gates_a_node_by_its_own_divergence(rule):
+def test_a_fuzzy_rule_gates_a_node_by_its_own_divergence(rule):
     torch.manual_seed(1)
     p, q = (torch.randn(VOCABULARY) * 1.5).softmax(-1), (torch.randn(VOCABULARY) * 1.5).softmax(-1)
     d, best = float(js(p, q)), q.argsort(descending=True)[:3].tolist()

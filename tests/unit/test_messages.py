@@ -15,7 +15,7 @@ from tokenizers.models import WordLevel
 from tracking_examples import chunk, playground_job
 
 from fsd_core.config import DecodingConfig, FuzzyReducible
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.tracking.database.models import StreamChunk
@@ -127,8 +127,8 @@ def a_b_and_end() -> Tokenizer:
 
 
 def test_the_end_of_the_text_has_a_name_where_it_was_rejected_and_no_text_where_it_was_written() -> None:
-    record = StepRecord((2,), 0, (1,), ("correction",), (0.5,), (0.1,), (0.9,), (0.8,), 0.1)
-    end = StepRecord((), 0, (2,), ("plain",), (), (), (), (1.0,), 0.1)
+    record = RoundRecord((2,), 0, (1,), ("correction",), (0.5,), (0.1,), (0.9,), (0.8,), 0.1)
+    end = RoundRecord((), 0, (2,), ("plain",), (), (), (), (1.0,), 0.1)
     builder = TokenBuilder(a_b_and_end())
     (correction,), (ended,) = builder.add(record, last=False), builder.add(end, last=True)
     assert (correction.text, correction.rejected) == ("b", "</s>")
@@ -138,7 +138,7 @@ def test_the_end_of_the_text_has_a_name_where_it_was_rejected_and_no_text_where_
 def test_what_json_cannot_say_does_not_get_into_it() -> None:
     """Also where a model's numbers are broken."""
     nan = math.nan
-    record = StepRecord(
+    record = RoundRecord(
         (0, 1), 1, (0, 0), ("lenient", "correction"), (math.inf, nan), (nan, 0.5), (0.5, nan), (math.inf, 0.25), 0.1
     )
     kept, correction = TokenBuilder(a_b_and_end()).add(record, last=True)

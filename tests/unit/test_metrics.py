@@ -8,7 +8,7 @@ import pytest
 
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.statistics import wilson
-from fsd_core.decoding.trace import StepRecord
+from fsd_core.decoding.trace import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Generated:
     time_to_first_token: float = 0.1
 
 
-def step(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> StepRecord:
-    return StepRecord(
+def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | None = 0.1) -> RoundRecord:
+    return RoundRecord(
         drafted=tuple(range(drafted)),
         accepted=accepted,
         emitted=tuple(range(accepted + 1)),
@@ -86,7 +86,7 @@ def test_nothing_solved_has_no_time_per_solved_task() -> None:
 
 def test_a_baseline_has_no_acceptance_and_one_token_a_round() -> None:
     baseline = Generated(rounds=10, drafted=0, accepted=0, fuzzy=0)
-    plain = StepRecord((), 0, (7,), ("plain",), (), (), (), (0.9,), 0.2)
+    plain = RoundRecord((), 0, (7,), ("plain",), (), (), (), (0.9,), 0.2)
     figures = summarise([baseline], [[plain] * 10])
     assert figures["acceptance_rate"] is figures["acceptance_rate_low"] is None
     assert figures["mean_acceptance_length"] == 1
@@ -96,21 +96,21 @@ def test_a_baseline_has_no_acceptance_and_one_token_a_round() -> None:
 
 def test_acceptance_by_position() -> None:
     # 3 accepted of 3; rejected at the second; rejected at the first; the end of the text after one of three drafted.
-    steps = [step(3, 3), step(1, 2), step(0, 1), step(1, 1)]
-    figures = summarise([Generated()], [steps[:2], steps[2:]])
+    rounds = [round_(3, 3), round_(1, 2), round_(0, 1), round_(1, 1)]
+    figures = summarise([Generated()], [rounds[:2], rounds[2:]])
     assert figures["acceptance_at_position"] == pytest.approx([3 / 4, 1 / 4, 1 / 4])
     assert figures["conditional_acceptance_at_position"] == pytest.approx([3 / 4, 1 / 2, 1])
     assert figures["draft_seconds"] == pytest.approx(0.8)
 
 
 def test_a_judged_bonus_is_no_draft_position() -> None:
-    figures = summarise([Generated()], [[step(3, 4)]])
+    figures = summarise([Generated()], [[round_(3, 4)]])
     assert figures["acceptance_at_position"] == figures["conditional_acceptance_at_position"] == [1, 1, 1]
 
 
 def test_the_histogram_counts_every_judged_token_infinite_ones_last() -> None:
-    steps = [step(3, 3, divergence=0.2), step(1, 2, divergence=0.0), step(0, 1, divergence=math.inf)]
-    histogram = summarise([Generated()], [steps])["divergence_histogram"]
+    rounds = [round_(3, 3, divergence=0.2), round_(1, 2, divergence=0.0), round_(0, 1, divergence=math.inf)]
+    histogram = summarise([Generated()], [rounds])["divergence_histogram"]
     assert sum(histogram["counts"]) == 6
     assert histogram["counts"][0] == 2
     assert histogram["counts"][-1] == 4
@@ -120,7 +120,7 @@ def test_the_histogram_counts_every_judged_token_infinite_ones_last() -> None:
 
 @pytest.mark.parametrize("divergence", [0.0, math.inf, None])
 def test_figures_are_json_whatever_the_divergence(divergence: float | None) -> None:
-    figures = summarise([Generated()], [[step(1, 2, divergence=divergence)]])
+    figures = summarise([Generated()], [[round_(1, 2, divergence=divergence)]])
     assert json.loads(json.dumps(figures, allow_nan=False)) == figures
 
 

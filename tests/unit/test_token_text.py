@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from dashboard.runs.token_text import shown_tokens
-from fsd_core.decoding.trace import Kind, StepRecord
+from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.errors import ModelUnavailable
 from tests.ui.real_tokens import HOSTILE, save_tokenizer
 
 
-def one_round(ids: list[int], rejected: int) -> StepRecord:
+def one_round(ids: list[int], rejected: int) -> RoundRecord:
     """All of ``ids`` but the last were accepted, and that one stands in place of ``rejected``."""
     n = len(ids)
     strict: list[Kind] = ["strict"] * (n - 1)
-    return StepRecord(
+    return RoundRecord(
         drafted=(*ids[:-1], rejected), accepted=n - 1, emitted=tuple(ids), kinds=(*strict, "correction"),
         divergence=tuple(i / 10 for i in range(n)), target_probability=(0.5,) * n, draft_probability=(0.4,) * n,
         emitted_probability=(0.3,) * n, seconds=0.1,
@@ -47,7 +47,7 @@ def test_numbers_belong_to_judged_tokens_and_a_correction_names_what_it_replaces
     assert first.rejected is None
     assert (last.kind, last.divergence, last.rejected, last.probability) == ("correction", 0.1, "c", 0.3)
 
-    bonus = StepRecord((a,), 1, (a, b), ("strict", "bonus"), (0.2,), (0.5,), (0.5,), (0.5, 0.6), 0.1)
+    bonus = RoundRecord((a,), 1, (a, b), ("strict", "bonus"), (0.2,), (0.5,), (0.5,), (0.5, 0.6), 0.1)
     assert shown_tokens(f"path:{tmp_path}", [bonus])[1].p is None
 
 

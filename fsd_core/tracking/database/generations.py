@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Select, delete, func, or_, select, update
 
-from fsd_core.decoding.trace import StepRecord, pack, unpack
+from fsd_core.decoding.trace import RoundRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.tracking.database.models import Generation, Run, Trace, now
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
@@ -86,7 +86,7 @@ class GenerationStore(Store):
         with self._database.session(readonly=True) as session:
             return session.scalar(_filtered(select(func.count(Generation.id)), run_id, outcome, search)) or 0
 
-    def trace(self, generation_id: int) -> list[StepRecord]:
+    def trace(self, generation_id: int) -> list[RoundRecord]:
         """Every round of a generation. Raises ``UnknownName`` where it was deleted, or ``DataDamaged``."""
         with self._database.session(readonly=True) as session:
             row = session.get(Trace, generation_id)
@@ -96,7 +96,7 @@ class GenerationStore(Store):
                 )
             return _unpacked(row.data, row.sha256)
 
-    def traces(self, run_id: str) -> Iterator[tuple[int, list[StepRecord]]]:
+    def traces(self, run_id: str) -> Iterator[tuple[int, list[RoundRecord]]]:
         """Position and rounds of every prompt of a run, in order; read in batches, so a run need not fit in memory."""
         last = -1
         while True:
@@ -136,7 +136,7 @@ class GenerationStore(Store):
             return session.scalar(lacking.limit(1)) is None
 
 
-def _unpacked(data: bytes, checksum: str) -> list[StepRecord]:
+def _unpacked(data: bytes, checksum: str) -> list[RoundRecord]:
     try:
         return unpack(data, checksum)
     except ValueError as error:

@@ -126,7 +126,7 @@ class Generation(Base):
     rounds: Mapped[int]
     drafted: Mapped[int]
     accepted: Mapped[int]
-    fuzzy: Mapped[int]  # accepted only by leniency
+    fuzzy: Mapped[int]  # lenient tokens
     negative_log_likelihood: Mapped[float]  # of the emitted tokens, under the target, in nats
     seconds: Mapped[float]
     time_to_first_token: Mapped[float]

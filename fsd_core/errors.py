@@ -77,5 +77,5 @@ def user_message(error: Exception) -> str:
     """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
     if isinstance(error, FsdError):
         return str(error)
-    logger.error("An error that nobody foresaw:", exc_info=error)
-    return f"Something went wrong that nobody foresaw ({type(error).__name__}: {error}). The log has the details."
+    logger.error("An unexpected error:", exc_info=error)
+    return f"An unexpected error occurred ({type(error).__name__}: {error}). The log has the details."

@@ -92,7 +92,7 @@ _BUILT_IN = (
         "accuracy", "Accuracy", "Share of prompts solved", "%", 100.0, 1, digits=1, listed="Accuracy",
     ),
     Metric(
-        "same_text", "Same text", "Texts that are the target's own", "% of the greedy target's", 100.0, digits=1,
+        "same_text", "Same text", "Texts identical to the target's", "% of the greedy target's", 100.0, digits=1,
     ),
     Metric(
         "tokens_per_second", "Throughput", "Emitted tokens per second of decoding", "tok/s", better=1,
@@ -104,7 +104,7 @@ _BUILT_IN = (
     ),
     Metric(
         "mean_acceptance_length", "Mean acceptance length",
-        "τ: emitted tokens per target forward, the correction or bonus included", "tokens per target forward",
+        "τ: emitted tokens per target forward, the recovered or bonus token included", "tokens per target forward",
         ratio=lambda g: (g.tokens, g.rounds), listed="Acceptance length",
     ),
     Metric(
@@ -113,15 +113,15 @@ _BUILT_IN = (
     ),
     Metric(
         "negative_log_likelihood", "NLL per token",
-        "Of the emitted tokens under the target; of a draft alone under the draft, which cannot be compared",
+        "Of the emitted tokens under the target. The draft alone is measured under the draft and cannot be compared.",
         "nats", digits=3,
     ),
     Metric(
         "excess_nll", "Excess NLL",
-        "Beyond that of the target's own texts on the same prompts: near 0 for a lossless method",
+        "Beyond the NLL of the target's own texts on the same prompts: near 0 for a lossless method",
         "nats per token", digits=3,
     ),
-    Metric("time_to_first_token", "First token after", "Median over prompts", "s", better=-1, compared=False),
+    Metric("time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False),
     Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False),
     Metric("mean_tokens", "Mean length", "Tokens per text", "tokens", compared=False, digits=1),
     Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),

@@ -37,7 +37,7 @@ class Settings(BaseSettings):
         default=1.0, ge=0, description="Days that ended playground jobs and what they wrote are kept, 0 or more."
     )
     keep_traces_days: float | None = Field(
-        default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: for ever."
+        default=None, ge=0, description="Days that the rounds of ended runs are kept, 0 or more; default: no limit."
     )
     allowed_hosts: str = Field(
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."

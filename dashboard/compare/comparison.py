@@ -54,9 +54,7 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
             + ("The others are shown." if runs else "Choose runs below.")
         )
     if baseline_id and baseline_id not in known:
-        warnings.append(
-            f"The baseline {baseline_id[:40]} is not among the chosen runs; the first run stands in for it."
-        )
+        warnings.append(f"The baseline {baseline_id[:40]} is not among the chosen runs. The first run takes its place.")
     baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
     names = run_names(runs)
     warnings += comparability(runs, names)
@@ -116,10 +114,10 @@ _GROUNDS = (
     ),
     ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
     ("device", lambda run: (run.provenance or {}).get("device"), _SPEED),
-    ("number format", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
+    ("dtype", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
     ("processor", lambda run: (run.provenance or {}).get("cpu"), _SPEED),
     ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
-    ("number of texts side by side", lambda run: run.config.batch, _SPEED),
+    ("batch size", lambda run: run.config.batch, _SPEED),
     ("number of threads", lambda run: (run.provenance or {}).get("threads"), _SPEED),
 )
 

@@ -39,7 +39,7 @@ def nothing_chosen(experiments: Sequence[ExperimentView]) -> str:
         for e in experiments[:5]
     )
     return (
-        '<div class="fsd-empty"><b>Choose runs above</b><p>Any two or more runs can stand side by side. '
+        '<div class="fsd-empty"><b>Choose runs above</b><p>Any two or more runs can be compared. '
         f'Or open a whole experiment:</p><ul class="cmp-latest">{links}</ul></div>'
     )
 
@@ -57,11 +57,11 @@ def comparison_html(comparison: Comparison) -> str:
     body = "".join(_row(row, columns) for row in comparison.rows)
     return (
         _table(head, body, "Metrics of the runs")
-        + '<p class="cmp-note">Under a number stands its 95 % interval, by resampling prompts (accuracy: Wilson). '
-        "Chips: difference from the baseline, or ratio to it, with its interval. Accuracy is compared on the prompts "
-        "that both runs have; p is McNemar's exact test of &ldquo;neither is better&rdquo;, and it alone decides "
-        f"whether its chip is coloured: where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval "
-        "leaves no doubt of the direction.</p>"
+        + '<p class="cmp-note">Below each number is its 95 % interval, from resampled prompts (accuracy: Wilson). '
+        "A chip shows the difference from the baseline, or the ratio to it, with its interval. Accuracy is compared on "
+        "the prompts that both runs have. Its p is McNemar's exact test of &ldquo;neither is better&rdquo;, and its "
+        f"chip is coloured only where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval leaves no "
+        "doubt of the direction.</p>"
     )
 
 

@@ -21,7 +21,7 @@ FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "html": (html, "text/html"),
 }
-NO_RUNS = "No run is named: expected ?runs= and their ids with commas between, and baseline= if it is not the first."
+NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baseline= if it is not the first run."
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
 

@@ -101,7 +101,9 @@ class ExperimentsPage:
         fields: dict[str, Any] = {}
         usual = visible_fields(USUAL)
         with gr.Group():
-            fields["name"] = gr.Textbox(label="Name", placeholder="What this experiment is to find out", max_length=120)
+            fields["name"] = gr.Textbox(
+                label="Name", placeholder="What this experiment should find out", max_length=120
+            )
             with gr.Row():
                 fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
                 fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
@@ -110,7 +112,7 @@ class ExperimentsPage:
             with gr.Row():
                 fields["several"] = gr.Dropdown(
                     _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
-                    info="Lossless; meant for sampling (see Drafting and sampling for the temperature)",
+                    info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
                 )  # fmt: skip
                 fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=usual["drafts"])
             fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=usual["divergence"])
@@ -126,7 +128,7 @@ class ExperimentsPage:
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
-                fields["topology"] = several(METHOD_OPTIONS["topology"], info="A tree is as deep as the draft length")
+                fields["topology"] = several(METHOD_OPTIONS["topology"], info="The draft length is the depth of a tree")
             with gr.Row():
                 for name in DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
@@ -135,8 +137,8 @@ class ExperimentsPage:
                 fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
                 fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
             fields["batch"] = field(
-                OPTIONS["batch"], label="Texts side by side",
-                info="1 measures each text alone; more finish sooner, and no text has a time of its own",
+                OPTIONS["batch"],
+                info="1 times each text by itself. A larger batch finishes sooner, and its texts share its time.",
             )  # fmt: skip
         return fields
 

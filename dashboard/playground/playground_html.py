@@ -12,7 +12,7 @@ from fsd_core.tracking.messages import StreamFigures
 if TYPE_CHECKING:
     from fsd_core.tracking.records import WorkerView
 
-_ENDS = {"length": "stopped at the limit of tokens", "context": "stopped at the end of the context", "eos": "finished"}
+_ENDS = {"length": "stopped at the token limit", "context": "stopped: the context is full", "eos": "finished"}
 
 
 def waiting_html(number: int) -> str:
@@ -26,13 +26,11 @@ def waiting_html(number: int) -> str:
 def worker_notice(worker: WorkerView | None, status: str) -> str:
     """What a job of which nothing is written yet waits for."""
     if worker is None or not worker.alive:
-        return notice("The worker is not running, so nothing is written. Start it: python -m fsd_core worker", "warn")
+        return notice("The worker is not running, so nothing is generated. Start it: python -m fsd_core worker", "warn")
     if status == "running":
-        return notice("The worker gets the models ready.")
+        return notice("The worker is loading the models.")
     busy = worker.activity not in ("", "idle")
-    return notice(
-        "Waiting for the worker: it comes here after the prompt it is at." if busy else "Waiting for the worker."
-    )
+    return notice("The worker will start after its current prompt." if busy else "Waiting for the worker.")
 
 
 def lane_html(number: int, lane: SettingView) -> str:

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.15
 PRIORITY = 10
-LEAD = "See what a setting does to one text: every token is marked by how it came to be written."
-WRITING = "The settings take turns, each on its own clock."
+LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
+WRITING = "The settings take turns, and each is timed by itself."
 ONE_TIMING = (
-    '<p class="cmp-note">One timing of one text, which varies from click to click: '
-    '<a href="experiments">an experiment</a> measures the difference.</p>'
+    '<p class="cmp-note">This is one timing of one text, and it varies from click to click. '
+    '<a href="experiments">An experiment</a> measures the difference.</p>'
 )
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 
@@ -191,8 +191,8 @@ class Playground:
             sentences = "".join(notice(sentence) for sentence in comparison(job.lanes))
             return updates | self._end(sentences + (ONE_TIMING if sentences else ""))
         if state.status == "cancelled":
-            return updates | self._end(notice("Stopped. What was written until then is shown."))
-        return updates | self._end(notice(state.error or "The worker could not do this.", "bad"))
+            return updates | self._end(notice("Stopped. The text written so far is shown."))
+        return updates | self._end(notice(state.error or "The worker could not generate the texts.", "bad"))
 
     def _end(self, verdict: Any) -> Updates:
         return {

@@ -16,8 +16,8 @@ from fsd_core.models.model_pairs import PAIRS
 
 EXAMPLES = 8
 BUNDLED = "bundled"
-HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it stands here."
-CHAT_HINT = "Sent as a user’s message where the model knows messages, and as it stands here elsewhere."
+HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it is."
+CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
 QUESTIONS = (
     "Why is the sky blue? Answer in three sentences.",
     "Tom has 3 boxes of 12 pencils and gives 7 pencils away. How many does he have left? Think step by step.",

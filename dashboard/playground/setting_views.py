@@ -91,6 +91,5 @@ def _texts(lane: SettingView, first: SettingView) -> str:
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     greedy = lane.decoding.sampling.greedy and first.decoding.sampling.greedy
     both_exact = lane.decoding.acceptance.lossless and first.decoding.acceptance.lossless
-    sampled = both_exact and not greedy
-    why = ", as lossless sampling may: the distribution is the same, the draws are not" if sampled else ""
-    return f"their texts part at token {at + 1}{why} ({count(len(a), 'token')} and {len(b):,})"
+    why = ", as lossless samples may: only their distribution is the same" if both_exact and not greedy else ""
+    return f"their texts differ from token {at + 1}{why} ({count(len(a), 'token')} and {len(b):,})"

@@ -183,7 +183,9 @@ class OpenedRun:
         except FsdError as error:
             return prompt_html(generation, None, str(error))
         if "".join(token.text for token in tokens) != generation.text:
-            return prompt_html(generation, None, "The pair's tokenizer has changed since: its tokens cannot be shown.")
+            return prompt_html(
+                generation, None, "The pair's tokenizer has changed since this run, so its tokens cannot be shown."
+            )
         return prompt_html(generation, tokens)
 
 

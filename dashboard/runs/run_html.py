@@ -73,7 +73,7 @@ def tiles_html(run: RunView) -> str:
     """The run's metrics, each with its interval."""
     m = run.metrics
     if not m:
-        words = {"queued": "It waits for the worker.", "running": "Its prompts appear below as they are done."}
+        words = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
         return empty_state("No results yet", words.get(run.status, "The run ended before its results were computed."))
     return tiles(
         (
@@ -94,7 +94,7 @@ def tiles_html(run: RunView) -> str:
                 f"under the {likelihood_model(run)}",
             ),
             Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
-            Tile("First token after", duration(m.get("time_to_first_token")), "median"),
+            Tile("Time to first token", duration(m.get("time_to_first_token")), "median"),
         )
     )
 
@@ -159,11 +159,11 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
         "Expected": g.reference if g.reference is not None else NONE,
         "Ended by": {
             "eos": "end of text",
-            "length": "the limit of new tokens",
-            "context": "the end of the context",
+            "length": "token limit",
+            "context": "full context",
         }.get(g.stop_reason, g.stop_reason),
         "Speed": f"{quantity(g.tokens / g.seconds if g.seconds else None)} tok/s, {duration(g.seconds)}",
-        "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} of them lenient",
+        "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} lenient",
     }
     return (
         f'<section class="run-prompt" aria-label="Prompt {g.position + 1}"><h3>Prompt {g.position + 1}</h3>'

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 LEAD = (
-    "A verifier may be given several drafted tokens per position. Optimal transport says how often the token it writes "
-    "can at best be one of them without changing what the target says; type in two distributions to see that bound, "
-    "and what each verifier makes of it."
+    "A verifier may get several drafted tokens per position. Optimal transport bounds how often it can keep one and "
+    "still write from the target's distribution. Type in two distributions to see the bound and what each verifier "
+    "reaches."
 )
 SAMPLINGS = (
     ("with replacement", "with_replacement"),
@@ -31,8 +31,8 @@ SAMPLINGS = (
     ("greedy, the last sampled", "greedy"),
 )
 COUPLING = (
-    "A coupling says which token is written with which drafts. Each column is one outcome of the drafts, each cell how "
-    "often a token is written with it, the stronger the more often: teal where it is one of them, grey where it is not."
+    "A coupling is a joint distribution of the drafts and the token that is written. Each column is one outcome of the "
+    "drafts. A stronger cell is a more frequent token: teal if it is one of the drafts, grey if it is not."
 )
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
 EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")

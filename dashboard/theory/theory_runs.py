@@ -24,14 +24,13 @@ PLOTS = 4
 """of bounds: one for each chosen run and temperature"""
 POLL_SECONDS = 1.0
 LEAD = (
-    "What several drafts could have gained where runs have been: their two models are asked again at 48 positions of "
-    "their texts, and every verifier and every optimum is computed from what they say. It takes the worker a few "
-    "minutes for a large vocabulary."
+    "What several drafts could have gained in your runs. The worker asks a run's two models again at 48 positions of "
+    "its texts, and computes every verifier and every optimum there. With a large vocabulary this takes a few minutes."
 )
 NONE = "No run has ended yet: start an experiment, and choose its runs here."
 CHOOSE = "No run is chosen: choose up to four, of one pair or several."
 NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
-TEMPERATURE = "above 0; empty for that of the run"
+TEMPERATURE = "above 0; empty takes the run's"
 
 Updates = dict[Any, Any]
 

@@ -33,14 +33,16 @@ def read_weights(text: str, name: str) -> list[float]:
         weights = [float(part) for part in parts]
     except ValueError:
         bad = next(part for part in parts if not _is_number(part))
-        raise InvalidSetting(f"“{bad[:20]}” in {name} is no number: expected numbers such as 0.5, 0.3, 0.2.") from None
+        raise InvalidSetting(
+            f"“{bad[:20]}” in {name} is not a number: expected numbers such as 0.5, 0.3, 0.2."
+        ) from None
     if not 1 <= len(weights) <= MOST_TOKENS:
         raise InvalidSetting(
             f"There are {len(weights)} numbers in {name}: expected 1 to {MOST_TOKENS}, one for each token."
         )
     if not min(weights) >= 0 or not 0 < sum(weights) < float("inf"):
         raise InvalidSetting(
-            f"The numbers in {name} make no distribution: expected finite ones of at least 0, not all of them 0."
+            f"The numbers in {name} are not a distribution: expected finite numbers of at least 0, not all of them 0."
         )
     return [weight / sum(weights) for weight in weights]
 
@@ -58,7 +60,7 @@ def read_pair(target: str, draft: str) -> tuple[list[float], list[float]]:
     p, q = read_weights(target, "the target's distribution"), read_weights(draft, "the draft's distribution")
     if len(p) != len(q):
         raise InvalidSetting(
-            f"The target has {len(p)} tokens and the draft {len(q)}: give both as many numbers, 0 where one has none."
+            f"The target has {len(p)} tokens and the draft {len(q)}: give both the same tokens, 0 for a missing one."
         )
     return p, q
 

@@ -69,11 +69,11 @@ def perform(repository: Repository, home: Path, act: str, kind: str, id: str) ->
     """Does what a button asks for; the sentence that says so. Raises ``FsdError``."""
     doings: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
-        "resume": lambda: f"{handling.resume(repository, home, kind, id)} goes on at its next prompt.",
+        "resume": lambda: f"{handling.resume(repository, home, kind, id)} continues at its next prompt.",
         "delete": lambda: f"{handling.delete(repository, home, kind, id).name} was deleted.",
     }
     if act not in doings or kind not in ("run", "experiment"):
-        raise InvalidSetting("This page offers no such thing: reload it.")
+        raise InvalidSetting("This page has no such button: reload it.")
     return doings[act]()
 
 
@@ -88,4 +88,4 @@ def answered(repository: Repository, home: Path, act: str, kind: str, id: str) -
 def _cancelled(repository: Repository, kind: str, id: str) -> str:
     name = repository.experiment(id).name if kind == "experiment" else repository.run(id).label
     repository.request_cancel(id)
-    return f"{name} stops after the prompt that is being done."
+    return f"{name} stops after its current prompt."

@@ -46,7 +46,7 @@ def about(kind: str, divergence: str) -> str:
     if "divergence" in rule.model_fields:
         facts.append(divergence_fact(divergence))
     if rule.knob is not None and rule.can_be_off():
-        facts.append(f"With an empty {rule.knob.field.replace('_', ' ')} nothing is lenient: exact SD.")
+        facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
     if rule.note:
         facts.append(rule.note)
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""

@@ -16,9 +16,9 @@ from fsd_core.tracking.messages import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",
-    "lenient": "lenient: the strict test would have rejected it",
-    "correction": "corrected by the target",
-    "bonus": "bonus token after a draft kept whole",
+    "lenient": "accepted only because the rule is lenient",
+    "correction": "recovered token in place of a rejected one",
+    "bonus": "bonus token after a fully accepted draft",
     "plain": "written by one model alone",
 }
 

@@ -39,4 +39,4 @@ def absence_notice(worker: WorkerView | None, waiting: bool) -> str:
     if worker is not None and worker.alive:
         return ""
     text = "The worker is not running, so nothing is generated. Start it with: python -m fsd_core worker."
-    return notice(text + (" Waiting experiments go on where they stopped." if waiting else ""), "warn")
+    return notice(text + (" Waiting experiments then continue where they stopped." if waiting else ""), "warn")

@@ -168,8 +168,8 @@ def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writin
     before = (run.provenance or {}).get("weights")
     if done and before is not None and before != pair.weights:
         raise FsdError(
-            f"The models of '{run.pair}' are no longer those that the first {len(done)} prompts were done with: start "
-            "a new run with the same settings."
+            f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
+            "same settings."
         )
     about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads())
     repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
@@ -181,8 +181,7 @@ def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writin
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:
     error = FsdError(
-        f"The process ended {losses} times while it wrote this prompt, which was set aside. Resume the run to try it "
-        "again."
+        f"The process died {losses} times at this prompt, so the prompt was set aside. Resume the run to try it again."
     )
     return failure(example, position, error, 0.0)
 
@@ -220,7 +219,7 @@ def _finish(
         return
     generations = repository.generations(run.id)
     if all(g.outcome == "failed" for g in generations):
-        raise FsdError(f"Every prompt of the run failed, the first one so: {generations[0].error}")
+        raise FsdError(f"Every prompt of the run failed. The first error: {generations[0].error}")
     figures = summarise(generations, _records(repository, run.id))
     if target_alone is not None:
         figures |= fidelity(_texts(repository, run.id), texts(target_alone), greedy=run.decoding.sampling.greedy)

@@ -104,7 +104,7 @@ def fetch(task: str, folder: Path) -> list[Path]:
     if task not in SPLITS:
         raise UnknownName(
             f"'{task}' cannot be fetched: expected one of {', '.join(SPLITS)}. The files of other tasks come from "
-            "their authors; `tasks` says which are wanted, and where."
+            "their authors; `tasks` lists them."
         )
     missing = [split for split in SPLITS[task] if len(list(folder.glob(_pattern(split)))) < _count(split)]
     return [file for split in missing for file in _fetch(split, folder)]
@@ -130,8 +130,8 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
         texts = {folder / file: split.text(rows) for file, rows in by_file.items()}
     except Exception as error:  # the hub, a proxy, a file that is not what it was
         raise ModelUnavailable(
-            f"The dataset {split.repo} could not be had from the Hugging Face hub ({type(error).__name__}): check the "
-            f"network, or put {split.file} into {folder}."
+            f"The dataset {split.repo} could not be fetched from the Hugging Face hub ({type(error).__name__}): check "
+            f"the network, or put {split.file} into {folder}."
         ) from error
     first = folder / split.file
     try:

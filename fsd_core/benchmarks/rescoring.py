@@ -25,8 +25,8 @@ def rescore(repository: Repository, run_id: str) -> int:
         example = examples[generation.position]
         if (generation.example_id, generation.prompt) != (example.id, example.prompt):
             raise InvalidSetting(
-                f"Prompt {generation.position + 1} of the run {run.id} is not the one that the task '{task.name}' has "
-                "now: measure the setting again."
+                f"Prompt {generation.position + 1} of the task '{task.name}' has changed since the run {run.id}: "
+                "measure the setting again."
             )
         if generation.stop_reason == "error":  # no text to judge
             judged.append(generation)

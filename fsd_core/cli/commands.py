@@ -101,7 +101,7 @@ def sweep(
     seed: Annotated[list[int] | None, typer.Option(help="Seed; may be given several times. [default: 0]")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
-    enqueue: Annotated[bool, typer.Option("--enqueue", help="Leave the work to the worker and return.")] = False,
+    enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
     fresh: options.Fresh = False,
     json: options.Json = False,
     **chosen: Any,
@@ -190,8 +190,10 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
 @app.command()
 def bounds(
     id: options.Id,
-    temperature: Annotated[float | None, typer.Option(help="Of the distributions. [default: the run's, or 1]")] = None,
-    positions: Annotated[int, typer.Option(help="Positions of its texts, 2 to 10,000.")] = 48,
+    temperature: Annotated[
+        float | None, typer.Option(help="Temperature of p and q. [default: the run's, or 1]")
+    ] = None,
+    positions: Annotated[int, typer.Option(help="Positions to sample from its texts, 2 to 10,000.")] = 48,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:

@@ -50,7 +50,7 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
         )
     if work.left_to_worker and any(not run.ended for run in work.runs):
         raise InvalidSetting(
-            f"The {' '.join(work.lock)} belongs to the worker, which goes on with it by itself: start the application, "
+            f"The {' '.join(work.lock)} belongs to the worker, which continues it by itself: start the application, "
             "or `python -m fsd_core worker`."
         )
     return work

@@ -65,7 +65,7 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
         more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
             name, declared = swept_name(option), swept_flag(option)
-            description = "A list, 0.05,0.1,0.2, or a range, start:stop:count; of rules that have one"
+            description = "A list such as 0.05,0.1,0.2 or a range start:stop:count, for rules that have one"
             more["metavar"] = "TEXT"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
@@ -136,21 +136,23 @@ Dtype = Annotated[
     ),
 ]  # fmt: skip
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew, whatever was left unfinished.")]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Start a new run even if an unfinished one has the same settings.")
+]
 SHORTEST_ID = 6  # characters
 
 
 def _beginning_of_id(text: str) -> str:
     begins = text.strip().lower()
     if len(begins) < SHORTEST_ID:
-        raise InvalidSetting(f"The id {text!r} is too short: expected its first {SHORTEST_ID} characters at least.")
+        raise InvalidSetting(f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters.")
     return begins
 
 
 Id = Annotated[
     str,
     typer.Argument(
-        callback=_beginning_of_id, help=f"Of a run or an experiment; its first {SHORTEST_ID} characters are enough."
+        callback=_beginning_of_id, help=f"Id of a run or an experiment; its first {SHORTEST_ID} characters are enough."
     ),
 ]
 

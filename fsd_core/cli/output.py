@@ -42,7 +42,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidSetting(f"{question} Nobody can be asked here: call it again with --yes.")
+        raise InvalidSetting(f"{question} There is no terminal to ask on: call it again with --yes.")
     if not typer.confirm(question):
         raise InvalidSetting("Nothing was deleted.")
 
@@ -208,7 +208,7 @@ def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
         return
     if runs:
         print_runs(runs)
-    print(f"Experiment {id}" + ("" if runs else " is queued for the worker; the Experiments page shows how it goes."))
+    print(f"Experiment {id}" + ("" if runs else " is queued for the worker. The Experiments page shows its progress."))
 
 
 def tell_resumed(id: str, is_experiment: bool, as_json: bool) -> None:
@@ -223,7 +223,7 @@ def tell_resumed(id: str, is_experiment: bool, as_json: bool) -> None:
 def tell_worker(repository: Repository) -> None:
     """Says so where no worker is there to do what was queued."""
     if not ((state := repository.worker()) and state.alive):
-        say("No worker runs now: start the application, or `python -m fsd_core worker`.")
+        say("No worker is running: start the application, or `python -m fsd_core worker`.")
 
 
 def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:

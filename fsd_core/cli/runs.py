@@ -63,8 +63,8 @@ def going_on(work: Work) -> str:
     """Tells that nothing new is begun, and answers with the id."""
     what, done = ("experiment" if work.is_experiment else "run"), sum(run.prompts_done for run in work.runs)
     say(
-        f"Going on with the {what} {work.id}, which was left unfinished at prompt {done} of "
-        f"{sum(run.prompts_total for run in work.runs)} with the same settings; --fresh begins a new one."
+        f"Continuing the {what} {work.id}, which has the same settings and stopped at prompt {done} of "
+        f"{sum(run.prompts_total for run in work.runs)}. --fresh starts a new one."
     )
     return work.id
 
@@ -95,15 +95,15 @@ def perform(
     before = [repository.run(run_id) for run_id in run_ids]
     again = f"`python -m fsd_core resume {before[0].id if len(before) == 1 else before[0].experiment_id}`"
     if sys.stderr.isatty():
-        say(f"Should this be killed, go on with {again}.")
+        say(f"If this is killed, continue with {again}.")
     with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
         try:
             execute_runs(repository, run_ids, loader, before_a_prompt, writing)
         except KeyboardInterrupt:
-            say(f"Interrupted. What was done is kept: go on with {again}.")
+            say(f"Interrupted. Finished prompts are kept: continue with {again}.")
             raise
         except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(f"{error} What was done is kept: go on later with {again}.") from error
+            raise DatabaseUnavailable(f"{error} Finished prompts are kept: continue later with {again}.") from error
         advance_to(done())
     mirror(repository, run_ids, settings)
     ended = [repository.run(run_id) for run_id in run_ids]

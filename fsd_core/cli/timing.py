@@ -16,21 +16,23 @@ from fsd_core.settings import get_settings
 
 def bench(
     pair: options.Pair = "bundled",
-    task: Annotated[str | None, typer.Option(help="The prompts. [default: the pair's own, or arithmetic]")] = None,
-    synthetic: Annotated[
-        str | None, typer.Option(help="Time rounds of random weights of a real shape instead: llama-8b/1b.")
+    task: Annotated[
+        str | None, typer.Option(help="Task of the prompts. [default: the pair's own, or arithmetic]")
     ] = None,
-    probability: Annotated[float, typer.Option(min=0, max=1, help="With --synthetic: of keeping a token.")] = 0.8,
+    synthetic: Annotated[
+        str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
+    ] = None,
+    probability: Annotated[float, typer.Option(min=0, max=1, help="With --synthetic: chance to keep a token.")] = 0.8,
     limit: options.Limit = 50,
-    draft_length: Annotated[int, typer.Option(help="Tokens drafted in a round, by ours and by transformers.")] = 5,
-    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="Of FSD, on the divergence js.")] = "0.1",
+    draft_length: Annotated[int, typer.Option(help="Tokens drafted per round, here and by transformers.")] = 5,
+    threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="FSD's threshold on js.")] = "0.1",
     max_new_tokens: options.MaxNewTokens = 128,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or as many as help).")] = None,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Time our decoding loops against those of transformers, on the same prompts; and rounds against the memory."""
+    """Time our decoding loops against those of transformers on the same prompts, and rounds against the memory."""
     settings = get_settings()
     if synthetic:
         report = bench_synthetic(

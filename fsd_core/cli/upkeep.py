@@ -13,8 +13,8 @@ from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.settings import get_settings
 
-train = typer.Typer(help="Make what ships with the program.", **options.PLAIN)
-database = typer.Typer(help="Look after the database.", **options.PLAIN)
+train = typer.Typer(help="Train the models that ship with the program.", **options.PLAIN)
+database = typer.Typer(help="Maintain the database.", **options.PLAIN)
 
 
 @train.command("bundled-pair")
@@ -22,7 +22,7 @@ def train_bundled_pair(
     out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
     seed: options.Seed = 0,
 ) -> None:
-    """Train the bundled pair from random weights; a line of JSON tells of each stretch of steps."""
+    """Train the bundled pair from random weights. Prints its progress as lines of JSON."""
     from fsd_core.training.bundled_pair import main as train_pair
 
     train_pair(out, seed, lambda role, row: output.print_json({"role": role, **row}))
@@ -37,7 +37,7 @@ def train_draft(
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Train a small draft on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
+    """Train a small draft on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
     from dataclasses import replace
 
     from fsd_core.training.draft import PLAN
@@ -64,7 +64,7 @@ def train_eagle_head(
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Train an EAGLE head on texts that the target writes; called again it goes on. Questions: see FSD_DATA_DIR."""
+    """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
     from fsd_core.training.eagle_head import main as train_one
     from fsd_core.training.eagle_head import plan_for
 
@@ -80,7 +80,7 @@ def train_adapter(
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped adapter]")] = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Teach a target word problems by LoRA; called again it goes on. Problems: see FSD_DATA_DIR."""
+    """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
     from dataclasses import replace
 
     from fsd_core.training.adapter import PLAN
@@ -93,10 +93,10 @@ def train_adapter(
 
 @train.command("card")
 def train_card(
-    what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Whose card.")] = "draft",
+    what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",
     limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each set. [default: as shipped]")] = None,
 ) -> None:
-    """Measure what ships and write its model card. Prompts: see FSD_DATA_DIR."""
+    """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
     from fsd_core.training import adapter_card, draft_card, head_card
 
     if threads := get_settings().threads:
@@ -123,7 +123,7 @@ def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
 
 @train.command("held-out")
 def write_held_out() -> None:
-    """Write the held-out arithmetic problems that ship with the program; always the same."""
+    """Write the held-out arithmetic problems that ship with the program. They are always the same."""
     from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT, write_held_out
 
     print(f"{write_held_out()} problems in {HELD_OUT}")
@@ -143,18 +143,18 @@ def upgrade_database() -> None:
 def backup_database(
     file: Annotated[Path, typer.Argument(help="A new file.")],
 ) -> None:
-    """Write a checked copy of the database as it is now; others may go on using it."""
+    """Write a checked copy of the database, which may be in use meanwhile."""
     from fsd_core.tracking.database.upkeep import backup
 
     size = backup(get_settings().resolved_database_url, file)
-    print(f"{file} holds the database as it was just now, checked: {size / 1e6:,.1f} MB.")
+    print(f"{file} is a checked copy of the database: {size / 1e6:,.1f} MB.")
 
 
 @database.command("restore")
 def restore_database(
     file: Annotated[Path, typer.Argument(help="A backup.")],
 ) -> None:
-    """Put a backup in the place of the database, which is kept beside it. The application must be stopped."""
+    """Replace the database with a backup. Stop the application first. The former database is kept."""
     from fsd_core.jobs import handling
     from fsd_core.tracking.database.upkeep import restore
 
@@ -162,12 +162,12 @@ def restore_database(
     settings.make_folders()
     with handling.nobody_else(settings.home):
         former = restore(settings.resolved_database_url, file)
-    print(f"The database is that of {file} now." + (f" The former one is {former}." if former else ""))
+    print(f"The database was restored from {file}." + (f" The former one is {former}." if former else ""))
 
 
 @database.command("vacuum")
 def vacuum_database() -> None:
-    """Give the space of what was deleted back to the disk."""
+    """Give the space of deleted rows back to the disk."""
     from fsd_core.tracking.database.upkeep import vacuum
 
     before, after = vacuum(get_settings().resolved_database_url)

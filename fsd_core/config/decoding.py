@@ -89,8 +89,8 @@ class DecodingConfig(Frozen):
             raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
         if not self.drafter.has_distribution and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
             raise InvalidSetting(
-                f"The divergence '{self.divergence}' is infinite against a copied token, which has no distribution of "
-                "its own, so nothing would ever be accepted: choose kl, js or tv, or the drafter 'draft-model'."
+                f"The divergence '{self.divergence}' is infinite for a copied token, so nothing would ever be "
+                "accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
         self._check_shape(self.acceptance, self.topology)
         return self
@@ -110,8 +110,8 @@ class DecodingConfig(Frozen):
             )
         if topology.kind != CHAIN and self.drafter and not self.drafter.has_distribution:
             raise InvalidSetting(
-                "Trees and several drafts per position come from a distribution, which a copied token has not: choose "
-                f"the drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
+                "Trees and several drafts per position need a drafter with a distribution of its own: choose the "
+                f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
                 "chain."
             )
 

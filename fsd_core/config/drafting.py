@@ -37,7 +37,7 @@ class PromptLookupDrafter(_Drafter):
 
     title, word, has_distribution = "Prompt lookup", "prompt lookup", False
     kind: Literal["prompt-lookup"] = "prompt-lookup"
-    max_ngram: int = option(3, "Longest n-gram", "Longest run of tokens that prompt-lookup looks for", ge=1, le=8)
+    max_ngram: int = option(3, "Longest n-gram", "Longest n-gram that prompt-lookup searches for", ge=1, le=8)
 
     def words(self) -> list[str]:
         usual = self.max_ngram == type(self).model_fields["max_ngram"].default
@@ -56,7 +56,7 @@ DRAFTERS: dict[str, type[_Drafter]] = members(DrafterConfig)
 
 
 def _length(most: int) -> int:
-    return option(5, "Draft length γ", "Tokens drafted in a round", name="draft_length", ge=1, le=most)
+    return option(5, "Draft length γ", "Tokens drafted per round", name="draft_length", ge=1, le=most)
 
 
 class ChainTopology(Frozen):
@@ -109,7 +109,7 @@ class DynamicTreeTopology(Frozen):
     top_k: int = option(
         10,
         "Tree width",
-        "Best nodes that each level of a tree goes on from",
+        "Nodes that each level of a tree expands, the best ones",
         name="tree_top_k",
         aliases=["tree_width"],
         ge=1,

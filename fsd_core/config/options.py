@@ -122,19 +122,19 @@ _METHOD = "setting.decoding"
 def _table() -> Iterator[Option]:
     yield _described("pair", "setting.pair", SettingConfig.model_fields["pair"])
     yield Option(
-        "acceptance", f"{_METHOD}.acceptance.kind", "Rule", "What is kept of a draft", str,
+        "acceptance", f"{_METHOD}.acceptance.kind", "Rule", "Acceptance rule: which drafted tokens are kept", str,
         FuzzyReducible().kind, tuple(RULES), plural="Rules",
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.acceptance", RULES)
     yield Option(
-        "drafter", f"{_METHOD}.drafter.kind", "Drafter", "What writes the draft", str,
+        "drafter", f"{_METHOD}.drafter.kind", "Drafter", "What proposes tokens", str,
         DraftModelDrafter().kind, tuple(DRAFTERS), plural="Drafters",
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.drafter", DRAFTERS)
     yield Option(
-        "topology", f"{_METHOD}.topology.kind", "Draft shape", "The shape of what is drafted", str,
+        "topology", f"{_METHOD}.topology.kind", "Topology", "Structure of the draft", str,
         ChainTopology().kind, tuple(dict.fromkeys(s for r in RULES.values() if len(r.shapes) > 1 for s in r.shapes)),
-        plural="Draft shapes", aliases=("shape",),
+        plural="Topologies", aliases=("shape",),
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)
     for name, info in SamplingConfig.model_fields.items():

@@ -42,24 +42,23 @@ Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 def _rows() -> int:
-    """Texts written side by side: more tokens a second, and no text's own time any more."""
-    return option(1, "Side by side", "Texts written side by side; 1 measures each alone", ge=1, le=MOST_ROWS)
+    """Texts in a batch. More of them bring more tokens a second, but no text has a time of its own."""
+    return option(1, "Batch size", "Texts decoded in one batch; 1 measures each alone", ge=1, le=MOST_ROWS)
 
 
 def _check_rows(rows: int, decoding: DecodingConfig) -> None:
     if rows > 1 and isinstance(decoding.acceptance, Verifier):
         raise InvalidSetting(
-            f"The rule '{decoding.acceptance.kind}' judges several drafts of one text at a time, and {rows} texts side "
-            "by side were asked for: choose a batch of 1, or a rule for one draft."
+            f"The rule '{decoding.acceptance.kind}' verifies several drafts of one text at a time, and the batch size "
+            f"is {rows}: choose a batch of 1, or a rule for one draft."
         )
     if rows > 1 and decoding.topology is not None and decoding.topology.kind == TREE:
         raise InvalidSetting(
-            f"A tree is drafted for one text at a time, and {rows} side by side were asked for: choose a batch of 1, "
-            "or a chain."
+            f"A tree is drafted for one text at a time, and the batch size is {rows}: choose a batch of 1, or a chain."
         )
     if rows > 1 and decoding.drafter is not None and decoding.drafter.kind != "draft-model":
         raise InvalidSetting(
-            f"The drafter '{decoding.drafter.kind}' writes one text at a time, and {rows} side by side were asked for: "
+            f"The drafter '{decoding.drafter.kind}' drafts for one text at a time, and the batch size is {rows}: "
             "choose a batch of 1, or the drafter draft-model."
         )
 
@@ -69,9 +68,9 @@ class RunConfig(Frozen):
 
     setting: SettingConfig = SettingConfig()
     task: str = option("arithmetic", "Task", "The prompts, and how they are scored")
-    limit: int = option(50, "Prompts", "How many prompts of the task, from its first", ge=1)
+    limit: int = option(50, "Prompts", "How many of the task's prompts, from the first", ge=1)
     seed: int = option(0, "Seed", "Seed of all randomness", plural="Seeds", ge=0, lt=2**31)
-    dtype: Dtype = option("auto", "Number format", "Arithmetic of the models")
+    dtype: Dtype = option("auto", "dtype", "dtype of the models")
     device: str = option("auto", "Device", "auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto)")
     batch: int = _rows()
 

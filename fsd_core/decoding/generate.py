@@ -60,8 +60,8 @@ def _refuse_what_is_not_ours(settings: GenerationConfig, processors: LogitsProce
     foreign = [type(p).__name__ for p in processors or () if type(p).__name__ not in _OURS]
     if foreign:
         raise InvalidSetting(
-            f"{', '.join(foreign)} would change the target's distribution in a way this decoding does not know: use "
-            "temperature, top_k and top_p alone."
+            f"{', '.join(foreign)} would change the target's distribution in an unsupported way: use only temperature, "
+            "top_k and top_p."
         )
     if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
         raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")

@@ -26,9 +26,7 @@ def alone(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
     held = lock.acquire(path)
     if held is None:
         pid = (lock.holder(path) or {}).get("pid", "unknown")
-        raise FsdError(
-            f"The {what} {id} is being worked on by another process ({pid}): wait for its end, or stop it first."
-        )
+        raise FsdError(f"Another process ({pid}) is working on the {what} {id}: wait until it ends, or stop it first.")
     try:
         yield held
         path.unlink(missing_ok=True)  # whoever waited for this file finds nothing to do

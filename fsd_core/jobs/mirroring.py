@@ -65,7 +65,7 @@ class Mirroring:
             self._down = True
         except Exception:  # a fault of ours must not cost a run either
             if not self._down:
-                logger.exception("Runs are mirrored later, for a reason that nobody foresaw:")
+                logger.exception("Runs are mirrored later, after an unexpected error:")
             self._down = True
         finally:
             self._next = time.monotonic() + INTERVAL

@@ -53,6 +53,6 @@ class PairCache:
         """Forgets the pair that was used longest ago."""
         name, *_ = oldest = next(iter(self._pairs))
         del self._pairs[oldest]
-        logger.info("Made room: %s is no longer in memory.", name)
+        logger.info("Unloaded %s to free memory.", name)
         if torch.cuda.is_available():
             torch.cuda.empty_cache()

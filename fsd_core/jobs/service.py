@@ -100,7 +100,7 @@ class Service:
         """Whether the process has ended by ``deadline`` on the monotonic clock."""
         while (pid := self._ours_to_end) is not None:
             if time.monotonic() > deadline:
-                logger.warning("%s (process %d) has not ended yet and is left to do so.", self.name, pid)
+                logger.warning("%s (process %d) has not ended yet and is not waited for.", self.name, pid)
                 return False
             time.sleep(0.05)
         return True

@@ -78,8 +78,8 @@ class Worker:
         if held is None:
             about = lock.holder(home / "worker.lock") or {}
             raise WorkerRunning(
-                f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has one: "
-                "stop that one first, or set FSD_HOME to another folder."
+                f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has only "
+                "one: stop it first, or set FSD_HOME to another folder."
             )
         # The supervisor ends the worker that it started, and no other.
         self._words = LastWords(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
@@ -161,9 +161,8 @@ class Worker:
     def _give_up(self, job: JobView) -> None:
         """Raises the sentence for a job over which workers are lost again and again; its runs keep their figures."""
         error = (
-            f"The worker was lost {job.stalled} times in a row over this, with nothing done in between, so it is not "
-            f"tried again by itself. What was done is kept. Look into {self._settings.home / 'logs'} for the cause, "
-            "then resume it."
+            f"The worker was lost {job.stalled} times in a row on this job without progress, so it is not retried. "
+            f"Finished prompts are kept. Look for the cause in {self._settings.home / 'logs'}, then resume it."
         )
         runs = self._runs_of(job)
         self._patiently(lambda: give_up(self._repository, runs, error))

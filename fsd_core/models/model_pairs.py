@@ -30,8 +30,8 @@ _BUNDLED = PairSpec(
     name="bundled",
     title="Bundled arithmetic pair",
     description=(
-        "Two small Llama models that ship with the program and know arithmetic word problems alone; "
-        "prompts have the form 'Question: …', and 'Answer:' on a line of its own."
+        "Two small Llama models that ship with the program. They know only arithmetic word problems of the form "
+        "'Question: …', with 'Answer:' on a line of its own."
     ),
     target=ASSETS / "bundled" / "target",
     draft=ASSETS / "bundled" / "draft",
@@ -78,7 +78,7 @@ _OF_OURS = (
     PairSpec(
         name=ADAPTED,
         title="SmolLM2 135M, taught word problems",
-        description="The same pair, its target with an adapter that solves arithmetic word problems step by step.",
+        description="The same pair, with an adapter on the target that solves arithmetic word problems step by step.",
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         head=ASSETS / DRAFTED / "eagle",

@@ -73,8 +73,8 @@ class ModuleForward:
         if self._biased:
             if position_ids is not None or tree_attention is not None:
                 raise IncompatibleModels(
-                    f"A {self._kind} model adds a bias to its attention that knows one text without "
-                    "branches: expected chains and a batch of 1."
+                    f"The attention bias of a {self._kind} model supports only one text without branches: "
+                    "choose a chain and a batch of 1."
                 )
             return {}
         if tree_attention is not None:

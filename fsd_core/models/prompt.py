@@ -42,8 +42,8 @@ def _check_beginning(tokenizer: PreTrainedTokenizerBase, text: str, context: int
     while length < len(text):
         if len(_ids(tokenizer, text[:length])) > context + _SLACK:
             raise PromptTooLong(
-                f"The prompt has {len(text):,} characters, of which the first {length:,} already are more than the "
-                f"{context} tokens that the models' context holds: shorten it."
+                f"The prompt has {len(text):,} characters. Its first {length:,} alone exceed the models' context of "
+                f"{context} tokens: shorten it."
             )
         length *= 2
 

@@ -20,6 +20,6 @@ class DraftOnly(Rule):
     """The draft alone: the other end of the trade-off."""
 
     title, baseline, shapes = "Draft alone", True, ()
-    explanation = "The small model writes everything: fastest, and least exact."
+    explanation = "The small model writes everything: the fastest and least exact."
     symbol, colour = "triangle-down", "#a16207"
     kind: Literal["draft-only"] = "draft-only"

@@ -88,11 +88,11 @@ class FuzzyReducible(_Thresholded):
 
     title = "FSD reducible"
     explanation = (
-        "Takes the draft's word wherever the two models differ by at most the threshold; elsewhere exact SD. Same "
+        "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
         "output distribution as FSD, and never a lower acceptance rate."
     )
     kind: Literal["fsd-reducible"] = "fsd-reducible"
-    guard: bool = option(True, "Guard", "Forgive only tokens that the target's top-k and top-p leave")
+    guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
 
     def _verifier(self, rows: ScoredDraft, d: Tensor) -> Tensor:
         """π at each position. → [B,R,V]"""
@@ -120,7 +120,7 @@ class Fuzzy(_Thresholded):
 
     title, long_title, symbol = "FSD", "FSD, as published", "triangle-up"
     explanation = "Keeps a drafted token if the divergence is at most the threshold, whichever token it is."
-    note = "A token that top-k or top-p gives no chance can be kept; FSD reducible guards against that."
+    note = "It can keep a token that top-k or top-p excludes. FSD reducible guards against that."
     kind: Literal["fsd"] = "fsd"
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
@@ -140,7 +140,7 @@ class FuzzyOfficial(Rule):
     """
 
     title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"
-    explanation = "Greedy draft and the divergence ag on unwarped distributions, to reproduce the published numbers."
+    explanation = "Greedy draft and the divergence ag on raw distributions, to reproduce the published numbers."
     knob = Knob("threshold", _GRID, is_off=False)
     greedy_draft = True
     divergence: ClassVar[DivergenceName] = "ag"

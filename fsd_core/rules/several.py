@@ -16,8 +16,8 @@ class Verifier(Rule):
 
     lossless, shapes = True, (SEVERAL,)
     note = (
-        "Meant for sampling: at temperature 0 the text is that of SD, with more to check. Every draft costs, so more "
-        "of them pay where a forward of many tokens costs little more than one of a few."
+        "Meant for sampling: at temperature 0 the text is that of SD, with more to check. More drafts pay off where a "
+        "forward over many tokens costs little more than one over a few."
     )
     sampling: ClassVar[DraftSampling] = "with_replacement"
     optimal: ClassVar[bool] = False
@@ -28,7 +28,7 @@ class RecursiveRejection(Verifier):
     """Each draft in turn against what is left of p."""
 
     title, long_title = "RRS", "RRS · several drafts in turn"
-    explanation = "Each draft is tested against what the drafts before it have left of the target's distribution."
+    explanation = "Tests each draft in turn. After a rejection, the next one is tested against the target's residual."
     kind: Literal["rrs"] = "rrs"
 
 
@@ -37,7 +37,7 @@ class RecursiveRejectionWithout(Verifier):
 
     title, sampling = "RRS without replacement", "without_replacement"
     long_title = "RRS without replacement · several different drafts"
-    explanation = "As RRS, with drafts that all begin with another token."
+    explanation = "As RRS, with drafts that all begin with different tokens."
     kind: Literal["rrs-without-replacement"] = "rrs-without-replacement"
 
 
@@ -45,7 +45,7 @@ class KSeq(Verifier):
     """Each draft against the same lowered p."""
 
     title, long_title = "K-SEQ", "K-SEQ · several drafts, one test"
-    explanation = "Every draft passes the same test: the target's probability over the draft's, lowered by one factor."
+    explanation = "Gives every draft the same test: the target's probability over the draft's, lowered by one factor."
     kind: Literal["k-seq"] = "k-seq"
 
 
@@ -53,7 +53,7 @@ class NaiveSampling(Verifier):
     """A sample of p, kept where it happens to be drafted."""
 
     title, long_title = "NSS", "NSS · several drafts, the target's sample"
-    explanation = "The target's own sample is written, and kept as drafted where a draft happens to be it."
+    explanation = "Samples from the target, and keeps a draft that happens to equal the sample."
     kind: Literal["nss"] = "nss"
 
 
@@ -61,7 +61,7 @@ class FirstDraft(Verifier):
     """Speculative decoding on the first draft, whose correction may hit another."""
 
     title, long_title = "Naive", "Naive · several drafts, the first judged"
-    explanation = "SD on the first draft; where it is refused, the correction may be another of the drafts."
+    explanation = "SD on the first draft. If it is rejected, the recovered token may be another of the drafts."
     kind: Literal["naive"] = "naive"
 
 
@@ -70,9 +70,7 @@ class GreedyOptimal(Verifier):
 
     title, sampling, optimal = "Greedy, optimal", "greedy", True
     long_title = "Greedy, optimal · likeliest drafts and one sampled"
-    explanation = (
-        "The draft's likeliest tokens and one that is sampled; accepted as often as drafts of this kind can be."
-    )
+    explanation = "Drafts the likeliest tokens and a sampled one. No other verifier accepts such drafts more often."
     kind: Literal["greedy-optimal"] = "greedy-optimal"
 
 
@@ -80,5 +78,5 @@ class SpecHub(Verifier):
     """The draft's likeliest token as a hub, and one other: the optimal verifier of two greedy drafts."""
 
     title, long_title, sampling, drafts = "SpecHub", "SpecHub · two drafts", "greedy", 2
-    explanation = "The draft's likeliest token and one other; accepted as often as two such drafts can be."
+    explanation = "Drafts the likeliest token and a sampled one. No other verifier accepts two such drafts more often."
     kind: Literal["spec-hub"] = "spec-hub"

@@ -20,7 +20,7 @@ class Speculative(Rule):
     """
 
     title, long_title, lossless = "SD", "Speculative decoding (SD)", True
-    explanation = "A draft is kept as far as the target agrees; the text has exactly the target's distribution."
+    explanation = "Keeps drafted tokens as far as the target agrees. The text has exactly the target's distribution."
     symbol, colour = "diamond", "#3b82f6"
     kind: Literal["speculative"] = "speculative"
 

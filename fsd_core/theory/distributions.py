@@ -27,7 +27,7 @@ def distributions(values: Any, name: str) -> Vector:
     rows = np.atleast_2d(rows)
     sums = rows.sum(-1, keepdims=True)
     if not np.all(np.isfinite(rows)) or rows.min(initial=0) < 0 or np.any(np.abs(sums - 1) > _FAR_FROM_ONE):
-        raise InvalidSetting(f"{name} is no distribution: expected numbers of at least 0 that sum to 1 in each row.")
+        raise InvalidSetting(f"{name} is not a distribution: expected numbers of at least 0 that sum to 1 in each row.")
     return rows / sums
 
 

@@ -40,8 +40,8 @@ class JobMessage:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the whole"
             raise DataDamaged(
-                f"What this job ({cls.kind}) asks for cannot be read ({where}: {first['msg']}): it was damaged, or "
-                "written by another version. Ask for it again."
+                f"The request of this job ({cls.kind}) cannot be read ({where}: {first['msg']}): it was damaged, or "
+                "written by another version. Send it again."
             ) from None
 
 

@@ -76,7 +76,7 @@ def full_home(folder: Path) -> str:
         (home / "filler").unlink()
         again = command(home, *run, FSD_MLFLOW_URI="http://127.0.0.1:9")
         assert again.returncode == 0, again.stderr
-        assert "Going on with the run" in again.stderr
+        assert "Continuing the run" in again.stderr
         (kept,) = Repository(open_database(Settings(home=home).resolved_database_url)).runs()
         assert (kept.status, kept.prompts_done) == ("finished", 40)
     return "the run stopped with a sentence, and went on once there was room"

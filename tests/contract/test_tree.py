@@ -167,7 +167,7 @@ def test_an_intermediate_threshold_lies_between(models):
 
 
 def test_what_cannot_be_is_refused(models, modules):
-    with pytest.raises(InvalidSetting, match="which a copied token has not"):
+    with pytest.raises(InvalidSetting, match="need a drafter with a distribution of its own"):
         DecodingConfig.checked(acceptance=Speculative(), drafter=PromptLookupDrafter(), topology=DynamicTreeTopology())
     with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=RecursiveRejectionWithout(), topology=DynamicTreeTopology())

@@ -84,7 +84,7 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     again = ("resume", id[:6].upper()) if by_id else arguments
     status, out, err = call(*again, "--json")
     assert status == 0
-    assert by_id or f"Going on with the {'run' if command[0] == 'run' else 'experiment'} {id}" in err
+    assert by_id or f"Continuing the {'run' if command[0] == 'run' else 'experiment'} {id}" in err
     told = json.loads(out)
     assert id in (told.get("experiment_id"), told.get("run_id"))
     resumed = runs_of(home)
@@ -116,12 +116,13 @@ def test_what_is_at_work_is_left_alone(call: Call, home: Path, repository: Repos
     run_id = repository.create_run(run_config())
     experiment_id = repository.create_experiment(sweep(), enqueue=False)
     (home / "runs").mkdir()
-    for id, ids in ((run_id, [run_id]), (experiment_id, [experiment_id, runs_of(home)[-1].id])):
+    experiment = ("experiment", experiment_id, [experiment_id, runs_of(home)[-1].id])
+    for what, id, ids in (("run", run_id, [run_id]), experiment):
         held = lock.acquire(home / "runs" / f"{id}.lock")
         assert held is not None
         held.sign(pid=4711)
         for asked in ids:
-            assert f"{id} is being worked on by another process (4711)" in refused(call, asked)
+            assert f"Another process (4711) is working on the {what} {id}" in refused(call, asked)
         held.close()
     assert {run.status for run in runs_of(home)} == {"queued"}
 
@@ -130,7 +131,7 @@ def test_what_the_worker_has_is_left_to_it(call: Call, repository: Repository) -
     id = repository.create_experiment(sweep())
     for asked in (id, repository.experiment(id).runs[1].id):
         assert f"The experiment {id}" in (told := refused(call, asked))
-        assert "belongs to the worker, which goes on with it by itself" in told
+        assert "belongs to the worker, which continues it by itself" in told
 
 
 def test_what_failed_or_was_cancelled_goes_on(call: Call, toy: str, repository: Repository) -> None:
@@ -160,7 +161,7 @@ def test_what_failed_at_the_worker_is_queued_for_it_again(call: Call, repository
     assert repository.experiment(id).status == "failed"
     status, out, err = call("resume", id)
     assert (status, out) == (0, f"The experiment {id} is queued for the worker again.\n")
-    assert "No worker runs now" in err
+    assert "No worker is running" in err
     assert {run.status for run in repository.experiment(id).runs} == {"queued"}
     assert (repository.job(id).status, repository.job(id).error) == ("queued", None)
 
@@ -195,8 +196,8 @@ def test_a_database_that_fails_under_way_is_told_with_the_command(
 
     monkeypatch.setattr("fsd_core.benchmarks.execution.execute_runs", fails)
     status, _, err = call("run", "--pair", toy, "--limit", "2")
-    resume = f"go on later with `python -m fsd_core resume {runs_of(home)[0].id}`."
-    assert (status, err) == (2, f"error: The disk is full. What was done is kept: {resume}\n")
+    resume = f"continue later with `python -m fsd_core resume {runs_of(home)[0].id}`."
+    assert (status, err) == (2, f"error: The disk is full. Finished prompts are kept: {resume}\n")
 
 
 def test_only_the_very_same_content_goes_on(call: Call, home: Path, toy: str, repository: Repository) -> None:

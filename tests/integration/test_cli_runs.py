@@ -152,7 +152,7 @@ def test_a_sweep_can_be_left_to_the_worker(call: Call, home: Path, toy: str) -> 
     status, out, err = call("sweep", "--pair", toy, *SHORT, *arguments)
     assert status == 0
     assert "is queued" in out
-    assert err == "No worker runs now: start the application, or `python -m fsd_core worker`.\n"
+    assert err == "No worker is running: start the application, or `python -m fsd_core worker`.\n"
     experiment = repository(home).experiment(out.split()[1])
     assert [(run.seed, run.decoding.threshold, run.status) for run in experiment.runs] == [
         (0, 0.1, "queued"),
@@ -231,7 +231,7 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
     assert process.returncode == 130
     run = repository(tmp_path).runs()[0]
     assert run.status == "running"
-    assert printed == f"Interrupted. What was done is kept: go on with `python -m fsd_core resume {run.id}`.\n"
+    assert printed == f"Interrupted. Finished prompts are kept: continue with `python -m fsd_core resume {run.id}`.\n"
     assert 0 < run.prompts_done < 600
 
 

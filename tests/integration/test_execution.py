@@ -109,7 +109,7 @@ def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: Lo
     execute_runs(repository, [run_id], lambda *_: of["other"])
     run = repository.run(run_id)
     assert (run.status, len(repository.generations(run_id))) == ("failed", 2)
-    assert "no longer those that the first 2 prompts were done with" in (run.error or "")
+    assert "have changed since the first 2 prompts" in (run.error or "")
     assert (run.metrics or {})["n"] == 2  # what is done keeps its figures
 
 
@@ -198,7 +198,7 @@ def test_an_error_that_nobody_foresaw_is_told_and_logged(
     execute_runs(repository, [run_id], broken)
     run = repository.run(run_id)
     assert run.status == "failed"
-    assert "nobody foresaw (ZeroDivisionError: of ours)" in (run.error or "")
+    assert "unexpected error occurred (ZeroDivisionError: of ours)" in (run.error or "")
     assert "Traceback" not in (run.error or "")
     assert "in broken" in caplog.text
 
@@ -315,7 +315,7 @@ def test_prompts_that_the_task_no_longer_has_are_not_judged_by_others(
     run_id = new_run(repository)
     execute_runs(repository, [run_id], lambda *_: pair)
     monkeypatch.setattr(type(TASK), "all_examples", lambda self: tuple(Example(str(i), "Other", "1") for i in range(9)))
-    with pytest.raises(InvalidSetting, match="is not the one that the task"):
+    with pytest.raises(InvalidSetting, match="has changed since the run"):
         rescore(repository, run_id)
 
 
@@ -400,7 +400,7 @@ def test_a_deadly_prompt_is_found_and_set_aside(
     expected, found = texts(repository, undisturbed), texts(repository, disturbed)
     assert found == expected | {deadly: ""}
     (failed,) = repository.generations(disturbed, outcome="failed")
-    assert "ended 3 times while it wrote this prompt" in (failed.error or "")
+    assert "died 3 times at this prompt" in (failed.error or "")
 
 
 @pytest.mark.parametrize("batch", [1, 3])

@@ -96,7 +96,7 @@ def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPat
         fetch("specbench", hub)
     gone = (replace(SPLITS["humaneval"][0], repo=str(hub / "nowhere")),)
     monkeypatch.setitem(hub_data.SPLITS, "humaneval", gone)
-    with pytest.raises(ModelUnavailable, match=r"could not be had .* put humaneval/HumanEval\.jsonl\.gz into"):
+    with pytest.raises(ModelUnavailable, match=r"could not be fetched .* put humaneval/HumanEval\.jsonl\.gz into"):
         fetch("humaneval", hub)
     assert not (hub / "humaneval").exists()
     hub.rmdir()

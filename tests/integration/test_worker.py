@@ -105,7 +105,7 @@ def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(ho
     home.worker()
     for kind in payloads:
         assert home.until_done(kind) == "failed"
-        assert (home.repository.job(kind).error or "").startswith(f"What this job ({kind}) asks for cannot be read (")
+        assert (home.repository.job(kind).error or "").startswith(f"The request of this job ({kind}) cannot be read (")
     assert home.until_done(playground_job(home)) == "finished"
 
 
@@ -164,7 +164,7 @@ def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_
     home.worker()
     assert home.until_done(job_id) == "failed"
     # The kill itself counts where it met no prompt that could be blamed for it.
-    assert re.search(r"lost [34] times in a row over this", home.repository.job(job_id).error)
+    assert re.search(r"lost [34] times in a row on this job", home.repository.job(job_id).error)
     before = home.written(experiment)
     for run in home.repository.experiment(experiment).runs:
         assert run.status == "failed"

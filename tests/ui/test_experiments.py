@@ -110,7 +110,7 @@ def test_what_failed_is_resumed_and_deleted_after_a_question(page: Page, site: S
     shown.get_by_role("button", name="Resume").click()
     expect(shown).to_contain_text("queued")
     assert repository.job(id).status == "queued"
-    expect(page.locator(".fsd-notice").filter(has_text="goes on at its next prompt")).to_be_visible()
+    expect(page.locator(".fsd-notice").filter(has_text="continues at its next prompt")).to_be_visible()
 
     expect(shown.get_by_role("button", name="Delete")).to_have_count(0)  # it is under way
     job = repository.claim(("experiment",), lease_seconds=600)

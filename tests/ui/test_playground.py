@@ -69,7 +69,7 @@ def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site)
     assert job.payload["prompt"] == "Question: 2 + 2?\nAnswer:"
     assert [s["acceptance"]["kind"] for s in job.payload["settings"]] == ["speculative", "fsd-reducible"]
     assert job.priority == 10
-    expect(page.locator("#verdict")).to_contain_text("gets the models ready")
+    expect(page.locator("#verdict")).to_contain_text("is loading the models")
 
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
@@ -102,7 +102,7 @@ def test_a_token_tells_its_numbers_by_mouse_and_by_keyboard(page: Page, site: Si
     finish(site, job)
     detail = page.locator("#tok-detail")
     page.locator("#lane-1 .tok.lenient").click()
-    expect(detail).to_contain_text("although the strict test would have rejected it")
+    expect(detail).to_contain_text("only because the rule is lenient")
     for number in ("0.1234", "0.457", "0.750"):
         expect(detail).to_contain_text(number)
 
@@ -142,7 +142,7 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     page.goto(site.url)
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Tree tokens")).to_be_hidden()
-    for label, option in (("Drafter", "EAGLE head"), ("Draft shape", "Tree")):
+    for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
     second.get_by_label("Tree tokens").fill("17")
@@ -153,7 +153,7 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
     expect(page.locator("#lane-1 .tok")).to_have_count(2)
     page.reload()
-    expect(second.get_by_label("Draft shape")).to_have_value("Tree")
+    expect(second.get_by_label("Topology")).to_have_value("Tree")
     expect(second.get_by_label("Drafter")).to_have_value("EAGLE head")
     expect(second.get_by_label("Tree tokens")).to_have_value("17")
     finish(site, job)
@@ -229,7 +229,7 @@ def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page
 def test_a_job_is_stopped_after_a_reload(page: Page, site: Site) -> None:
     page.goto(site.url)
     job = start(page, site)
-    expect(page.locator("#verdict")).to_contain_text("gets the models ready")  # the browser has heard of its job
+    expect(page.locator("#verdict")).to_contain_text("is loading the models")  # the browser has heard of its job
     page.reload()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Stop")).to_be_disabled()

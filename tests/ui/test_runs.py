@@ -167,7 +167,7 @@ def test_a_run_under_way_fills_up_by_itself(page: Page, site: Site) -> None:
     experiment = site.repository.create_experiment(plausible.sweep("Now", limit=4), enqueue=False)
     run = site.repository.experiment(experiment).runs[0]
     page.goto(f"{site.url}/runs?run={run.id}")
-    expect(page.get_by_text("It waits for the worker.")).to_be_visible()
+    expect(page.get_by_text("It is waiting for the worker.")).to_be_visible()
     plausible.finish(site.repository, run)
     expect(page.locator("#prompts tbody tr")).to_have_count(4)
     expect(page.locator("h1:visible")).to_contain_text("finished")

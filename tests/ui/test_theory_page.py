@@ -24,7 +24,7 @@ def test_the_bounds_follow_what_is_typed(site: Site, page: Page) -> None:
     expect(page.locator(".fsd-tile dd").nth(0)).to_contain_text("25.00 %")
     expect(page.locator(".fsd-tile dd").nth(3)).to_contain_text("50.00 %")  # C is certain, then A or B
     page.get_by_label("Target p").fill("1, <b>two</b>")
-    expect(page.get_by_role("alert")).to_contain_text("is no number")
+    expect(page.get_by_role("alert")).to_contain_text("is not a number")
     expect(page.locator(".js-plotly-plot")).to_have_count(0)  # nor any picture of what was typed before
     page.get_by_label("Target p").fill("1, 2")
     expect(page.get_by_role("alert")).to_contain_text("The target has 2 tokens and the draft 3")

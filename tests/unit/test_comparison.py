@@ -105,7 +105,7 @@ def test_equal_ground_needs_no_warning():
         (run_view(LOOSE.decoding, metrics(), limit=20), "differ in number of prompts"),
         (run_view(LOOSE.decoding, metrics(), provenance={"device": "cuda"}), "differ in device"),
         (run_view(LOOSE.decoding, metrics(), provenance={"cpu": "another"}), "differ in processor"),
-        (run_view(LOOSE.decoding, metrics(), provenance={"dtype": "bfloat16"}), "differ in number format"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"dtype": "bfloat16"}), "differ in dtype"),
         (run_view(LOOSE.decoding), "1 run is not finished: run 1"),
         (run_view(LOOSE.decoding, status="failed"), "1 run failed"),
     ],

@@ -66,7 +66,7 @@ def test_a_value_out_of_range_is_told_with_its_name_and_what_was_expected(values
 
 @pytest.mark.parametrize("divergence", ["reverse-kl", "ag", "top-k-ag"])
 def test_a_copied_token_has_no_finite_divergence_of_some_kinds(divergence):
-    with pytest.raises(InvalidSetting, match="infinite against a copied token"):
+    with pytest.raises(InvalidSetting, match="infinite for a copied token"):
         DecodingConfig.checked(acceptance=Fuzzy(divergence=divergence), drafter=PromptLookupDrafter())
 
 
@@ -167,5 +167,5 @@ def test_prompt_lookup_writes_one_text_at_a_time() -> None:
     setting = SettingConfig(decoding=lookup)
     assert RunConfig.checked(setting=setting, batch=1).batch == 1
     for config, fields in ((RunConfig, {"setting": setting}), (SweepConfig, {"decodings": (lookup,)})):
-        with pytest.raises(InvalidSetting, match="one text at a time, and 4 side by side"):
+        with pytest.raises(InvalidSetting, match="one text at a time, and the batch size is 4"):
             config.checked(**fields, batch=4)

@@ -34,14 +34,17 @@ def test_the_comparison_tells_the_pace_and_where_texts_part() -> None:
     assert comparison([lane([1, 2]), lane([1, 2], 131)]) == [
         "SD · γ 5 wrote 1.31× as fast as SD · γ 5; their texts are identical."
     ]
-    assert "part at token 2 (2 tokens and 2)" in comparison([lane([1, 2]), lane([1, 3])])[0]
-    assert "part at token 3" in comparison([lane([1, 2]), lane([1, 2, 3])])[0]
+    assert "differ from token 2 (2 tokens and 2)" in comparison([lane([1, 2]), lane([1, 3])])[0]
+    assert "differ from token 3" in comparison([lane([1, 2]), lane([1, 2, 3])])[0]
 
 
 def test_sampled_lossless_texts_may_differ_and_greedy_ones_are_not_excused() -> None:
     sampled = SamplingConfig(temperature=1)
-    assert "the distribution is the same" in comparison([lane([1], sampling=sampled), lane([2], sampling=sampled)])[0]
-    assert "the distribution is the same" not in comparison([lane([1]), lane([2])])[0]
+    assert (
+        "only their distribution is the same"
+        in comparison([lane([1], sampling=sampled), lane([2], sampling=sampled)])[0]
+    )
+    assert "only their distribution is the same" not in comparison([lane([1]), lane([2])])[0]
 
 
 def test_nothing_is_compared_with_a_setting_that_failed() -> None:

@@ -79,7 +79,7 @@ def without(value: dict[str, Any], key: str) -> dict[str, Any]:
 )  # fmt: skip
 def test_a_payload_that_is_none_is_refused_in_a_sentence_that_does_not_repeat_it(payload: Any) -> None:
     with pytest.raises(
-        DataDamaged, match=r"^What this job \(playground\) asks for cannot be read \(.*\): .*\.$"
+        DataDamaged, match=r"^The request of this job \(playground\) cannot be read \(.*\): .*\.$"
     ) as told:
         PlaygroundJob.read(payload)
     assert "bundled" not in str(told.value)

@@ -41,7 +41,7 @@ def test_untouched_fields_ask_for_the_usual_method() -> None:
 def test_each_tuned_rule_says_whether_it_can_be_off(kind: str) -> None:
     off = kind != "fsd-official"
     assert (chosen(card(kind, threshold=None)).threshold is None) == off
-    assert ("nothing is lenient" in about(kind, "js")) == off
+    assert ("turns leniency off" in about(kind, "js")) == off
 
 
 @pytest.mark.parametrize("kind", RULES)

@@ -70,7 +70,7 @@ def test_every_rule_can_be_part_of_an_experiment():
         ({"top_p": 0}, "Top-p is 0.0: expected more than 0.0."),
         ({"drafter": ["prompt-lookup"], "divergence": ["reverse-kl"]}, "copied token"),
         ({"drafter": []}, "No drafter is chosen"),
-        ({"topology": []}, "No draft shape is chosen"),
+        ({"topology": []}, "No topology is chosen"),
         ({"topology": ["dynamic-tree"], "tree_tokens": 1}, "Tree tokens is 1: expected at least 2"),
         ({"topology": ["dynamic-tree"], "tree_tokens": None}, "Tree tokens is empty"),
         ({"drafter": ["eagle"], "pair": "smollm2-1.7b"}, "this pair has none"),

@@ -167,7 +167,11 @@ def test_tensors_and_arrays_one_position_or_many() -> None:
 
 def test_what_are_no_distributions_is_refused() -> None:
     good = np.array([0.5, 0.5])
-    for bad, told in (([0.5, 0.6], "is no distribution"), ([1.5, -0.5], "is no distribution"), ([[[1.0]]], "shape")):
+    for bad, told in (
+        ([0.5, 0.6], "is not a distribution"),
+        ([1.5, -0.5], "is not a distribution"),
+        ([[[1.0]]], "shape"),
+    ):
         with pytest.raises(InvalidSetting, match=told):
             optimal_acceptance(np.array(bad), good, 2, "greedy")
     with pytest.raises(InvalidSetting, match="do not fit"):

@@ -90,7 +90,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(
     repository.create_run(run_config())
     whole = tmp_path / "whole.db"
     backup(database_url, whole)
-    with pytest.raises(InvalidSetting, match="is there already"):
+    with pytest.raises(InvalidSetting, match="already exists"):
         backup(database_url, whole)
     before = contents(database_url)
     data = bytearray(whole.read_bytes())
@@ -107,7 +107,7 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(
     for name, error, told in (
         ("missing.db", InvalidSetting, "There is no file"),
         ("letter.db", DatabaseUnavailable, "not a database"),
-        ("other.db", InvalidSetting, "no database of FSD Lab"),
+        ("other.db", InvalidSetting, "not a database of FSD Lab"),
         ("newer.db", DatabaseOutdated, "newer one"),
         ("damaged.db", DatabaseUnavailable, "damaged|malformed"),
     ):
@@ -162,7 +162,7 @@ def test_the_commands(call: Call, repository: Repository, home: Path, tmp_path: 
     file = str(tmp_path / "copy.db")
     assert call("db", "backup", file)[0] == 0
     status, _, err = call("db", "backup", file)
-    assert (status, "is there already" in err) == (2, True)
+    assert (status, "already exists" in err) == (2, True)
     held = lock.acquire(home / "worker.lock")
     assert held is not None
     held.sign(pid=4711)

@@ -32,6 +32,6 @@ def require_sandbox() -> None:
 
 def _sentence(reason: str) -> str:
     return (
-        "Programs that a model wrote are run only where the kernel can confine them, and this machine cannot "
-        f"({reason}): choose another task here."
+        "Programs written by a model run only where the kernel can confine them, and this machine cannot "
+        f"({reason}): choose another task."
     )

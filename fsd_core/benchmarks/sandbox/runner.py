@@ -112,6 +112,6 @@ def _one_line(text: str) -> str:
 
 def _unconfined(reason: str) -> FsdError:
     return FsdError(
-        f"A program that a model wrote could not be judged, because the processes for it could not be confined "
-        f"({reason}): try again, and choose another task if it stays so."
+        f"A program written by a model could not be judged, because its processes could not be confined "
+        f"({reason}): try again, or choose another task."
     )

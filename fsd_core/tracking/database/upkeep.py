@@ -25,7 +25,7 @@ def backup(url: str, file: Path) -> int:
     """
     path = _file(url, "pg_dump")
     if file.exists():
-        raise InvalidSetting(f"{file} is there already: name a new file, for a backup replaces none.")
+        raise InvalidSetting(f"{file} already exists: name a new file. A backup never replaces one.")
     open_database(url).close()  # it is there, and of this version
     partial = file.with_name(f".{file.name}.part")
     with _file_errors(file), _removed(partial):
@@ -88,7 +88,7 @@ def check(file: Path) -> None:
         except sqlite3.OperationalError as error:
             if "no such" in str(error):
                 raise InvalidSetting(
-                    f"{file} is no database of FSD Lab: name a backup that `db backup` made."
+                    f"{file} is not a database of FSD Lab: name a backup that `db backup` made."
                 ) from None
             raise
         schema.check_known(known[0][0] if known else None)

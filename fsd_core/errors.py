@@ -1,4 +1,4 @@
-"""Every error a user can cause, or be told of.
+"""Every error that a user can cause or see.
 
 One root, ``FsdError``; each leaf also inherits the built-in that fits, so callers
 may catch either. A message is one or two sentences: what was wrong, what was
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class FsdError(Exception):
-    """Root of all errors that are told to a user as a sentence."""
+    """Root of all errors that a user sees as a sentence."""
 
     def __str__(self) -> str:
         # KeyError would print the repr of its argument.
@@ -26,7 +26,7 @@ class InvalidSetting(FsdError, ValueError):
 
 
 class UnknownName(FsdError, KeyError):
-    """A pair, task, run or other thing that was asked for by a name nobody knows."""
+    """A pair, task, run or other thing was requested by an unknown name."""
 
 
 class IncompatibleModels(FsdError, ValueError):

@@ -1,4 +1,4 @@
-"""What is measured of a run: one table, read by Compare, lists, sorting, the command line, MLflow and exports."""
+"""The table of a run's metrics. Compare, lists, sorting, the command line, MLflow and exports all read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.plugins import Registry
 
 
 class Generated(Protocol):
-    """What is read of one prompt's generation, whether fresh or from the database."""
+    """The fields of one prompt's generation that metrics read, whether it is fresh or from the database."""
 
     @property
     def text(self) -> str: ...
@@ -54,12 +54,12 @@ class Metric:
     as_ratio: bool = False
     """whether runs are compared by their ratio, not by their difference"""
     digits: int = 2
-    """decimals where no interval says how many are known"""
+    """decimals where no interval decides their number"""
     ratio: Ratio | None = None
-    """of which it is the ratio of sums over all prompts that did not fail, with an interval of resampled prompts;
-    ``None`` for the figures that :mod:`fsd_core.benchmarks.metrics` computes otherwise"""
+    """gives numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did not
+    fail, with an interval from resampled prompts. ``None``: :mod:`fsd_core.benchmarks.metrics` computes it otherwise"""
     listed: str = ""
-    """the title of its column in lists of runs; none where it is left out of them"""
+    """the title of its column in lists of runs; empty if they have no such column"""
     compared: bool = True
     """whether Compare has a column of it"""
 
@@ -70,22 +70,22 @@ class Metric:
 
     @property
     def slug(self) -> str:
-        """What addresses call it: ``acceptance-rate``."""
+        """Its name in addresses, such as ``acceptance-rate``."""
         return self.title.lower().replace(" ", "-")
 
     @property
     def order(self) -> str:
-        """How runs sorted by it are told: ``Accuracy, highest first``."""
+        """The name of the order that sorts runs by it, such as ``Accuracy, highest first``."""
         return f"{self.title}, {'lowest' if self.better < 0 else 'highest'} first"
 
     @property
     def form(self) -> str:
-        """A format for a value as it is stored."""
+        """The format of a stored value."""
         return f"{{:.{max(self.digits, 0)}%}}" if self.is_share else f"{{:.{self.digits}f}}"
 
 
 FIDELITY = ("same_text", "excess_nll")
-"""These stand where nothing scores a text; they are relative to the target alone, whatever the baseline."""
+"""Compare shows these where nothing scores a text. They are relative to the target alone, whatever the baseline."""
 
 _BUILT_IN = (
     Metric(

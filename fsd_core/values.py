@@ -1,4 +1,4 @@
-"""What all values of a configuration share: they are frozen, told as JSON, and refused in one sentence."""
+"""What all values of a configuration share: they are frozen, written as JSON, and refused in one sentence."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def option(
     aliases: Sequence[str] = (),
     **bounds: Any,
 ) -> Any:
-    """A field that every door offers: pages, command line and Python.
+    """A field that the pages, the command line and Python offer.
 
-    ``label``: its name on the pages. ``help``: what it does, without a full stop. ``name``: what it is called on the
-    command line and in Python, where that is not the field's own name. ``unit``: of its values. ``plural``: its label
-    where several values are given. ``needs``: other options of which it needs one of the values named, else nothing
-    reads it. ``aliases``: names that it had before. ``bounds``: as pydantic's ``Field`` takes them.
+    ``label``: its name on the pages. ``help``: what it does, without a full stop. ``name``: its name on the command
+    line and in Python, where that is not the field's own name. ``unit``: the unit of its values. ``plural``: its label
+    where several values are given. ``needs``: for other options, the values with one of which this one is read.
+    ``aliases``: names that it had before. ``bounds``: keyword arguments of pydantic's ``Field``.
     """
     extra: dict[str, Any] = {
         "name": name, "unit": unit, "plural": plural, "needs": dict(needs or {}), "aliases": list(aliases),

@@ -1,4 +1,4 @@
-"""The settings of runs as a table: one column per field, told in words."""
+"""The settings of runs as a table of texts, with one column per field."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def pairs() -> None:
 
 
 def tasks() -> None:
-    """List the tasks, and which of them have their files here."""
+    """List the tasks and their missing files."""
     from fsd_core.benchmarks.tasks import TASKS
 
     rows = []
     for task in TASKS.values():
-        availability = f"wants {', '.join(task.files)} in {get_settings().data_folder}"
+        availability = f"needs {', '.join(task.files)} in {get_settings().data_folder}"
         if task.available:
             try:
                 availability = f"{task.size:,} prompts"
@@ -35,7 +35,7 @@ def tasks() -> None:
     output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
 
 
-def fetch(task: Annotated[str, typer.Argument(help="The task whose questions are wanted.")]) -> None:
+def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
     """Fetch a task's files from the Hugging Face hub into the data folder."""
     from fsd_core.benchmarks.hub_data import fetch as fetch_files
 

@@ -80,7 +80,7 @@ def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
 @app.command()
 @options.taking((*_OF_A_TEXT, "task", "limit", "batch"))
 def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any) -> None:
-    """Measure one setting on a task, and keep the run. One that was killed goes on if called again as it was."""
+    """Measure one setting on a task and keep the run. Repeat the command to continue a run that was killed."""
     settings = get_settings()
     config = _run(chosen, settings)
     runs.check_names(config.setting.pair, config.task, config.limit)
@@ -106,8 +106,8 @@ def sweep(
     json: options.Json = False,
     **chosen: Any,
 ) -> None:
-    """Measure several thresholds of one or more rules, drafters and shapes on the same prompts: one experiment, in
-    which an option goes to those that read it. One that was killed goes on, as ``run`` does."""
+    """Measure several thresholds, rules, drafters and topologies on the same prompts, as one experiment. An option
+    applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
     decodings = methods(options.unswept(chosen), options.swept_flag)
     settings = get_settings()
     given = {"device": settings.device} | options.only(chosen, ("pair", *options.RUN))
@@ -134,8 +134,8 @@ def sweep(
 
 @app.command()
 def resume(id: options.Id, json: options.Json = False) -> None:
-    """Go on with a run or an experiment that was killed, failed or was cancelled, at the next prompt; prompts that
-    failed are done again."""
+    """Continue a run or an experiment that was killed, failed or was cancelled, at its next prompt. Failed prompts are
+    tried again."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
     work = find_work(repository, id)
@@ -159,7 +159,7 @@ def delete(
     id: options.Id,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a run, or an experiment with all its runs, for good: here and in MLflow."""
+    """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
@@ -175,7 +175,7 @@ def delete(
 
 @app.command()
 def rescore(id: options.Id, json: options.Json = False) -> None:
-    """Score the texts of an ended run, or of all runs of an experiment, again; nothing is generated."""
+    """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
     work = find_work(repository, id, ended=True)
@@ -197,7 +197,7 @@ def bounds(
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
-    """How often several drafts could have been accepted at positions of ended runs, by every verifier and at best."""
+    """Compute how often several drafts could have been accepted in ended runs, by every verifier and at best."""
     if not 2 <= positions <= 10_000:
         raise InvalidSetting(f"--positions is {positions}: expected 2 to 10,000.")
     settings = get_settings()
@@ -222,7 +222,7 @@ for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench)
 
 @app.command()
 def worker() -> None:
-    """Do queued experiments and playground requests until stopped; one worker per home."""
+    """Run queued experiments and playground requests until stopped. A home has one worker."""
     settings = get_settings()
     from fsd_core.jobs.worker import Worker
 

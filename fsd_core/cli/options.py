@@ -27,11 +27,11 @@ PLAIN: dict[str, Any] = {
     "context_settings": {"token_normalize_func": _present},
 }  # fmt: skip
 RUN = ("task", "limit", "seed", "dtype", "device", "batch")
-"""what a run is beside its pair and its method"""
+"""a run's options besides its pair and its method"""
 
 
 def flag(option: Option, value: Any = None) -> str:
-    """``--tree-tokens``: the option as it is typed, also where it was switched off."""
+    """The option as it is typed, such as ``--tree-tokens``, or ``--no-…`` where ``value`` is ``False``."""
     return f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}"
 
 
@@ -41,7 +41,7 @@ def swept_flag(option: Option, value: Any = None) -> str:
 
 
 def swept_name(option: Option) -> str:
-    """What a knob is called where it takes several values: ``thresholds``."""
+    """The name of a knob that takes several values, such as ``thresholds``."""
     return (option.plural or f"{option.name}s").lower().replace(" ", "_")
 
 

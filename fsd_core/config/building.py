@@ -22,7 +22,7 @@ Named = Callable[[Option, Any], str]
 
 
 def in_python(option: Option, value: Any) -> str:
-    """``tree_tokens``: as Python calls it."""
+    """The option's name in Python, such as ``tree_tokens``."""
     return option.name
 
 
@@ -79,7 +79,7 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
 
 
 def check_known(option: Option, value: Any, named: Named = in_python) -> None:
-    """Raises ``InvalidSetting`` for a choice that nobody knows."""
+    """Raises ``InvalidSetting`` for an unknown choice."""
     if option.choices and value not in option.choices:
         known = ", ".join(option.choices)
         raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {known}.")

@@ -53,7 +53,7 @@ AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
 
 
 def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
-    """The kind of what a rule judges: the ``shape`` that was chosen, or the first that it knows; baselines none."""
+    """The structure of drafts for a rule: the chosen ``shape`` if it judges that, else its first; baselines none."""
     return (shape if shape in rule.shapes else rule.shapes[0]) if rule.shapes else None
 
 
@@ -133,12 +133,12 @@ class DecodingConfig(Frozen):
         return self._named("off" if self.threshold is None else f"≤ {self.threshold:g}", draft_length=True)
 
     def family(self, thresholds: str) -> str:
-        """A name for several thresholds, told in words: ``FSD reducible · js 0.05 to 0.6``."""
+        """The name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``."""
         return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
 
     @property
     def line(self) -> str:
-        """The name of what differs in the knob alone: ``FSD reducible · js · γ 5``."""
+        """The name of settings that differ in the knob only, such as ``FSD reducible · js · γ 5``."""
         return self._named("", draft_length=True)
 
     def without_knob(self) -> DecodingConfig:

@@ -16,7 +16,7 @@ class _Drafter(Frozen):
     title: ClassVar[str]
     """its name where it is chosen"""
     word: ClassVar[str] = ""
-    """its part of a label; nothing for the usual one"""
+    """its part of a label; empty for the default drafter"""
     has_distribution: ClassVar[bool] = True
     """whether its tokens come from a distribution, as trees and several drafts need"""
 
@@ -33,7 +33,7 @@ class DraftModelDrafter(_Drafter):
 
 
 class PromptLookupDrafter(_Drafter):
-    """Copies what followed the last n-gram where it stood before; needs no draft model."""
+    """Copies what followed the last n-gram at its previous occurrence. It needs no draft model."""
 
     title, word, has_distribution = "Prompt lookup", "prompt lookup", False
     kind: Literal["prompt-lookup"] = "prompt-lookup"
@@ -45,7 +45,7 @@ class PromptLookupDrafter(_Drafter):
 
 
 class EagleDrafter(_Drafter):
-    """The pair's EAGLE head, which goes on from the target's own states."""
+    """The pair's EAGLE head, which drafts from the target's hidden states."""
 
     title, word = "EAGLE head", "EAGLE"
     kind: Literal["eagle"] = "eagle"

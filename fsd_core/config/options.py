@@ -1,4 +1,4 @@
-"""Every choice that makes a run, once: its name, what it means, its range, its default and who reads it.
+"""The options of a run, each once: its name, its meaning, its range, its default and what reads it.
 
 The table is made from the fields of the frozen values themselves. The command line, the pages, ``generate`` and the
 library take their arguments, labels and help from it, and :func:`method` builds what they ask for.
@@ -62,7 +62,7 @@ class Option:
 
     @property
     def is_knob(self) -> bool:
-        """Whether it is the knob of rules, of which a sweep takes several values."""
+        """Whether it is a knob of rules. A sweep takes several values of it."""
         return self.part == "acceptance" and any(
             rule.knob is not None and rule.knob.field == self.field for rule in RULES.values()
         )

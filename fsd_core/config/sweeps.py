@@ -131,7 +131,7 @@ def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
 
 
 def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
-    """What a sweep is called where nobody named it, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
+    """The name of a sweep that has none, such as ``FSD reducible · js 0.05 to 0.6 on arithmetic``."""
     numbers = sorted({decoding.threshold for decoding in decodings if decoding.threshold is not None})
     words = [" to ".join(f"{number:g}" for number in dict.fromkeys((numbers[0], numbers[-1])))] if numbers else []
     words += ["off"] * any(

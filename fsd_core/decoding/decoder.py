@@ -60,7 +60,7 @@ class Decoder:
     def generate_all(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
     ) -> Iterator[tuple[int, Generation]]:
-        """All texts, ``rows`` of them side by side, each yielded with its place among the prompts when it ends.
+        """All texts, in batches of ``rows``. Each is yielded with its index among the prompts when it ends.
 
         What a text is does not depend on its company, up to the rounding of the models' arithmetic. Its seconds are its
         shares of its rounds' wall times; the time to its first token is wall time. Raises ``PromptTooLong``.

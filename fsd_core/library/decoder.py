@@ -23,7 +23,7 @@ from fsd_core.tracking.messages import EmittedToken, StreamFigures
 
 @dataclass(frozen=True)
 class Completion:
-    """The continuation of one prompt, and how it came about.
+    """The continuation of one prompt, with the rounds that produced it.
 
     >>> from fsd_core import Decoder
     >>> decoder = Decoder("bundled", acceptance="speculative", max_new_tokens=12)
@@ -35,13 +35,13 @@ class Completion:
     """
 
     text: str
-    """without the prompt and without special tokens"""
+    """the continuation, without the prompt and without special tokens"""
     tokens: tuple[int, ...] = field(repr=False)
     """ids of the tokens written, [tokens]"""
     rounds: tuple[RoundRecord, ...] = field(repr=False)
     """what was drafted in each round, what was kept, why, and with which probabilities, [rounds]"""
     label: str
-    """of the method, such as ``FSD reducible · js ≤ 0.2 · γ 5``"""
+    """the method's name, such as ``FSD reducible · js ≤ 0.2 · γ 5``"""
     seconds: float
     """wall time, the prompt's own forward included"""
     time_to_first_token: float

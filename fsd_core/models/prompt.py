@@ -21,7 +21,7 @@ _SLACK = 256
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, context: int | None = None) -> list[int]:
-    """Token ids of a prompt: as a user's message where the tokenizer has a chat template, as it stands elsewhere.
+    """Token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise as it is.
 
     Raises ``InvalidSetting`` for an empty one, ``ModelUnavailable`` for a template that cannot be rendered, and
     ``PromptTooLong`` for a prompt that is far beyond ``context`` tokens, before the whole of it is read.

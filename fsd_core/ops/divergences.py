@@ -34,7 +34,7 @@ def _relative_entropy(a: Tensor, b: Tensor) -> Tensor:
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(q‖p): how surprised the target is by what the draft writes. [..., V], [..., V] → [...]"""
+    """KL(q‖p), infinite where the draft may write what the target cannot. [..., V], [..., V] → [...]"""
     return _relative_entropy(q, p)
 
 

@@ -25,7 +25,7 @@ def draw_several(weights: Tensor, uniforms: Tensor, sampling: str) -> Tensor:
     """Several tokens of one distribution, in the order of drawing. weights: [R,V]; uniforms: [R,n] → int64 [R,n]
 
     ``sampling``: ``with_replacement``; ``without_replacement``, each from what is left; ``greedy``, the likeliest n − 1
-    and one drawn from the rest. Where the distribution has fewer tokens, −1 takes the place of what cannot be drawn.
+    and one drawn from the rest. If the distribution has fewer tokens, the missing ones are −1.
     """
     count = uniforms.shape[1]
     if sampling == "with_replacement":
@@ -52,8 +52,8 @@ def likeliest(weights: Tensor, count: int) -> Tensor:
 
 
 def greedy_distribution(weights: Tensor, count: int) -> Tensor:
-    """The distribution of the last of ``count`` greedy drafts: without the ``count`` − 1 likeliest tokens, and all zero
-    where nothing is left. [R,V] → [R,V]"""
+    """The distribution of the last of ``count`` greedy drafts. It lacks the ``count`` − 1 likeliest tokens, and is all
+    zero where nothing is left. [R,V] → [R,V]"""
     rest = weights.scatter(1, weights.topk(count - 1, -1).indices, 0)
     return rest / rest.sum(-1, keepdim=True).clamp_min(1e-30)
 

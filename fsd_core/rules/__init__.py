@@ -1,4 +1,4 @@
-"""What is kept of a draft: the acceptance rules, one file and one line each. Nothing here imports torch."""
+"""The acceptance rules, one file and one line each. They say which drafted tokens are kept. Nothing imports torch."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from fsd_core.ops.scored_draft import ScoredDraft
 
 CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
-"""the shapes of what is drafted"""
+"""the structures of a draft: a chain, a tree, several chains"""
 
 
 @dataclass(frozen=True)
 class AcceptanceResult:
-    """Judgement of each position as if all before it had been accepted. All tensors [B,R].
+    """The judgement of each position, as if all before it had been accepted. All tensors are [B,R].
 
     ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
     kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none.
@@ -51,7 +51,7 @@ class Knob:
 
 
 class Rule(Frozen):
-    """An acceptance rule, or a baseline, which has nothing to accept.
+    """An acceptance rule, or a baseline, which drafts nothing.
 
     A rule for single drafts implements ``judge`` and ``correction``. It is exact for drafted tokens that were sampled
     independently from ``rows.draft`` (a point mass included).
@@ -64,7 +64,7 @@ class Rule(Frozen):
     explanation: ClassVar[str]
     """what it does, in one sentence"""
     note: ClassVar[str] = ""
-    """what else must be known to choose it"""
+    """what else a user must know to choose it"""
     lossless: ClassVar[bool] = False
     """whether the output has the target's distribution whatever the parameters are"""
     baseline: ClassVar[bool] = False
@@ -72,14 +72,14 @@ class Rule(Frozen):
     timing_only: ClassVar[bool] = False
     """whether its texts mean nothing, so that no run may use it"""
     shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
-    """of drafts that it judges"""
+    """the structures of drafts that it judges"""
     drafts: ClassVar[int | None] = None
-    """how many drafts per position it judges, where that is not for others to choose"""
+    """the number of drafts per position that it needs; ``None`` if any number will do"""
     knob: ClassVar[Knob | None] = None
     symbol: ClassVar[str] = "circle"
     """its marker in figures, by plotly's name"""
     colour: ClassVar[str | None] = None
-    """in figures, as #rrggbb; the next of the palette where it has none"""
+    """its colour in figures, as #rrggbb; ``None`` takes the next of the palette"""
     judges_bonus: ClassVar[bool] = False
     """Whether the token after a fully accepted draft is drafted and judged like the others. Without it that token
     comes from the target, which makes a lossy rule's output depend on the draft length."""
@@ -87,7 +87,7 @@ class Rule(Frozen):
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
     kind: str
-    """what it is called in settings and on the command line"""
+    """its name in settings and on the command line"""
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         """Judges drafted tokens.
@@ -97,9 +97,9 @@ class Rule(Frozen):
         self.refuse()
 
     def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
-        """Weights from which the token in place of a rejected one is drawn.
+        """Weights from which the recovered token is drawn, in place of a rejected one.
 
-        ``row``: the rejected position alone, R = 1; ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
+        ``row``: the rejected position alone, R = 1. ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
         positive sum.
         """
         self.refuse()
@@ -115,7 +115,7 @@ class Rule(Frozen):
 
     @property
     def knob_value(self) -> float | None:
-        """Where its knob stands; ``None`` is off, or no knob."""
+        """The value of its knob; ``None`` if the knob is off or the rule has none."""
         return getattr(self, self.knob.field) if self.knob else None
 
     def words(self, knob: str) -> list[str]:
@@ -131,7 +131,7 @@ class Rule(Frozen):
 
 
 class MissingRule(Rule):
-    """A rule of a package that is not installed: its runs can be read and compared, and it cannot be run."""
+    """A rule of a package that is not installed. Its runs can be read and compared, but it cannot be run."""
 
     model_config = ConfigDict(extra="allow")
     title, shapes, symbol = "Missing rule", (CHAIN, TREE, SEVERAL), "x"
@@ -156,11 +156,11 @@ def passes(verifier_of_token: Tensor, draft_of_token: Tensor, uniforms: Tensor) 
 
 
 def residual(verifier: Tensor, draft: Tensor) -> Tensor:
-    """(π−q)₊, or π itself where rounding leaves nothing of it. [B,R,V], [B,R,V] → [B,R,V]"""
+    """(π−q)₊, or π itself where rounding makes that all zero. [B,R,V], [B,R,V] → [B,R,V]"""
     rest = (verifier - draft).clamp_min(0)
     return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
 
 
 def kind_of(rule: type[Rule]) -> str:
-    """What a rule is called."""
+    """The ``kind`` of a rule."""
     return rule.model_fields["kind"].default

@@ -1,4 +1,4 @@
-"""The divergences that a rule may ask for, in words and numbers; computed in :mod:`fsd_core.ops.divergences`."""
+"""The divergences that a rule may use: names, titles and ranges. :mod:`fsd_core.ops.divergences` computes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOP_K = "top-k-"
 OVER_TOP_K = tuple(name for name in DIVERGENCES if name.startswith(TOP_K))
 """those over the target's likeliest tokens alone, which read how many those are"""
 INFINITE_WITHOUT_Q = ("reverse-kl", "ag")
-"""those that divide by q, and are infinite where a drafter gives a token that the target might write no probability"""
+"""those that divide by q; they are infinite where q = 0 for a token that the target may write"""
 _UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
 _TITLES = {
     "kl": "KL(q‖p) of draft against target",
@@ -37,7 +37,7 @@ def divergence_unit(name: str) -> str:
 
 
 def divergence_title(name: str) -> str:
-    """A divergence's name with what it stands for."""
+    """A divergence's name with its meaning."""
     if name == "random":
         return "random · a coin in place of a divergence"
     base = name.removeprefix(TOP_K)
@@ -46,7 +46,7 @@ def divergence_title(name: str) -> str:
 
 
 def divergence_fact(name: str) -> str:
-    """What must be known to choose a threshold for it."""
+    """What a user must know to choose a threshold for it."""
     if name == "random":
         return "The threshold is the chance that a token is kept: the control that shows what a divergence is worth."
     if name.endswith(("js", "ag")):

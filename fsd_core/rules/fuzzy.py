@@ -2,13 +2,13 @@
 
 Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime
 Tradeoff", Findings of ACL 2025 (arXiv 2502.20704). The divergence is taken between
-the raw distributions (temperature 1, no truncation), whatever is sampled from.
+the raw distributions (temperature 1, no truncation), whatever the sampling settings.
 
-Both `fsd` and `fsd-reducible` write every token from one distribution that depends on its
-prefix alone: q where D ≤ T, p elsewhere. The paper draws the bonus token from p
-instead, which makes the output depend on where rounds happen to end, and keeps
-T = ∞ from being the draft model; so here the token after a fully accepted draft is
-judged like the others. `fsd-official` keeps the published behaviour.
+Both `fsd` and `fsd-reducible` write every token from one distribution that depends
+on its prefix alone: q where D ≤ T, p elsewhere. The paper draws the bonus token from
+p instead. The output then depends on where rounds end, and T = ∞ is not the draft
+model. Here the token after a fully accepted draft is therefore judged like the
+others. `fsd-official` keeps the published behaviour.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class _Thresholded(Rule):
 class FuzzyReducible(_Thresholded):
     """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
 
-    Same output distribution as `fsd` when the draft is sampled from q, and acceptance is never lower:
-    P(D≤T) + E[1{D>T}·(1−TV)]. With ``guard``, where D ≤ T a token outside the set G that the target's top-k/top-p
-    leaves is not kept: π = q·1_G + (1−q(G))·p.
+    It has the output distribution of `fsd` when the draft is sampled from q, and its acceptance is never lower:
+    P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With ``guard``, where
+    D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
     """
 
     title = "FSD reducible"

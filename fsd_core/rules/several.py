@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from fsd_core.rules.base import SEVERAL, Rule
 
 DraftSampling = Literal["with_replacement", "without_replacement", "greedy"]
-"""How the first tokens of several drafts come about: each drawn from q; one after the other from what is left of q; or
-the likeliest of q, and one drawn from the rest."""
+"""How the first tokens of several drafts are drawn: each from q; one after the other from what is left of q; or the
+likeliest of q, and one drawn from the rest."""
 
 
 class Verifier(Rule):
@@ -21,11 +21,11 @@ class Verifier(Rule):
     )
     sampling: ClassVar[DraftSampling] = "with_replacement"
     optimal: ClassVar[bool] = False
-    """whether it accepts as often as drafts of its kind can be"""
+    """whether no verifier accepts drafts of its kind more often"""
 
 
 class RecursiveRejection(Verifier):
-    """Each draft in turn against what is left of p."""
+    """Tests each draft in turn against the residual of p."""
 
     title, long_title = "RRS", "RRS · several drafts in turn"
     explanation = "Tests each draft in turn. After a rejection, the next one is tested against the target's residual."
@@ -33,7 +33,7 @@ class RecursiveRejection(Verifier):
 
 
 class RecursiveRejectionWithout(Verifier):
-    """The same for drafts that are all different."""
+    """The same as RRS, for drafts that are all different."""
 
     title, sampling = "RRS without replacement", "without_replacement"
     long_title = "RRS without replacement · several different drafts"
@@ -42,7 +42,7 @@ class RecursiveRejectionWithout(Verifier):
 
 
 class KSeq(Verifier):
-    """Each draft against the same lowered p."""
+    """Tests each draft against the same lowered p."""
 
     title, long_title = "K-SEQ", "K-SEQ · several drafts, one test"
     explanation = "Gives every draft the same test: the target's probability over the draft's, lowered by one factor."
@@ -50,7 +50,7 @@ class KSeq(Verifier):
 
 
 class NaiveSampling(Verifier):
-    """A sample of p, kept where it happens to be drafted."""
+    """Writes a sample of p, and accepts a draft that equals it."""
 
     title, long_title = "NSS", "NSS · several drafts, the target's sample"
     explanation = "Samples from the target, and keeps a draft that happens to equal the sample."
@@ -58,7 +58,7 @@ class NaiveSampling(Verifier):
 
 
 class FirstDraft(Verifier):
-    """Speculative decoding on the first draft, whose correction may hit another."""
+    """Speculative decoding on the first draft. Its recovered token may be another of the drafts."""
 
     title, long_title = "Naive", "Naive · several drafts, the first judged"
     explanation = "SD on the first draft. If it is rejected, the recovered token may be another of the drafts."

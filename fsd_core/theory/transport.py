@@ -15,7 +15,10 @@ Joint = dict[tuple[int, ...], float]
 
 
 def joint_distribution(q: Vector, count: int, sampling: str) -> Joint:
-    """That of ``count`` drafts from q [V], see ``theory.optimum.optimal_acceptance``. Raises ``UnknownName``."""
+    """The joint distribution of ``count`` drafts from q [V]; see ``theory.optimum.optimal_acceptance``.
+
+    Raises ``UnknownName``.
+    """
     if sampling not in SAMPLINGS:
         raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(SAMPLINGS)}.")
     if sampling == "with_replacement":

@@ -70,7 +70,7 @@ def test_tasks_says_which_files_are_wanted(call: Call, tmp_path: Path, monkeypat
     assert (status, err) == (0, "")
     lines = {line.split()[0]: line for line in out.splitlines()}
     assert lines["arithmetic"].rstrip().endswith("600 prompts")
-    assert "wants gsm8k/test.jsonl, gsm8k/train.jsonl in" in " ".join(out.split())
+    assert "needs gsm8k/test.jsonl, gsm8k/train.jsonl in" in " ".join(out.split())
     status, _, err = call("run", "--task", "gsm8k", "--limit", "1")
     assert status == 2
     assert "set FSD_DATA_DIR" in err

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.compare.comparison import compare
+from dashboard.compare.comparison_html import comparison_html
 from fsd_core.errors import DatabaseOutdated
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
@@ -106,6 +108,20 @@ def test_a_sweep_is_one_experiment_with_its_baselines(call: Call, home: Path, to
     assert {run["experiment_id"] for run in swept["runs"]} == {swept["experiment_id"]}
     assert repository(home).experiment(swept["experiment_id"]).name == "FSD reducible · js 0.05 to 0.15 on arithmetic"
     assert repository(home).queue_length() == 0  # nothing is left for a worker to do again
+
+
+def test_what_nothing_scores_is_measured_by_its_fidelity_to_the_target(call: Call, home: Path, toy: str) -> None:
+    asked = ("--pair", toy, *SHORT, "--limit", "2", "--task", "everyday")
+    status, out, err = call("sweep", *asked, "--thresholds", "0.3", "--json")
+    assert (status, err) == (0, "")
+    target, exact, loose = json.loads(out.splitlines()[-1])["runs"]
+    for run in (target, exact, loose):
+        assert (run["n"], run["unscored"], run["accuracy"]) == (2, 2, None)
+    assert exact["same_text"] == 1.0
+    assert loose["same_text"] is not None
+    page = comparison_html(compare(repository(home), [run["run_id"] for run in (target, exact, loose)], None))
+    assert ">Same text<" in page
+    assert ">Accuracy<" not in page
 
 
 def test_several_drafts_are_compared_with_one_in_an_experiment(call: Call, home: Path, toy: str) -> None:

@@ -61,6 +61,13 @@ def test_the_library_generates_and_compares(installed: Path, tmp_path: Path) -> 
     assert title == "Accuracy against throughput"
 
 
+def test_the_tasks_of_our_own_are_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+    told = run(installed, tmp_path, str(installed / "bin" / "fsd-lab"), "tasks")
+    lines = {line.split()[0]: line.split()[-2:] for line in told.splitlines() if line.strip()}
+    assert lines["arithmetic"] == ["600", "prompts"]
+    assert lines["everyday"] == ["80", "prompts"]
+
+
 def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) -> None:
     where = run(installed, tmp_path, sys.executable, "-c", "import fsd_core; print(fsd_core.__file__)")
     assert Path(where.strip()).is_relative_to(installed)

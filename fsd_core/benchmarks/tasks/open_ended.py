@@ -1,10 +1,14 @@
-"""Prompts without a right answer, for speed, acceptance and fidelity: Spec-Bench and MT-Bench."""
+"""Prompts without a right answer, for speed, acceptance and fidelity: our own, Spec-Bench and MT-Bench."""
 
 from __future__ import annotations
 
+import json
 from functools import cache
+from pathlib import Path
 
 from fsd_core.benchmarks.tasks.base import Example, Score, Task, rows
+
+EVERYDAY = Path(__file__).parents[2] / "assets" / "everyday" / "prompts.jsonl"
 
 # The 80 questions of multi-turn conversation have the categories of MT-Bench.
 SPEC_BENCH = {
@@ -19,6 +23,26 @@ class OpenEnded(Task):
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         return Score("unscored", None)
+
+
+class Everyday(OpenEnded):
+    """What people ask a chat model, written for this program: ten prompts each of eight kinds.
+
+    The kinds take turns, so that any number of first prompts is a mix: question, explanation, summary of a passage,
+    rewriting, list, code, dialogue, translation.
+    """
+
+    name = "everyday"
+    title = "Everyday prompts"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _everyday()
+
+
+@cache
+def _everyday() -> tuple[Example, ...]:
+    with EVERYDAY.open(encoding="utf-8") as lines:
+        return tuple(Example(row["id"], row["prompt"], None) for row in map(json.loads, lines))
 
 
 class MtBench(OpenEnded):

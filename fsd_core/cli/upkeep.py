@@ -123,10 +123,11 @@ def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
 
 @train.command("held-out")
 def write_held_out() -> None:
-    """Write the held-out arithmetic problems that ship with the program. They are always the same."""
-    from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT, write_held_out
+    """Write the held-out problems that ship with the program. They are always the same."""
+    from fsd_core.benchmarks.tasks import arithmetic, short_problems
 
-    print(f"{write_held_out()} problems in {HELD_OUT}")
+    for task in (arithmetic, short_problems):
+        print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
 
 
 @database.command("upgrade")

@@ -1,8 +1,8 @@
 """Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
 
 Hu et al. 2021 (arXiv 2106.09685), by PEFT. The problems are those of the training split of GSM8K, and problems that
-:mod:`fsd_core.training.short_problems` and :mod:`fsd_core.benchmarks.arithmetic` make up; never those of a test split.
-They are put to the model as the tasks without examples put theirs.
+:mod:`fsd_core.benchmarks.short_problems` and :mod:`fsd_core.benchmarks.arithmetic` make up; never those of a test split
+or of the task ``short-problems``. They are put to the model as the tasks without examples put theirs.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks import arithmetic, short_problems
+from fsd_core.benchmarks.tasks.short_problems import held_out_questions
 from fsd_core.benchmarks.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models.hub import obtain
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import TARGETS
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.training import short_problems
 from fsd_core.training.loop import Schedule, learning, train
 
 HELD_OUT = 64  # problems that are only looked at
@@ -64,7 +64,10 @@ def problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterator[tuple[
         raise ModelUnavailable(f"The file {file} is missing: set FSD_DATA_DIR to the folder that has gsm8k.")
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     shuffle, deck = random.Random(seed), []
-    invented = {"short": short_problems.stream(seed), "arithmetic": arithmetic.stream(seed)}
+    invented = {
+        "short": short_problems.stream(seed, without=held_out_questions()),
+        "arithmetic": arithmetic.stream(seed),
+    }
     while True:
         (kind,) = shuffle.choices(list(mix), list(mix.values()))
         if kind in invented:

@@ -32,10 +32,11 @@ LoRA of rank {rank} on every linear map of the layers ({parameters:,} parameters
 the pair `{adapted}` is loaded. Made by `python -m fsd_core train adapter`; this card by
 `python -m fsd_core train card adapter`.
 
-- **Data**: {short:.0%} problems of one or two steps that `fsd_core/training/short_problems.py` makes up,
+- **Data**: {short:.0%} problems of one or two steps that `fsd_core/benchmarks/short_problems.py` makes up,
   {arithmetic:.0%} longer ones of `fsd_core/benchmarks/arithmetic.py`, and {gsm8k:.0%} of the training split of GSM8K,
-  put to the model as the tasks without examples put theirs. No problem of AddSub, SingleEq, MultiArith, SVAMP or of
-  GSM8K's test split; the made-up ones follow the kinds of problems that are told apart in teaching, as those sets do.
+  put to the model as the tasks without examples put theirs. No problem of AddSub, SingleEq, MultiArith, SVAMP, of
+  GSM8K's test split or of the task `short-problems`; the made-up ones follow the kinds of problems that are told apart
+  in teaching, as those sets do.
 - **Method**: next-token cross-entropy over the solutions, bf16 autocast, AdamW, {steps:,} steps of {batch} problems.
 - **Time**: {minutes:.0f} min, on {machine}; other work shared the machine.
 - **Problems held out**: cross-entropy {held_out_loss:.3f} nats.

@@ -11,7 +11,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from fsd_core.benchmarks.tasks.word_problems import final_number
+from fsd_core.benchmarks import short_problems
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.benchmarks.tasks.word_problems import asked, final_number
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.model_pairs import TARGETS, get_pair
@@ -43,6 +45,17 @@ def test_problems_are_of_the_training_split_or_made_up(data: Path) -> None:
         assert final_number(solution) is not None
     assert list(islice(problems(data, MIX, seed=0), 200)) == seen
     assert all(text[0].startswith("Half of") for text in islice(problems(data, {"gsm8k": 1.0}, seed=0), 50))
+
+
+def test_the_problems_of_the_task_are_never_taught(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taught() -> list[str]:
+        return [question for question, _ in islice(problems(data, {"short": 1.0}, seed=0), 50)]
+
+    before = taught()
+    assert not {example.prompt for example in get_task("short-problems").all_examples()} & set(before)
+    first = next(short_problems.stream(0))[0].question
+    monkeypatch.setattr(adapter, "held_out_questions", lambda: frozenset([first]))
+    assert before[0] == asked(first) not in taught()
 
 
 def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:

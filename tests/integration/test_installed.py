@@ -66,6 +66,7 @@ def test_the_tasks_of_our_own_are_in_the_wheel(installed: Path, tmp_path: Path) 
     lines = {line.split()[0]: line.split()[-2:] for line in told.splitlines() if line.strip()}
     assert lines["arithmetic"] == ["600", "prompts"]
     assert lines["everyday"] == ["80", "prompts"]
+    assert lines["short-problems"] == ["200", "prompts"]
 
 
 def test_it_is_the_installed_library_that_runs(installed: Path, tmp_path: Path) -> None:

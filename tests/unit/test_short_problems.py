@@ -1,14 +1,22 @@
-"""The made-up problems that an adapter learns from: right, whole, and never those of a test set."""
+"""The made-up problems that an adapter learns from: right, whole, and never those of the task that it is tried on."""
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 
-from fsd_core.benchmarks.tasks.word_problems import canonical, final_number
-from fsd_core.training.short_problems import SHAPES, generate, stream
+from fsd_core.benchmarks.short_problems import SHAPES, SHOWN, generate, stream
+from fsd_core.benchmarks.tasks import Score, get_task
+from fsd_core.benchmarks.tasks.short_problems import HELD_OUT, HELD_OUT_SIZE, held_out_questions, write_held_out
+from fsd_core.benchmarks.tasks.word_problems import asked, canonical, final_number
+from fsd_core.models.model_pairs import ADAPTED, PAIRS
+
+TASK = get_task("short-problems")
+ADAPTER = PAIRS[ADAPTED].adapter
 
 
 def test_every_equation_holds_and_the_last_one_gives_the_answer() -> None:
@@ -43,3 +51,39 @@ def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
         assert final_number(solution) == canonical(str(problem.answer))
     assert len(steps) == len({tuple(re.sub(r"\b[a-dr]\b", "n", s) + " = n" for s in shape.steps) for shape in SHAPES})
     assert list(islice(stream(2), 20)) == list(islice(stream(2), 20))
+
+
+def test_the_shipped_problems_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
+    assert write_held_out(tmp_path / "again.jsonl") == HELD_OUT_SIZE == TASK.size
+    assert (tmp_path / "again.jsonl").read_bytes() == HELD_OUT.read_bytes()
+    assert len(held_out_questions()) == len({example.id for example in TASK.all_examples()}) == HELD_OUT_SIZE
+
+
+def test_the_adapter_that_ships_saw_none_of_them() -> None:
+    assert ADAPTER is not None
+    trained = json.loads((ADAPTER / "training.json").read_text())
+    schedule = trained["plan"]["schedule"]
+    assert trained["seed"] == 0
+    # 64 are only looked at, and problems are drawn 16 batches at a time; few of GSM8K are too long and drawn in vain.
+    assert 64 + schedule["batch"] * (schedule["steps"] + 16) < SHOWN
+    shown = [problem.question for problem, _ in islice(stream(0), SHOWN)]
+    assert not held_out_questions() & set(shown)
+    # So what is left out from now on changes nothing in how that adapter was made.
+    left_out = stream(0, without=held_out_questions())
+    assert [problem.question for problem, _ in islice(left_out, SHOWN)] == shown
+
+
+def test_a_stream_leaves_questions_out() -> None:
+    first = [problem.question for problem, _ in islice(stream(3), 5)]
+    rest = stream(3, without=frozenset(first[:1]))
+    assert not {problem.question for problem, _ in islice(rest, 200)} & set(first[:1])
+
+
+def test_the_task_asks_and_scores_as_the_published_problems() -> None:
+    assert TASK.available
+    rows = [json.loads(line) for line in HELD_OUT.read_text().splitlines()]
+    for row, example in zip(rows, TASK.all_examples(), strict=True):
+        assert example.prompt == asked(row["question"])
+        text = " ".join(row["steps"]) + f"\n#### {row['answer']}"
+        assert TASK.score(text, example, "eos") == Score("correct", example.reference)
+        assert TASK.score("#### -1", example, "eos") == Score("wrong", "-1")

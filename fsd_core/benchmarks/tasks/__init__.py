@@ -7,6 +7,7 @@ from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Task, judged
 from fsd_core.benchmarks.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.benchmarks.tasks.code import HumanEval, Mbpp
 from fsd_core.benchmarks.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench
+from fsd_core.benchmarks.tasks.short_problems import ShortProblems
 from fsd_core.benchmarks.tasks.word_problems import Gsm8k, WordProblems
 from fsd_core.errors import UnknownName
 from fsd_core.plugins import Registry
@@ -16,6 +17,7 @@ __all__ = ["TASKS", "Example", "Outcome", "Score", "Task", "get_task", "judged"]
 _BUILT_IN: tuple[Task, ...] = (
     Arithmetic(),
     Everyday(),
+    ShortProblems(),
     Gsm8k(),
     WordProblems("addsub", "AddSub"),
     WordProblems("singleeq", "SingleEq"),

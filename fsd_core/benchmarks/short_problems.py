@@ -1,4 +1,5 @@
-"""Word problems of one and two steps, made up in many wordings: what an adapter learns beside GSM8K's long ones.
+"""Word problems of one and two steps, made up in many wordings: what an adapter learns beside GSM8K's long ones, and,
+of those that it never saw, the task ``short-problems``.
 
 The shapes are those that research on children's arithmetic tells apart (Carpenter and Moser 1984: join, separate,
 part-whole and compare, each with another number unknown; Greer 1992: equal groups, shares, times as many), and pairs of
@@ -11,6 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
 from fsd_core.benchmarks.arithmetic import Problem
 
@@ -269,9 +271,25 @@ def generate(rng: random.Random) -> Problem:
     return Problem(text[0].upper() + text[1:], equations, _written(result))
 
 
-def stream(seed: int) -> Iterator[tuple[Problem, str]]:
-    """Endless problems with solutions."""
+SHOWN = 5_000
+"""The adapter that ships was taught fewer problems than that, of all kinds together; ours came from ``stream(0)``."""
+
+
+def held_out(count: int, seed: int = 20_261_103) -> list[Problem]:
+    """``count`` distinct problems that the adapter that ships never saw; training streams leave these questions out."""
+    shown = {problem.question for problem, _ in islice(stream(0), SHOWN)}
+    rng, found = random.Random(seed), {}
+    while len(found) < count:
+        problem = generate(rng)
+        if problem.question not in shown:
+            found.setdefault(problem.question, problem)
+    return list(found.values())
+
+
+def stream(seed: int, without: frozenset[str] = frozenset()) -> Iterator[tuple[Problem, str]]:
+    """Endless problems with solutions, whose question is not in ``without``."""
     rng = random.Random(seed)
     while True:
         problem = generate(rng)
-        yield problem, problem.solution(rng)
+        if problem.question not in without:
+            yield problem, problem.solution(rng)

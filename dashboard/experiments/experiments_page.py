@@ -16,12 +16,12 @@ from dashboard.ui.components import QUIET, escape, heading, notice, on_load, sec
 from dashboard.ui.option_fields import field, several
 from dashboard.ui.polled import Polled
 from dashboard.ui.worker import absence_notice
-from fsd_core.benchmarks.tasks import TASKS
+from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LISTED, knob_of, readable
 from fsd_core.errors import FsdError
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import PAIRS, get_pair
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -62,6 +62,11 @@ def grid_of(name: str) -> tuple[float, ...]:
     return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
 
 
+def task_choices(pair: str) -> list[tuple[str, str]]:
+    """Titles and names of the tasks that can be run, those that suit the pair first."""
+    return [(task.title, task.name) for task in offered(get_pair(pair))]
+
+
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
     return [(RULES[kind].title, kind) for kind in kinds]
 
@@ -97,7 +102,7 @@ class ExperimentsPage:
 
     def _form(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in PAIRS.items()]
-        tasks = [(task.title, name) for name, task in TASKS.items() if task.available]
+        tasks = task_choices(pairs[0][1])
         fields: dict[str, Any] = {}
         usual = visible_fields(USUAL)
         with gr.Group():
@@ -155,6 +160,8 @@ class ExperimentsPage:
             [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
             trigger_mode="always_last", queue=False, **QUIET,
         )  # fmt: skip
+        both = [self.fields["pair"], self.fields["task"]]
+        self.fields["pair"].input(self.offer, both, self.fields["task"], queue=False, **QUIET)
         poll: dict[str, Any] = {
             "fn": self.poll, "inputs": [self.limit, self.shown],
             "outputs": [self.worker, self.list, self.older, self.shown], **QUIET,
@@ -173,6 +180,10 @@ class ExperimentsPage:
         """Shows the fields that something of what is chosen reads."""
         visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
         return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
+
+    def offer(self, pair: str, task: str | None) -> Any:
+        """The tasks, those that suit the pair first; the first of them in place of one that does not."""
+        return gr.Dropdown(task_choices(pair), value=kept_or_first(task, get_pair(pair)))
 
     def measure(self, *values: Any) -> tuple[str, Any]:
         """How much work the form asks for, or what is wrong with it."""

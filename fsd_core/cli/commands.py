@@ -73,7 +73,7 @@ def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
     """The run that options ask for. Raises ``InvalidSetting``."""
     decoding = method(options.only(chosen, METHOD_OPTIONS), options.flag)
     setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
-    given = {"device": settings.device} | options.only(chosen, options.RUN)
+    given = {"device": settings.device} | options.run_of(chosen)
     return checked(RunConfig, options.flag, setting=setting, **given)
 
 
@@ -110,7 +110,7 @@ def sweep(
     applies to the settings that read it. Repeat the command to continue an experiment that was killed."""
     decodings = methods(options.unswept(chosen), options.swept_flag)
     settings = get_settings()
-    given = {"device": settings.device} | options.only(chosen, ("pair", *options.RUN))
+    given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
     config = checked(
         SweepConfig, options.flag, seeds=tuple(seed or [0]),
         decodings=tuple(with_baselines(decodings) if baselines else decodings), **given,

@@ -85,6 +85,8 @@ def _usual(option: Option) -> str | None:
     """The value of an option that is not given, as help shows it; ``None`` where the help says it."""
     if option.is_knob or option.name in ("device",):
         return None
+    if option.name == "task":
+        return "the pair's own"
     return ("on" if option.default else "off") if option.type is bool else f"{option.default}"
 
 
@@ -117,6 +119,17 @@ def unswept(chosen: dict[str, Any]) -> dict[str, Any]:
     """The method options of a sweep that were given, under their own names."""
     names = {name: swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
     return {name: chosen[typed] for name, typed in names.items() if chosen.get(typed) is not None}
+
+
+def run_of(chosen: dict[str, Any]) -> dict[str, Any]:
+    """What a run is beside its pair and its method, as it was given; without a task the one of the pair.
+
+    Raises as ``get_pair`` does.
+    """
+    from fsd_core.models.model_pairs import get_pair
+
+    given = only(chosen, RUN)
+    return {"task": get_pair(chosen.get("pair") or OPTIONS["pair"].default).tasks[0]} | given
 
 
 def _documented(name: str) -> Any:

@@ -16,9 +16,7 @@ from fsd_core.settings import get_settings
 
 def bench(
     pair: options.Pair = "bundled",
-    task: Annotated[
-        str | None, typer.Option(help="Task of the prompts. [default: the pair's own, or arithmetic]")
-    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task of the prompts. [default: the pair's own]")] = None,
     synthetic: Annotated[
         str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
     ] = None,
@@ -46,7 +44,7 @@ def bench(
     from fsd_core.benchmarks.tasks import get_task
     from fsd_core.models.model_pairs import get_pair
 
-    examples = get_task(task or (*get_pair(pair).tasks, "arithmetic")[0]).examples(limit)
+    examples = get_task(task or get_pair(pair).tasks[0]).examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = runs.load_for([config], threads or settings.threads)

@@ -18,7 +18,7 @@ from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs import own_work
 from fsd_core.library.comparison import Comparison
-from fsd_core.library.pairs import loaded
+from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.settings import Settings, sqlite_url
@@ -32,7 +32,7 @@ OnProgress = Callable[[int, int], None]
 
 def compare(
     settings: Setting | Sequence[Setting],
-    task: str = "arithmetic",
+    task: str | None = None,
     limit: int = 20,
     *,
     pair: LoadedPair | str | Path = "bundled",
@@ -49,7 +49,8 @@ def compare(
 
     Args:
         settings: Methods, each as options (those of :class:`fsd_core.Decoder`) or as a ``DecodingConfig``.
-        task: What ``fsd-lab tasks`` lists; ``arithmetic`` ships with the library.
+        task: What ``fsd-lab tasks`` lists. ``None`` is the one of the pair: ``arithmetic`` for ``bundled``,
+            ``everyday`` for most others.
         limit: Prompts, from the task's first.
         pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
         seed: Of all randomness, 0 to 2³¹ - 1.
@@ -77,6 +78,7 @@ def compare(
     decodings = [setting if isinstance(setting, DecodingConfig) else method(setting) for setting in several]
     if not decodings:
         raise InvalidSetting("There is nothing to compare: give at least one setting.")
+    task = task or spec_of(pair).tasks[0]
     get_task(task).examples(limit)  # refused before anything is loaded
     models = loaded(pair)
     for decoding in decodings:
@@ -96,7 +98,7 @@ def compare(
 
 
 def sweep(
-    task: str = "arithmetic",
+    task: str | None = None,
     limit: int = 20,
     *,
     pair: LoadedPair | str | Path = "bundled",
@@ -123,7 +125,7 @@ def sweep(
     >>> [run.label for run in swept.runs]
     ['Target alone', 'SD · γ 5', 'FSD reducible · js ≤ 0.1 · γ 5', 'FSD reducible · js ≤ 0.3 · γ 5']
     """
-    decodings = methods(options)
+    decodings, task = methods(options), task or spec_of(pair).tasks[0]
     name = name or experiment_name(decodings, task)
     return compare(
         with_baselines(decodings) if baselines else decodings, task, limit,

@@ -9,6 +9,8 @@ from fsd_core.config.building import checked, in_python
 from fsd_core.models import loading, threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.models.specs import PairSpec
 from fsd_core.settings import get_settings
 
 
@@ -43,12 +45,20 @@ def load_pair(
     ('cpu', 'float32', True)
     """
     settings = get_settings()
-    name = f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path
     chosen = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
     threads.fix(settings.threads)
-    pair = loading.load_pair(name, chosen.device, chosen.dtype, on_progress)
+    pair = loading.load_pair(_name(name_or_path), chosen.device, chosen.dtype, on_progress)
     threads.adopt(pair)
     return pair
+
+
+def spec_of(pair: LoadedPair | str | Path) -> PairSpec:
+    """What a pair is, before it is loaded. Raises as ``get_pair`` does."""
+    return pair.spec if isinstance(pair, LoadedPair) else get_pair(_name(pair))
+
+
+def _name(name_or_path: str | Path) -> str:
+    return f"path:{name_or_path}" if isinstance(name_or_path, Path) else name_or_path
 
 
 def loaded(pair: LoadedPair | str | Path) -> LoadedPair:

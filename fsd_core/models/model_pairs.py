@@ -36,6 +36,7 @@ _BUNDLED = PairSpec(
     target=ASSETS / "bundled" / "target",
     draft=ASSETS / "bundled" / "draft",
     tasks=("arithmetic",),
+    narrow=True,
     head=ASSETS / "bundled" / "head",
 )
 
@@ -73,7 +74,7 @@ _OF_OURS = (
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         head=ASSETS / DRAFTED / "eagle",
-        tasks=("gsm8k", "mt-bench"),
+        tasks=("everyday", "mt-bench", "gsm8k"),
     ),
     PairSpec(
         name=ADAPTED,
@@ -82,7 +83,7 @@ _OF_OURS = (
         target=SMOLLM2,
         draft=ASSETS / DRAFTED / "draft",
         head=ASSETS / DRAFTED / "eagle",
-        tasks=("addsub", "singleeq", "multiarith", "svamp"),
+        tasks=("short-problems", "addsub", "singleeq", "multiarith", "svamp", "everyday"),
         adapter=ASSETS / DRAFTED / "adapter",
     ),
 )

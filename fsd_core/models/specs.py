@@ -37,14 +37,17 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class PairSpec:
-    """A target, a draft that shares its tokenizer, and the tasks the pair was made for."""
+    """A target, a draft that shares its tokenizer, and the tasks that suit them."""
 
     name: str
     title: str
     description: str
     target: Path | HubModel
     draft: Path | HubModel
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ("everyday",)
+    """those that suit it best; the first one ships with the program, and is asked where no task is named"""
+    narrow: bool = False
+    """whether it knows these tasks alone, and no other pair knows them"""
     adapter: Path | None = None
     """LoRA of the target, merged into it when it is loaded"""
     head: Path | HubModel | None = None

@@ -74,7 +74,10 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     by_id: bool,
     undisturbed: dict[tuple[str, ...], dict[tuple[str, int], str]],
 ) -> None:
-    arguments = (*command, "--pair", toy, "--limit", "24", "--max-new-tokens", "48", "--temperature", "1")
+    arguments = (
+        *command, "--pair", toy, "--task", "arithmetic", "--limit", "24", "--max-new-tokens", "48",
+        "--temperature", "1",
+    )  # fmt: skip
     left = killed(home, arguments)
     before = texts(home, left)
     assert {run.status for run in left} == {"running"}

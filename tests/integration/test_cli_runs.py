@@ -20,7 +20,7 @@ from fsd_core.tracking.database.session import open_database, upgrade
 from tests.forked import ForkedCommand
 
 Call = Callable[..., tuple[int, str, str]]
-SHORT = ("--limit", "3", "--max-new-tokens", "8")
+SHORT = ("--task", "arithmetic", "--limit", "3", "--max-new-tokens", "8")
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
 
 
 def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
-    command = ("run", "--pair", toy, "--limit", "600", "--max-new-tokens", "128")
+    command = ("run", "--pair", toy, "--task", "arithmetic", "--limit", "600", "--max-new-tokens", "128")
     process = ForkedCommand(command, {**os.environ, "FSD_HOME": str(tmp_path)}, tmp_path / "printed")
     try:
         deadline = time.monotonic() + 90

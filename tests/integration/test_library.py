@@ -125,6 +125,10 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: fsd_core.LoadedPair, tmp_
         fsd_core.compare({}, task="nonsense", pair=pair)
     with pytest.raises(InvalidSetting, match="nothing to compare"):
         fsd_core.compare([], pair=pair)
+    with pytest.raises(InvalidSetting, match="The task 'everyday' has 80 prompts"):
+        fsd_core.compare({}, limit=81, pair="qwen2.5-7b")  # before anything is fetched
+    with pytest.raises(InvalidSetting, match="The task 'arithmetic' has 600 prompts"):
+        fsd_core.sweep(limit=601, pair=pair, threshold=0.1)
     with pytest.raises(InvalidSetting, match="such as"):
         fsd_core.sweep(pair=pair)  # of a rule with a threshold, without one
 

@@ -45,7 +45,7 @@ def tokens_per_second(home: str, pair: str, choice: str) -> float:
         variables["FSD_HOME"] = home
     command = [
         sys.executable, "-m", "fsd_core", "run", "--pair", pair, "--acceptance", "speculative", "--fresh", "--json",
-        "--limit", str(PROMPTS.get(pair, 5)), "--max-new-tokens", "96",
+        "--task", "arithmetic", "--limit", str(PROMPTS.get(pair, 5)), "--max-new-tokens", "96",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])["tokens_per_second"]

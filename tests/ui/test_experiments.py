@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
@@ -39,6 +41,36 @@ def test_the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page, site: S
     page.get_by_label("Thresholds").fill("0.9")
     expect(page.locator(".exp-size .fsd-notice")).to_contain_text("beyond the range of the divergence 'js'")
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
+    opened(page, site)
+    task = page.get_by_label("Task", exact=True)
+    expect(task).to_have_value("Arithmetic word problems")
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    expect(task).to_have_value("Everyday prompts")
+    task.click()
+    expect(page.get_by_role("option")).to_have_text(
+        [re.compile(title) for title in ("Everyday prompts", "Short word problems", "Arithmetic word problems")]
+    )
+    page.get_by_role("option", name="Short word problems").click()
+    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+    expect(task).to_have_value("Short word problems")  # it suits this pair as well
+    choose(page, "Model pair", "Bundled arithmetic pair")
+    expect(task).to_have_value("Arithmetic word problems")
+    choose(page, "Model pair", "SmolLM2 135M, taught word problems")
+    expect(task).to_have_value("Short word problems")
+    choose(page, "Task", "Arithmetic word problems")  # it may be run all the same
+    page.get_by_label("Name").fill("Unsuitable")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(card(page, "Unsuitable")).to_be_visible()
+    run = site.repository.experiments()[0].runs[0]
+    assert (run.pair, run.task) == ("smollm2-135m-math", "arithmetic")
 
 
 def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):

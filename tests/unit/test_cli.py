@@ -41,6 +41,7 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*promised, "--help"]
+    assert "(the pair's own)" in " ".join(out.split())
     _, out, _ = call("generate", "--help")
     expected = [option for option in promised if option not in ("--task", "--limit", "--batch", "--fresh")]
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
@@ -93,6 +94,11 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--pair", "nope"), "Known pairs: bundled"),
         (("run", "--task", "nope"), "expected one of arithmetic"),
         (("run", "--limit", "601"), "a limit from 1 to 600"),
+        (("run", "--pair", "smollm2-135m", "--limit", "81"), "The task 'everyday' has 80 prompts"),
+        (("run", "--pair", "smollm2-135m-math", "--limit", "201"), "The task 'short-problems' has 200 prompts"),
+        (("sweep", "--thresholds", "0.1", "--pair", "qwen2.5-7b", "--limit", "81"), "'everyday' has 80 prompts"),
+        (("bench", "--pair", "hub:a/b+c/d", "--limit", "81"), "The task 'everyday' has 80 prompts"),
+        (("run", "--pair", "qwen2.5-7b", "--task", "arithmetic", "--limit", "601"), "a limit from 1 to 600"),
         (("run", "--limit", "0"), "--limit is 0: expected at least 1."),
         (("run", "--seed", "-1"), "--seed is -1: expected at least 0."),
         (("run", "--acceptance", "nope"), "expected one of autoregressive, draft-only, speculative"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
+from dashboard.experiments import more_tasks
 from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html
 from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
 from dashboard.ui import actions
@@ -16,6 +17,7 @@ from dashboard.ui.components import QUIET, escape, heading, notice, on_load, sec
 from dashboard.ui.option_fields import field, several
 from dashboard.ui.polled import Polled
 from dashboard.ui.worker import absence_notice
+from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
@@ -67,6 +69,10 @@ def task_choices(pair: str) -> list[tuple[str, str]]:
     return [(task.title, task.name) for task in offered(get_pair(pair))]
 
 
+def _available() -> tuple[str, ...]:
+    return tuple(name for name, task in TASKS.items() if task.available)
+
+
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
     return [(RULES[kind].title, kind) for kind in kinds]
 
@@ -74,6 +80,15 @@ def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
     ExperimentsPage(repository, settings.home)
+
+
+class Shown(NamedTuple):
+    """What an open page shows of what may change by itself: HTML, and the names of the tasks that can be chosen."""
+
+    worker: str
+    experiments: str
+    missing: str
+    tasks: tuple[str, ...]
 
 
 class ExperimentsPage:
@@ -87,6 +102,7 @@ class ExperimentsPage:
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=340):
                 self.fields = self._form()
+                self.more = self._more_tasks()
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
@@ -96,7 +112,7 @@ class ExperimentsPage:
                     apply_default_css=False, js_on_load=actions.CLICKS, elem_classes=["fsd-html"], elem_id="experiments"
                 )
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
-        self.shown = gr.State(("", ""))
+        self.shown = gr.State(Shown("", "", "", _available()))
         self.limit = gr.State(PER_PAGE)
         self._events()
 
@@ -147,6 +163,11 @@ class ExperimentsPage:
             )  # fmt: skip
         return fields
 
+    def _more_tasks(self) -> gr.HTML:
+        with gr.Accordion("More tasks", open=False):
+            self.refused = show()
+            return show(js_on_load=actions.CLICKS, elem_id="more-tasks")
+
     def _events(self) -> None:
         fields = set(self.fields.values())
         # Without triggers: when the page opens, and whenever a field changes.
@@ -163,8 +184,8 @@ class ExperimentsPage:
         both = [self.fields["pair"], self.fields["task"]]
         self.fields["pair"].input(self.offer, both, self.fields["task"], queue=False, **QUIET)
         poll: dict[str, Any] = {
-            "fn": self.poll, "inputs": [self.limit, self.shown],
-            "outputs": [self.worker, self.list, self.older, self.shown], **QUIET,
+            "fn": self.poll, "inputs": [self.limit, self.shown, *both],
+            "outputs": [self.worker, self.list, self.older, self.more, self.fields["task"], self.shown], **QUIET,
         }  # fmt: skip
         gr.Timer(POLL_SECONDS).tick(queue=False, trigger_mode="once", **poll)
         on_load(self.poll, poll["inputs"], poll["outputs"])
@@ -172,6 +193,7 @@ class ExperimentsPage:
             self.begin, fields, [self.answer, self.fields["name"]], trigger_mode="once", **QUIET
         ).then(**poll)  # fmt: skip
         self.list.click(self.act, None, self.answer, **QUIET).then(**poll)
+        self.more.click(self.fetch, None, self.refused, **QUIET).then(**poll)
         self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **QUIET).then(**poll)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -209,22 +231,41 @@ class ExperimentsPage:
         self.latest.forget()
         return answer
 
-    def poll(self, limit: int, shown: tuple[str, str]) -> tuple[Any, Any, Any, Any]:
-        """The list and the worker's state; nothing where nothing has changed."""
+    def fetch(self, event: gr.EventData) -> str:
+        """Leaves it to the worker to fetch the task whose button was clicked."""
         try:
-            worker, experiments, more = self.latest(limit)
+            more_tasks.request(self.repository, str(event.act), str(event.kind), str(event.id))
         except FsdError as error:
-            worker, experiments, more = notice(str(error), "bad"), shown[1], False
-        if (worker, experiments) == shown:
-            return gr.skip(), gr.skip(), gr.skip(), gr.skip()
-        return worker, experiments, gr.Button(visible=more), (worker, experiments)
+            return notice(str(error), "bad")
+        self.latest.forget()
+        return ""
 
-    def _latest(self, limit: int) -> tuple[str, str, bool]:
-        """The worker's state and the list, as HTML, and whether there are older experiments."""
+    def poll(self, limit: int, shown: Shown, pair: str, task: str | None) -> Any:
+        """The list, the worker's state and the tasks; nothing where nothing has changed."""
+        try:
+            now, more = self.latest(limit)
+        except FsdError as error:
+            now, more = shown._replace(worker=notice(str(error), "bad")), False
+        if now == shown:
+            return (gr.skip(),) * 6
+        same = now.tasks == shown.tasks
+        return (
+            now.worker,
+            now.experiments,
+            gr.Button(visible=more),
+            gr.skip() if now.missing == shown.missing else now.missing,
+            gr.skip() if same else gr.Dropdown(task_choices(pair), value=task if task in now.tasks else None),
+            now,
+        )
+
+    def _latest(self, limit: int) -> tuple[Shown, bool]:
+        """What the page shows, and whether there are older experiments."""
         experiments = self.repository.experiments(limit=limit + 1, offset=0)
         waiting = any(experiment.status in OPEN for experiment in experiments)
-        return (
-            absence_notice(self.repository.worker(), waiting),
-            experiments_html(experiments[:limit]),
-            len(experiments) > limit,
-        )
+        worker = self.repository.worker()
+        shown = Shown(
+            absence_notice(worker, waiting), experiments_html(experiments[:limit]),
+            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
+            _available(),
+        )  # fmt: skip
+        return shown, len(experiments) > limit

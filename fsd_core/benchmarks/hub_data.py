@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fsd_core.benchmarks.tasks import Task
 from fsd_core.benchmarks.tasks.choices import LETTERS, SUBJECTS
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 
@@ -26,6 +27,7 @@ class Split:
 
     file: str
     repo: str
+    licence: str
     name: str | None
     split: str
     text: Callable[[Iterable[Row]], str]
@@ -76,38 +78,68 @@ def _mmlu(rows: Iterable[Row]) -> str:
     return _table([row["question"], *row["choices"], LETTERS[row["answer"]]] for row in rows)
 
 
-GSM8K, CSQA = "openai/gsm8k", "tau/commonsense_qa"
+# Datasets with the licences that their authors give them.
+GSM8K, CSQA = ("openai/gsm8k", "MIT"), ("tau/commonsense_qa", "MIT")
+HUMANEVAL, MBPP = ("openai/openai_humaneval", "MIT"), ("google-research-datasets/mbpp", "CC BY 4.0")
+MMLU, TRUTHFULQA = ("cais/mmlu", "MIT"), ("truthfulqa/truthful_qa", "Apache 2.0")
 SPLITS: dict[str, tuple[Split, ...]] = {
-    "gsm8k": tuple(Split(f"gsm8k/{split}.jsonl", GSM8K, "main", split, _lines) for split in ("test", "train")),
+    "gsm8k": tuple(Split(f"gsm8k/{split}.jsonl", *GSM8K, "main", split, _lines) for split in ("test", "train")),
     "csqa": (
-        Split("csqa/dev_rand_split.jsonl", CSQA, None, "validation", _csqa),
-        Split("csqa/train_rand_split.jsonl", CSQA, None, "train", _csqa),
+        Split("csqa/dev_rand_split.jsonl", *CSQA, None, "validation", _csqa),
+        Split("csqa/train_rand_split.jsonl", *CSQA, None, "train", _csqa),
     ),
-    "humaneval": (Split("humaneval/HumanEval.jsonl.gz", "openai/openai_humaneval", None, "test", _lines),),
-    "mbpp": (
-        Split("mbpp/mbpp.jsonl", "google-research-datasets/mbpp", "full", "prompt+test+validation+train", _lines),
-    ),
-    "mmlu": tuple(Split(f"mmlu/<subject>_{split}.csv", "cais/mmlu", "all", split, _mmlu) for split in ("dev", "test")),
-    "truthfulqa": (
-        Split("truthfulqa/TruthfulQA.csv", "truthfulqa/truthful_qa", "generation", "validation", _truthfulqa),
-    ),
+    "humaneval": (Split("humaneval/HumanEval.jsonl.gz", *HUMANEVAL, None, "test", _lines),),
+    "mbpp": (Split("mbpp/mbpp.jsonl", *MBPP, "full", "prompt+test+validation+train", _lines),),
+    "mmlu": tuple(Split(f"mmlu/<subject>_{split}.csv", *MMLU, "all", split, _mmlu) for split in ("dev", "test")),
+    "truthfulqa": (Split("truthfulqa/TruthfulQA.csv", *TRUTHFULQA, "generation", "validation", _truthfulqa),),
 }
 
 
-def fetch(task: str, folder: Path) -> list[Path]:
+OnFile = Callable[[str, int, int], None]
+"""Told before each file what is fetched, how many files are here and how many there will be; may stop it by raising."""
+_HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
+
+
+def fetchable(task: Task) -> bool:
+    """Whether the hub has the files that are missing of a task which this machine can score."""
+    return task.name in SPLITS and not task.has_files and task.possible
+
+
+def origin(task: str) -> tuple[str, str]:
+    """Where the files of a task come from, and their licence. Raises ``UnknownName`` as :func:`fetch` does."""
+    first = _splits(task)[0]
+    return f"https://huggingface.co/datasets/{first.repo}", first.licence
+
+
+def fetch(task: str, folder: Path, on_file: OnFile = lambda what, done, total: None) -> list[Path]:
     """Fetches what is missing of a task's files below ``folder``; returns what was written.
 
     Each file appears whole or not at all, with where it came from in the SOURCE.txt beside it. Raises ``UnknownName``
     for a task that the hub does not have in this form, ``ModelUnavailable`` if the hub does not answer,
     ``InvalidSetting`` if the folder cannot be written to.
     """
+    missing = [split for split in _splits(task) if len(list(folder.glob(_pattern(split)))) < _count(split)]
+    written: list[Path] = []
+    for done, split in enumerate(missing):
+        on_file(f"{split.file} of {split.repo}", done, len(missing))
+        written += _fetch(split, folder)
+    return written
+
+
+def _splits(task: str) -> tuple[Split, ...]:
     if task not in SPLITS:
         raise UnknownName(
             f"'{task}' cannot be fetched: expected one of {', '.join(SPLITS)}. The files of other tasks come from "
             "their authors; `tasks` lists them."
         )
-    missing = [split for split in SPLITS[task] if len(list(folder.glob(_pattern(split)))) < _count(split)]
-    return [file for split in missing for file in _fetch(split, folder)]
+    return SPLITS[task]
+
+
+def _ask(repo: str) -> None:
+    """Raises at once where the hub does not answer, which the library tries again for half a minute."""
+    from huggingface_hub import HfApi
+
+    HfApi().dataset_info(repo, timeout=_HUB_PATIENCE)
 
 
 def _pattern(split: Split) -> str:
@@ -123,6 +155,8 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
 
     datasets.disable_progress_bars()
     try:
+        if not Path(split.repo).exists():
+            _ask(split.repo)
         dataset: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
         by_file: dict[str, list[Row]] = {}
         for row in dataset:

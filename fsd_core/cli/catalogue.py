@@ -37,7 +37,13 @@ def tasks() -> None:
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
     """Fetch a task's files from the Hugging Face hub into the data folder."""
-    from fsd_core.benchmarks.hub_data import fetch as fetch_files
+    from fsd_core.benchmarks import hub_data
+    from fsd_core.benchmarks.tasks import get_task
 
-    written = fetch_files(task, get_settings().data_folder)
+    where, licence = hub_data.origin(task)
+    print(f"{get_task(task).title}, licence {licence}, from {where}")
+    written = hub_data.fetch(
+        task, get_settings().data_folder,
+        lambda what, done, total: output.say(f"Fetching {what}: file {done + 1} of {total}."),
+    )  # fmt: skip
     print("\n".join(map(str, written)) if written else f"All files of {task} are there already.")

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
-from fsd_core.benchmarks import bounds
+from fsd_core.benchmarks import bounds, hub_data
 from fsd_core.benchmarks.execution import execute_runs, give_up
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, user_message
 from fsd_core.jobs import lock, playground
@@ -33,7 +33,7 @@ from fsd_core.models.loading import LoadedPair, resolve_device
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from fsd_core.tracking.messages import BoundsJob, ExperimentJob, PlaygroundJob, RunJob
+from fsd_core.tracking.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
 from fsd_core.tracking.records import JobView, RunView
 
 logger = logging.getLogger(__name__)
@@ -42,6 +42,8 @@ T = TypeVar("T")
 LEASE = 10.0  # seconds
 POLL = 0.2  # seconds between two looks at an empty queue
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
+WAITED_FOR = (PlaygroundJob.kind, FetchJob.kind)
+"""work that people wait for in front of a page: it goes before an experiment's next prompt"""
 STALLS_ALLOWED = 3
 """so many workers in a row may be lost over a job without anything to show for it"""
 
@@ -65,6 +67,7 @@ class Worker:
         self._kinds = {
             ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
+            FetchJob.kind: self._fetch,
         }  # fmt: skip
 
     def run(self) -> None:
@@ -212,13 +215,13 @@ class Worker:
         self._heartbeat.activity = fetched if total else what
 
     def _serve_waiting(self) -> None:
-        """People in front of the playground go before an experiment's next prompt."""
-        while not self._stop.is_set() and (job := self._repository.claim((PlaygroundJob.kind,), LEASE)):
+        """People in front of a page go before an experiment's next prompt."""
+        while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, LEASE)):
             self._work(job)
 
     def _people_wait(self) -> bool:
         """Whether to leave off what can wait."""
-        return self._stop.is_set() or self._repository.queue_length((PlaygroundJob.kind,)) > 0
+        return self._stop.is_set() or self._repository.queue_length(WAITED_FOR) > 0
 
     def _playground(self, job: JobView) -> None:
         message = PlaygroundJob.read(job.payload)
@@ -232,6 +235,14 @@ class Worker:
             write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
             check=lambda: self._check(job),
         )
+
+    def _fetch(self, job: JobView) -> None:
+        def before_a_file(what: str, done: int, total: int) -> None:
+            self._check(job)
+            self._heartbeat.activity = f"Fetching {what}: file {done + 1} of {total}"
+
+        self._check(job)
+        hub_data.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
 
     def _bounds(self, job: JobView) -> None:
         message = BoundsJob.read(job.payload)

@@ -72,6 +72,14 @@ class BoundsJob(JobMessage):
 
 
 @dataclass(frozen=True)
+class FetchJob(JobMessage):
+    """The files of a task, from the Hugging Face hub."""
+
+    kind = "fetch"
+    task: str
+
+
+@dataclass(frozen=True)
 class PlaygroundJob(JobMessage):
     """Several settings on one prompt. Its answer is a stream of :class:`Chunk`."""
 

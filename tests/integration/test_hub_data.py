@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from datasets import Dataset
+from worker_process import Home, until
 
 from fsd_core.benchmarks import hub_data
 from fsd_core.benchmarks.hub_data import SPLITS, fetch
 from fsd_core.benchmarks.tasks import TASKS, get_task
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
+from fsd_core.tracking.messages import FetchJob
 
 Call = Callable[..., tuple[int, str, str]]
 GSM = [
@@ -105,10 +108,75 @@ def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPat
         fetch("gsm8k", hub)
 
 
+def test_fetching_can_be_stopped_before_each_file(hub: Path) -> None:
+    def on_file(what: str, done: int, total: int) -> None:
+        if done == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fetch("gsm8k", hub, on_file)
+    assert [file.name for file in (hub / "gsm8k").glob("*.jsonl")] == ["test.jsonl"]
+    assert not get_task("gsm8k").available
+    assert fetch("gsm8k", hub) == [hub / "gsm8k" / "train.jsonl"]  # what was there is kept
+    assert get_task("gsm8k").available
+
+
+def test_a_hub_that_does_not_answer_is_told_at_once(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    begun = time.monotonic()
+    with pytest.raises(ModelUnavailable, match=r"openai/openai_humaneval could not be had .* check the network"):
+        fetch("humaneval", data_folder)
+    assert time.monotonic() - begun < 20  # without the half minute of the library's own trials
+    assert not (data_folder / "humaneval").exists()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Home]:
+    """A home for workers of its own."""
+    home = Home(tmp_path)
+    yield home
+    home.close()
+
+
+def test_a_worker_without_a_network_says_so_and_goes_on(served: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nobody answers
+    served.worker()
+    job = served.repository.enqueue(FetchJob("gsm8k"))
+    assert served.until_done(job) == "failed"
+    assert (served.repository.job(job).error or "").startswith(
+        "The dataset openai/gsm8k could not be had from the Hugging Face hub (Conn"
+    )
+    assert not (served.settings.data_folder / "gsm8k").exists()
+    again = served.repository.enqueue(FetchJob("nothing"))
+    assert served.until_done(again) == "failed"
+    assert (served.repository.job(again).error or "").startswith("'nothing' cannot be fetched: expected one of gsm8k")
+
+
+def test_a_worker_fetches_between_two_prompts(hub: Path, tmp_path: Path, served: Home) -> None:
+    code = (
+        "from dataclasses import replace\nfrom fsd_core.benchmarks.hub_data import SPLITS\n"
+        f"SPLITS['humaneval'] = (replace(SPLITS['humaneval'][0], repo={str(tmp_path / 'hub' / 'humaneval')!r}),)\n"
+        "from fsd_core.cli.commands import main\nmain(['worker'])"
+    )
+    experiment = served.repository.create_experiment(served.sweep(limit=100))
+    served.worker("-c", code)
+    until(lambda: served.prompts_done(experiment), "the first prompt")
+    job = served.repository.enqueue(FetchJob("humaneval"), priority=5)
+    assert served.until_done(job) == "finished"
+    assert served.prompts_done(experiment) < 300  # it went before the rest
+    assert (hub / "humaneval" / "HumanEval.jsonl.gz").exists()
+
+
 def test_the_command_tells_what_it_wrote(hub: Path, call: Call) -> None:
-    status, out, _ = call("fetch", "gsm8k")
-    assert (status, out) == (0, f"{hub / 'gsm8k' / 'test.jsonl'}\n{hub / 'gsm8k' / 'train.jsonl'}\n")
-    assert call("fetch", "gsm8k")[1] == "All files of gsm8k are there already.\n"
+    status, out, err = call("fetch", "gsm8k")
+    about, *written = out.splitlines()
+    assert (status, written) == (0, [str(hub / "gsm8k" / "test.jsonl"), str(hub / "gsm8k" / "train.jsonl")])
+    assert about.startswith("GSM8K, licence MIT, from https://huggingface.co/datasets/")
+    assert [line.partition(" of ")[0] for line in err.splitlines()] == [
+        "Fetching gsm8k/test.jsonl", "Fetching gsm8k/train.jsonl",
+    ]  # fmt: skip
+    assert err.endswith(": file 2 of 2.\n")
+    assert call("fetch", "gsm8k")[1].splitlines()[1:] == ["All files of gsm8k are there already."]
     status, out, err = call("fetch", "nothing")
     assert (status, out) == (2, "")
     assert err.startswith("error: 'nothing' cannot be fetched")

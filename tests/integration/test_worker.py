@@ -100,6 +100,7 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
 
 def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(home: Home) -> None:
     payloads: dict[str, Any] = {"experiment": {}, "run": [], "playground": {"prompt": "x"}, "bounds": {"run_id": None}}
+    payloads["fetch"] = {"task": None}
     with home.database.session() as session:
         session.add_all(Job(id=kind, kind=kind, payload=payload) for kind, payload in payloads.items())
     home.worker()

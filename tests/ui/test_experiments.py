@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.errors import UnknownName
+from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
 from tests.ui.plausible import do_prompts, finish, sweep
 
@@ -71,6 +73,61 @@ def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
     expect(card(page, "Unsuitable")).to_be_visible()
     run = site.repository.experiments()[0].runs[0]
     assert (run.pair, run.task) == ("smollm2-135m-math", "arithmetic")
+
+
+def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, site: Site):
+    repository, folder = site.repository, site.home / "data" / "gsm8k"
+
+    def alive(activity: str = "idle") -> None:
+        repository.report_worker(pid=1, host="here", device="cpu", activity=activity)
+
+    def claimed() -> JobView:
+        job = repository.claim(("fetch",), lease_seconds=600)
+        assert job is not None
+        return job
+
+    opened(page, site)
+    line = page.locator(".more-task", has_text="GSM8K")
+    expect(line).not_to_be_visible()  # a quiet place
+    page.get_by_role("button", name="More tasks").click()
+    expect(line).to_contain_text("1,319 prompts, licence MIT, from openai/gsm8k")
+    expect(line.get_by_role("link")).to_have_attribute("href", "https://huggingface.co/datasets/openai/gsm8k")
+    alive()
+    line.get_by_role("button", name="Fetch").click()
+    expect(line.get_by_role("button", name="Fetch")).to_be_disabled()
+    job = claimed()
+    assert job.payload == {"task": "gsm8k"}
+    alive("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2")
+    expect(line).to_contain_text("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2.")
+    sentence = "The dataset openai/gsm8k could not be had from the Hugging Face hub (ConnectError): check the network."
+    repository.finish_job(job.id, job.claim_token or "", "failed", sentence)
+    expect(line.locator(".fsd-notice.warn")).to_have_text(sentence)
+
+    alive()
+    expect(line.get_by_role("button", name="Fetch")).to_be_enabled()
+    line.get_by_role("button", name="Fetch").click()
+    expect(line.locator(".fsd-notice.warn")).to_have_count(0)
+    job = claimed()
+    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+    expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")
+    folder.mkdir(parents=True)
+    try:
+        for split in ("train", "test"):
+            (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
+        repository.finish_job(job.id, job.claim_token or "", "finished")
+        expect(line).to_contain_text("GSM8K is in the list of tasks.")
+        expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")  # nothing is chosen for anybody
+        choose(page, "Task", "GSM8K")
+        expect(page.get_by_text("= 350 generations")).to_be_visible()
+        expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
+        opened(page, site)  # as another visitor finds it
+        choose(page, "Task", "GSM8K")
+        page.get_by_label("Name").fill("Fetched")
+        page.get_by_role("button", name="Start experiment").click()
+        expect(card(page, "Fetched")).to_be_visible()
+        assert repository.experiments()[0].runs[0].task == "gsm8k"
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):

@@ -20,7 +20,7 @@ from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.tracking.database.models import StreamChunk
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, PlaygroundJob, RunJob
+from fsd_core.tracking.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
 
 # As they were stored before these classes were; databases have them, so this does not change.
 STORED_CHUNK = json.loads("""{"setting": 1, "tokens": [
@@ -62,7 +62,9 @@ def test_a_job_that_is_stored_is_read_and_would_be_stored_the_same() -> None:
     assert as_stored(ExperimentJob("e")) == {"experiment_id": "e"}
     assert as_stored(RunJob("r")) == {"run_id": "r"}
     assert as_stored(BoundsJob("r", None)) == {"run_id": "r", "temperature": None}
-    for one in (ExperimentJob("e"), RunJob("r"), BoundsJob("r", None), BoundsJob("r", 0.7), playground_job()):
+    assert as_stored(FetchJob("gsm8k")) == {"task": "gsm8k"}
+    others = BoundsJob("r", None), BoundsJob("r", 0.7), FetchJob("gsm8k"), playground_job()
+    for one in (ExperimentJob("e"), RunJob("r"), *others):
         assert type(one).read(as_stored(one)) == one
 
 

@@ -67,10 +67,23 @@ class Task(ABC):
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         """Judges ``text``, which ended for ``stop_reason``: eos, length or context."""
 
+    published: int | None = None
+    """prompts that its authors' files hold, where that is known before they are here"""
+
     @property
-    def available(self) -> bool:
+    def has_files(self) -> bool:
         """Whether its files are on this machine."""
         return all((get_settings().data_folder / file).exists() for file in self.files)
+
+    @property
+    def possible(self) -> bool:
+        """Whether this machine can score it, once its files are here."""
+        return True
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be run."""
+        return self.has_files and self.possible
 
     @property
     def size(self) -> int:

@@ -44,6 +44,7 @@ class CommonsenseQA(Choices):
 
     name = "csqa"
     title = "CommonsenseQA"
+    published = 1221
     files = ("csqa/dev_rand_split.jsonl", "csqa/train_rand_split.jsonl")
 
     def all_examples(self) -> tuple[Example, ...]:
@@ -71,10 +72,11 @@ class Mmlu(Choices):
 
     name = "mmlu"
     title = "MMLU"
+    published = 14_042
     files = ("mmlu/<subject>_dev.csv", "mmlu/<subject>_test.csv")
 
     @property
-    def available(self) -> bool:
+    def has_files(self) -> bool:
         return len(_subjects(get_settings().data_folder / "mmlu")) == SUBJECTS
 
     def all_examples(self) -> tuple[Example, ...]:
@@ -117,6 +119,7 @@ class TruthfulQa(Choices):
 
     name = "truthfulqa"
     title = "TruthfulQA, one right choice"
+    published = 817
     files = ("truthfulqa/TruthfulQA.csv",)
 
     def all_examples(self) -> tuple[Example, ...]:

@@ -53,8 +53,8 @@ class Programs(Task):
         return self.prompts()
 
     @property
-    def available(self) -> bool:
-        return super().available and sandbox.refusal() is None
+    def possible(self) -> bool:
+        return sandbox.refusal() is None
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         problem = self.problem(example)
@@ -78,6 +78,7 @@ class HumanEval(Programs):
 
     name = "humaneval"
     title = "HumanEval"
+    published = 164
     files = ("humaneval/HumanEval.jsonl.gz",)
 
     def prompts(self) -> tuple[Example, ...]:
@@ -116,6 +117,7 @@ class Mbpp(Programs):
 
     name = "mbpp"
     title = "MBPP"
+    published = 500
     files = ("mbpp/mbpp.jsonl",)
 
     def prompts(self) -> tuple[Example, ...]:

@@ -51,6 +51,7 @@ class Gsm8k(Numbers):
 
     name = "gsm8k"
     title = "GSM8K"
+    published = 1319
     files = ("gsm8k/test.jsonl", "gsm8k/train.jsonl")
 
     def all_examples(self) -> tuple[Example, ...]:

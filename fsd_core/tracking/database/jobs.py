@@ -37,6 +37,12 @@ class JobStore(Store):
             row = session.get(Job, id)
             return job_view(row) if row else None
 
+    def latest_jobs(self, kind: str, limit: int = 50) -> list[JobView]:
+        """The jobs of a kind, newest first."""
+        newest = select(Job).where(Job.kind == kind).order_by(Job.created_at.desc(), Job.id).limit(limit)
+        with self._database.session(readonly=True) as session:
+            return [job_view(job) for job in session.scalars(newest)]
+
     def claim(
         self, kinds: tuple[str, ...], lease_seconds: float, minimum_priority: int | None = None
     ) -> JobView | None:

@@ -1,0 +1,110 @@
+"""Tasks whose files are not here yet: the worker fetches them from the hub, one click each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.ui.actions import button
+from dashboard.ui.components import escape, notice
+from fsd_core.benchmarks.hub_data import SPLITS, fetchable, origin
+from fsd_core.benchmarks.tasks import TASKS, Task
+from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.tracking.messages import FetchJob
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import JobView, WorkerView
+
+PRIORITY = 5
+OPEN = ("queued", "running")
+NEWS = timedelta(minutes=10)
+"""for so long a task that was fetched is told of"""
+LEAD = (
+    "Benchmarks of the field, from the Hugging Face hub into this installation's data folder. The worker fetches them; "
+    "then they are in the list of tasks."
+)
+OTHERS = "The files of {} come from their authors: python -m fsd_core tasks says which are wanted, and where."
+
+
+class Fetch(NamedTuple):
+    """A task that can be fetched, or was, and the last job that tried."""
+
+    task: Task
+    job: JobView | None
+
+
+def fetches(repository: Repository) -> list[Fetch]:
+    """The tasks that are missing, and those that came a short while ago, in the order of all tasks."""
+    latest = _latest(repository.latest_jobs(FetchJob.kind))
+    fresh = {name for name, job in latest.items() if job.finished_at and datetime.now(UTC) - job.finished_at < NEWS}
+    return [
+        Fetch(task, latest.get(name))
+        for name, task in TASKS.items()
+        if fetchable(task) or (name in fresh and name in SPLITS and task.available)
+    ]
+
+
+def request(repository: Repository, act: str, kind: str, name: str) -> None:
+    """Leaves it to the worker to fetch a task, unless that is under way. Raises ``InvalidSetting``, ``UnknownName``."""
+    if (act, kind) != ("fetch", "task"):
+        raise InvalidSetting("This page offers no such thing: reload it.")
+    origin(name)
+    last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
+    if last is None or last.status not in OPEN:
+        repository.enqueue(FetchJob(name), PRIORITY)
+
+
+def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
+    """The newest job of each task, of jobs from the newest on; jobs that cannot be read are left aside."""
+    found: dict[str, JobView] = {}
+    for job in jobs:
+        try:
+            found.setdefault(FetchJob.read(job.payload).task, job)
+        except DataDamaged:
+            continue
+    return found
+
+
+def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> str:
+    """A line for each task, with what it is, whose it is, and how far it is fetched."""
+    lines = "".join(_line(fetch, worker) for fetch in fetches)
+    others = [task.title for task in TASKS.values() if not task.has_files and task.name not in SPLITS]
+    return f'<p class="more-lead">{escape(LEAD)}</p><div class="more-tasks">{lines}</div>' + (
+        f'<p class="more-lead">{escape(OTHERS.format(_joined(others)))}</p>' if others else ""
+    )
+
+
+def _joined(titles: list[str]) -> str:
+    """Titles in a sentence; the parts of Spec-Bench by its name alone."""
+    *first, last = dict.fromkeys(title.partition(",")[0] for title in titles)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _line(fetch: Fetch, worker: WorkerView | None) -> str:
+    task, job = fetch
+    where, licence = origin(task.name)
+    waiting = job is not None and job.status in OPEN
+    about = f"{task.published:,} prompts, licence {licence}, from " if task.published else f"Licence {licence}, from "
+    act = "" if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
+    return (
+        f'<div class="more-task" data-task="{escape(task.name)}"><p><b>{escape(task.title)}</b>'
+        f'<span>{escape(about)}<a href="{escape(where)}" rel="noreferrer" target="_blank">'
+        f"{escape(where.removeprefix('https://huggingface.co/datasets/'))}</a></span></p>{act}"
+        f"{_state(task, job, worker)}</div>"
+    )
+
+
+def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> str:
+    if task.has_files:
+        return notice(f"{task.title} is in the list of tasks.")
+    if job is None or job.status == "finished":
+        return ""
+    if job.status in OPEN:
+        activity = worker.activity if worker is not None and worker.alive else None
+        if activity is None:
+            return notice("Waiting: the worker is not running.")
+        fetching = job.status == "running" and activity.startswith("Fetching")
+        return notice(f"{activity}." if fetching else "The worker will begin shortly.")
+    return notice(job.error or "It was stopped.", "warn")

@@ -1,0 +1,107 @@
+"""The place where missing tasks are fetched: what it offers, what it says of them, and what a click asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from dashboard.experiments.more_tasks import fetches, more_tasks_html, request
+from fsd_core.benchmarks import sandbox
+from fsd_core.benchmarks.hub_data import SPLITS, origin
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.tracking.database.models import Job, now
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.messages import FetchJob
+
+LICENCES = {
+    "gsm8k": "MIT", "csqa": "MIT", "humaneval": "MIT", "mbpp": "CC BY 4.0", "mmlu": "MIT", "truthfulqa": "Apache 2.0",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def data(data_folder: Path) -> Path:
+    """A fresh installation."""
+    return data_folder
+
+
+def html(repository: Repository) -> str:
+    return more_tasks_html(fetches(repository), repository.worker())
+
+
+def names(repository: Repository) -> list[str]:
+    return [fetch.task.name for fetch in fetches(repository)]
+
+
+def gsm8k(data: Path) -> None:
+    (data / "gsm8k").mkdir()
+    for split in ("train", "test"):
+        row = {"question": "How many?", "answer": "#### 1"}
+        (data / "gsm8k" / f"{split}.jsonl").write_text((json.dumps(row) + "\n") * 5)
+
+
+def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repository: Repository) -> None:
+    assert sorted(names(repository)) == sorted(SPLITS) == sorted(LICENCES)
+    page = html(repository)
+    for name, licence in LICENCES.items():
+        where, told = origin(name)
+        assert told == licence
+        assert f"{get_task(name).published:,} prompts, licence {licence}, from " in page
+        assert f'href="{where}"' in page
+    assert page.count(">Fetch</button>") == len(LICENCES)
+    assert "AddSub, SingleEq, MultiArith, SVAMP, MT-Bench and Spec-Bench come from their authors" in page
+
+
+def test_what_cannot_be_scored_here_is_not_offered(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandbox, "refusal", lambda: "No Landlock.")
+    assert set(names(repository)) == set(SPLITS) - {"humaneval", "mbpp"}
+
+
+def test_a_click_leaves_one_job_however_often_it_is_made(repository: Repository) -> None:
+    for _ in range(2):
+        request(repository, "fetch", "task", "gsm8k")
+    (job,) = repository.latest_jobs("fetch")
+    assert (FetchJob.read(job.payload), job.status) == (FetchJob("gsm8k"), "queued")
+    assert html(repository).count(" disabled>Fetch") == 1
+    with pytest.raises(UnknownName, match="cannot be fetched: expected one of gsm8k"):
+        request(repository, "fetch", "task", "addsub")
+    with pytest.raises(InvalidSetting, match="offers no such thing"):
+        request(repository, "delete", "task", "gsm8k")
+    assert len(repository.latest_jobs("fetch")) == 1
+
+
+def test_it_tells_how_far_a_task_is(repository: Repository, database_url: str, data: Path) -> None:
+    request(repository, "fetch", "task", "gsm8k")
+    assert "Waiting: the worker is not running." in html(repository)
+    repository.report_worker(1, "here", "cpu", "Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2")
+    assert "The worker will begin shortly." in html(repository)
+    job = repository.claim(("fetch",), 60)
+    assert job is not None
+    assert job.claim_token is not None
+    assert "Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2." in html(repository)
+    repository.finish_job(job.id, job.claim_token, "failed", "The hub <b>does not</b> answer.")
+    assert "The hub &lt;b&gt;does not&lt;/b&gt; answer." in html(repository)
+    assert " disabled>" not in html(repository)  # it may be tried again
+
+    request(repository, "fetch", "task", "gsm8k")
+    job = repository.claim(("fetch",), 60)
+    assert job is not None
+    assert job.claim_token is not None
+    gsm8k(data)
+    repository.finish_job(job.id, job.claim_token, "finished")
+    assert "GSM8K is in the list of tasks." in html(repository)
+    assert html(repository).count(">Fetch</button>") == len(LICENCES) - 1
+    with repository._database.session() as session:
+        session.execute(update(Job).values(finished_at=now().replace(year=2020)))
+    assert "gsm8k" not in names(repository)  # that is no news any more
+
+
+def test_a_job_that_is_damaged_is_left_aside(repository: Repository) -> None:
+    request(repository, "fetch", "task", "csqa")
+    with repository._database.session() as session:
+        session.execute(update(Job).values(payload={"task": 3}))
+    assert sorted(names(repository)) == sorted(SPLITS)
+    assert " disabled>" not in html(repository)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import get_task
+from fsd_core.benchmarks.tasks import Score, get_task
 
 DECODE = {
     "task_id": "HumanEval/0", "entry_point": "decode", "canonical_solution": "    return math.floor(x) - 1\n",
@@ -50,6 +50,41 @@ def _files(data_folder: Path) -> None:
 def test_helpers_of_the_prompt_are_there_and_the_tests_use_the_prompt_s_own(answer: str, outcome: str) -> None:
     (example,) = get_task("humaneval").all_examples()
     assert get_task("humaneval").score(f"```python\n{answer}\n```", example, "eos").outcome == outcome
+
+
+WRITTEN = "def decode(x):\n    return math.floor(x) - 1\n"
+HEAD = "import math\n\ndef encode(x):\n    return x + 1\n\n\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + WRITTEN,  # the whole of it without a fence: imports and helpers do not end the program
+        f"Here is the function:\n\n{HEAD}{WRITTEN}\nIt undoes encode.",
+        "LESS = 1\n\n" + WRITTEN.replace("- 1", "- LESS") + "\nprint(decode(2))",
+        f"Install it first:\n```bash\npip install decode\n```\n```python\n{WRITTEN}```",
+        "```Python\r\n" + WRITTEN.replace("\n", "\r\n") + "```",
+        f"```python3\n{WRITTEN}```",
+        "```python\ndef decode_all(xs):\n    return [decode(x) for x in xs]\n```\n```python\n" + WRITTEN + "```",
+        "    return math.floor(x) - 1\n\n\ndef decode(x):\n    return x",  # a body; what comes behind is invented
+    ],
+)
+def test_the_function_is_found_where_it_stands(answer: str) -> None:
+    (example,) = get_task("humaneval").all_examples()
+    assert get_task("humaneval").score(answer, example, "eos") == Score("correct", "passed")
+
+
+def test_a_block_that_was_cut_off_is_truncated_wherever_it_begins() -> None:
+    (example,) = get_task("humaneval").all_examples()
+    score = get_task("humaneval").score
+    assert score("Here it is:\n```python\ndef decode(x):\n    ret", example, "length").outcome == "truncated"
+    assert score("```python\ndef decode(x):\n    return x\n```\nIt gi", example, "length").outcome == "wrong"
+
+
+def test_a_program_in_prose_is_found() -> None:
+    task = get_task("mbpp")
+    example = task.all_examples()[1]
+    assert task.score(f"This is it:\n\n{SUM['code']}\n\nIt multiplies.", example, "eos").outcome == "correct"
 
 
 def test_setup_code_uses_what_the_program_defines() -> None:

@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
 from fsd_core.benchmarks import sandbox
 from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, rows
 
-_BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_BLOCK = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 # Where a bare completion of a function ends: at the next thing that stands at the margin.
 _END = re.compile(r"\n(?=[^\s#)\]}])")
+# What begins a program at the margin, and what else may stand there within one.
+_BEGINS = re.compile(r"@\w|(?:def|class|async def) \w|import \w|from [\w.]+ import\b|\w+ *=[^=]")
+_WITHIN = re.compile(rf"{_BEGINS.pattern}|[#)\]}}]|(?:if|for|while|with) .*:|(?:else|try|finally):|(?:except|elif)\b")
 
 
-def block(text: str) -> str | None:
-    """The first fenced block of code; ``None`` where there is none."""
-    found = _BLOCK.search(text)
-    return found[1] if found else None
+def block(text: str, names: Iterable[str]) -> str | None:
+    """The first fenced block of code that defines one of ``names``, else the first; ``None`` where there is none."""
+    blocks, defines = _BLOCK.findall(text), _definition(names)
+    return next((code for code in blocks if defines.search(code)), blocks[0] if blocks else None)
+
+
+def unfenced(text: str, names: Iterable[str]) -> str | None:
+    """The program in a text without a fence that defines one of ``names`` at the margin; ``None`` where none is.
+
+    It begins with the first import, assignment, function or class, and ends behind the named one where prose begins.
+    """
+    lines, defines = text.splitlines(), _definition(names)
+    named = next((i for i, line in enumerate(lines) if defines.match(line)), None)
+    if named is None:
+        return None
+    start = next(i for i, line in enumerate(lines) if _BEGINS.match(line))
+    behind = range(named + 1, len(lines))
+    end = next((i for i in behind if lines[i][:1].strip() and not _WITHIN.match(lines[i])), len(lines))
+    return "\n".join(lines[start:end]) + "\n"
+
+
+def _definition(names: Iterable[str]) -> re.Pattern[str]:
+    """A function or class of one of the names, at the margin."""
+    any_of = "|".join(re.escape(name) for name in sorted(names))
+    return re.compile(rf"^(?:async def|def|class) +(?:{any_of})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,9 @@ class Programs(Task):
         verdict = sandbox.judge(self.program(text, example), problem.tests, problem.given, problem.entry_points)
         if verdict == "passed":
             return Score("correct", verdict)
-        return Score("truncated" if cut_off(stop_reason) and "```" not in text[3:] else "wrong", verdict)
+        fences = text.count("```")
+        complete = not cut_off(stop_reason) or (fences > 0 and fences % 2 == 0)  # the last block was closed
+        return Score("wrong" if complete else "truncated", verdict)
 
 
 @cache
@@ -72,8 +99,10 @@ def _by_id(file: str) -> dict[str, dict]:
 class HumanEval(Programs):
     """HumanEval (Chen et al. 2021), pass@1, asked as instruction: the function's head in a block of code.
 
-    Read from the answer: its first block of code, or the text itself as the body of the function, up to the next thing
-    at the margin. What the prompt defines above the function is there either way, and the tests use the prompt's own.
+    Read from the answer: its block of code with the function, else its first one; without any, the function where it
+    stands at the margin, with what is imported and defined around it; else the text itself as the function's body, up
+    to the next thing at the margin. What the prompt defines above the function is there either way, and the tests use
+    the prompt's own.
     """
 
     name = "humaneval"
@@ -94,12 +123,13 @@ class HumanEval(Programs):
 
     def program(self, text: str, example: Example) -> str:
         row = _by_id(self.files[0])[example.id]
-        code = block(text)
+        names = [row["entry_point"]]
+        code = block(text, names)
         if code is None:
-            return row["prompt"] + _END.split(text)[0]
-        if f"def {row['entry_point']}" not in code:
-            return row["prompt"] + code
-        return _above(row) + code
+            is_body = text.lstrip("\r\n")[:1].isspace()  # whatever else it goes on to write
+            code = None if is_body else unfenced(text, names)
+            return row["prompt"] + _END.split(text)[0] if code is None else _above(row) + code
+        return (_above(row) if _definition(names).search(code) else row["prompt"]) + code
 
     def problem(self, example: Example) -> Problem:
         row = _by_id(self.files[0])[example.id]
@@ -133,8 +163,9 @@ class Mbpp(Programs):
         )
 
     def program(self, text: str, example: Example) -> str:
-        code = block(text)
-        return text if code is None else code
+        names = self.problem(example).entry_points
+        code = block(text, names)
+        return (unfenced(text, names) or text) if code is None else code
 
     def problem(self, example: Example) -> Problem:
         """The setup comes behind the code: it uses what that defines (problem 367)."""

@@ -13,7 +13,8 @@ from transformers import AutoModelForCausalLM
 
 from fsd_core.benchmarks import short_problems
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.benchmarks.tasks.word_problems import asked, final_number
+from fsd_core.benchmarks.tasks.final_numbers import final_number
+from fsd_core.benchmarks.tasks.word_problems import zero_shot_prompt
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.model_pairs import TARGETS, get_pair
@@ -55,7 +56,7 @@ def test_the_problems_of_the_task_are_never_taught(data: Path, monkeypatch: pyte
     assert not {example.prompt for example in get_task("short-problems").all_examples()} & set(before)
     first = next(short_problems.stream(0))[0].question
     monkeypatch.setattr(adapter, "held_out_questions", lambda: frozenset([first]))
-    assert before[0] == asked(first) not in taught()
+    assert before[0] == zero_shot_prompt(first) not in taught()
 
 
 def test_problems_that_are_missing_are_told(tmp_path: Path) -> None:

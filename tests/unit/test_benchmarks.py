@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import TASKS, Score, choices, get_task
+from fsd_core.benchmarks.tasks import TASKS, Example, Score, choices, get_task
 from fsd_core.benchmarks.tasks.choices import chosen_letter
-from fsd_core.benchmarks.tasks.word_problems import canonical, final_number
+from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
 from fsd_core.errors import InvalidSetting
 
 ADD = {
@@ -100,9 +101,82 @@ def test_the_number_of_a_solution(text: str, number: str | None) -> None:
     assert final_number(text) == number
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("#### .5", "0.5"),
+        ("#### −5", "-5"),  # U+2212
+        ("#### - 5", "-5"),
+        ("#### - $5", "-5"),
+        ("The answer is:\n- 5 apples", "5"),  # an item of a list
+        ("It takes 5-10 minutes.", "10"),
+        ("It takes 5–10 minutes.", "10"),
+        ("It was -10.", "-10"),
+        ("#### 1/2", "0.5"),
+        ("#### 1 1/2", "1.5"),
+        ("1½", "1.5"),
+        ("#### 10/2 = 5", "5"),
+        ("on 12/25/2020", "2020"),
+        (r"\boxed{1{,}200}", "1200"),
+        (r"\boxed{\text{\$18 dollars}} of 20", "18"),
+        (r"\boxed{1\frac{1}{2}}", "1.5"),
+        (r"The final answer is: $\boxed{18}$, not 20", "18"),
+        ("#### 1. Add the 3\n#### 2. Take 2\n#### 18\nor 20", "18"),
+        ("#### 1. Add the 3\n#### 2. Take 2\nThe answer is 18, not 20.", "18"),
+        ("#### 1. Add the 3\n#### 2. Take 2 from 20: 18", "18"),
+        ("#### 18. That is all but 2", "18"),
+        ("#### **18** of 20", "18"),
+        ("**Answer:** 18 of 20", "18"),
+        ("The answer is 3 + 4 = 7.", "7"),
+        ("the parts are 1,2,3", "3"),
+        ("#### " + "9" * 99, None),
+    ],
+)
+def test_a_number_in_an_unusual_form(text: str, number: str | None) -> None:
+    assert final_number(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("He has 5 apples and then 18", None),
+        ("#### 1", None),  # of 18
+        ("The answer is 18.", None),  # of 18.5
+        (r"\boxed{18", None),
+        ("#### 3 + 4", None),
+        ("#### 18\n", "18"),
+        ("#### 18 apples", "18"),
+        ("#### 18\n#### 1", "18"),
+        ("The answer is 18.\nThe answer is 1", "18"),
+        ("He has 18.\n\nQuestion: How man", "18"),  # it had ended
+    ],
+)
+def test_a_text_that_was_cut_off_has_an_answer_that_is_marked_before_its_end(text: str, number: str | None) -> None:
+    assert final_number(text, cut=True) == number
+    example = Example("x", "", "18")
+    outcome = "truncated" if number is None else "correct"
+    assert get_task("gsm8k").score(text, example, "length") == Score(outcome, number)
+
+
+@pytest.mark.parametrize(
+    "piece", ["#### ", "\n", "1,", "111,", "1/", "answer is ", "#### 1+1=", r"\boxed{", "1 1/", " "]
+)
+def test_hostile_texts_are_read_in_linear_time(piece: str) -> None:
+    def seconds(size: int) -> float:
+        text, begun = piece * (size // len(piece)), time.process_time()
+        final_number(text)
+        return time.process_time() - begun
+
+    assert seconds(400_000) < 20 * max(seconds(40_000), 0.02)
+
+
 def test_numbers_have_one_form() -> None:
-    assert [canonical(text) for text in ("1,200", "1200.00", "$1200", "-0", "0.50", "1e3x")] == [
-        "1200", "1200", "1200", "0", "0.5", None,
+    assert [canonical(text) for text in ("1,200", "1200.00", "$1200", "-0", "0.50", "1e3x", "")] == [
+        "1200", "1200", "1200", "0", "0.5", None, None,
+    ]  # fmt: skip
+    # As AddSub's file has thirds, and as a model writes them.
+    assert [canonical(text) for text in ("1/3", "0.3333333333333333", "11/6", "1.8333333333333335")] == [
+        "0.333333333333", "0.333333333333", "1.833333333333", "1.833333333333",
     ]  # fmt: skip
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from fsd_core.benchmarks.short_problems import SHAPES, SHOWN, generate, stream
 from fsd_core.benchmarks.tasks import Score, get_task
+from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
 from fsd_core.benchmarks.tasks.short_problems import HELD_OUT, HELD_OUT_SIZE, held_out_questions, write_held_out
-from fsd_core.benchmarks.tasks.word_problems import asked, canonical, final_number
+from fsd_core.benchmarks.tasks.word_problems import zero_shot_prompt
 from fsd_core.models.model_pairs import ADAPTED, PAIRS
 
 TASK = get_task("short-problems")
@@ -83,7 +84,7 @@ def test_the_task_asks_and_scores_as_the_published_problems() -> None:
     assert TASK.available
     rows = [json.loads(line) for line in HELD_OUT.read_text().splitlines()]
     for row, example in zip(rows, TASK.all_examples(), strict=True):
-        assert example.prompt == asked(row["question"])
+        assert example.prompt == zero_shot_prompt(row["question"])
         text = " ".join(row["steps"]) + f"\n#### {row['answer']}"
         assert TASK.score(text, example, "eos") == Score("correct", example.reference)
         assert TASK.score("#### -1", example, "eos") == Score("wrong", "-1")

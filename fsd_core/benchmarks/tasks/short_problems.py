@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fsd_core.benchmarks import short_problems
 from fsd_core.benchmarks.tasks.base import Example
-from fsd_core.benchmarks.tasks.word_problems import Numbers, canonical, zero_shot_prompt
+from fsd_core.benchmarks.tasks.final_numbers import canonical
+from fsd_core.benchmarks.tasks.word_problems import Numbers, zero_shot_prompt
 
 HELD_OUT = Path(__file__).parents[2] / "assets" / "smollm2-135m" / "short_problems.jsonl"
 HELD_OUT_SIZE = 200

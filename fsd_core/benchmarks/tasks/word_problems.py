@@ -4,46 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from functools import cache
 
-from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
+from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, judged, rows
+from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
 
-_NUMBER = r"-?\$?-?\d[\d,]*(?:\.\d+)?"
-_MARKED = re.compile(rf"(?:####|answer is|answer:|\\boxed\{{)\s*:?\s*\**\s*({_NUMBER})", re.IGNORECASE)
-_ANY = re.compile(_NUMBER)
 MOST_SHOTS = 4
 _ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
 
 
-def final_number(text: str) -> str | None:
-    """The answer of a worked solution, in canonical form: the number behind the first ``####``; without one, behind the
-    last "answer is", "answer:" or ``\\boxed{``; without any, the last number of the text.
-
-    What follows a further "Question:" is the model's own invention and is not read.
-    """
-    text = re.split(r"\n\s*(?:Question|Q):", text)[0]
-    hashes = re.search(rf"####\s*({_NUMBER})", text)
-    if hashes:
-        return canonical(hashes[1])
-    marked = _MARKED.findall(text)
-    return canonical(marked[-1]) if marked else canonical(found[-1]) if (found := _ANY.findall(text)) else None
-
-
-def canonical(number: str) -> str | None:
-    """``$1,200.00`` and ``1200`` are the same number."""
-    try:
-        value = Decimal(number.replace(",", "").replace("$", ""))
-    except InvalidOperation:
-        return None
-    return format(value.normalize() + 0, "f")
-
-
 class Numbers(Task):
-    """Scored by exact match of the final number, see :func:`final_number`."""
+    """Scored by exact match of the final number, see :func:`~fsd_core.benchmarks.tasks.final_numbers.final_number`."""
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        return judged(final_number(text), example, stop_reason)
+        return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
 
 
 class Gsm8k(Numbers):

@@ -159,12 +159,13 @@ def test_a_text_that_was_cut_off_has_an_answer_that_is_marked_before_its_end(tex
 
 
 @pytest.mark.parametrize(
-    "piece", ["#### ", "\n", "1,", "111,", "1/", "answer is ", "#### 1+1=", r"\boxed{", "1 1/", " "]
+    "piece", ["#### ", "\n", "1,", "111,", "1/", "answer is ", "#### 1+1=", "so ", r"\boxed{", "1 1/", " "]
 )
 def test_hostile_texts_are_read_in_linear_time(piece: str) -> None:
     def seconds(size: int) -> float:
         text, begun = piece * (size // len(piece)), time.process_time()
         final_number(text)
+        chosen_letter(text)
         return time.process_time() - begun
 
     assert seconds(400_000) < 20 * max(seconds(40_000), 0.02)
@@ -191,6 +192,30 @@ def test_numbers_have_one_form() -> None:
         ("The correct answer is: (b)", "B"),
         ("I think option A fits, not option B.", "A"),
         ("Because of it, the best choice is C", "C"),
+        ("The answer is a dog, so C.", "C"),
+        ("I think it is B.", "B"),
+        ("I, for one, choose C", "C"),
+        ("A dog. The answer is C", "C"),
+        ("Answer: A dog", None),
+        ("Answer: A is right", "A"),
+        ("The answer is A because a dog barks", "A"),
+        ("A, because a dog barks", "A"),
+        ("The answer is I.", "I"),
+        ("b) in the bank", "B"),
+        ("(b) in the bank", "B"),
+        ("a) in the bank", "A"),
+        ("b", "B"),
+        (r"So it is \boxed{B}, not C", "B"),
+        (r"$\boxed{\text{B}}$", "B"),
+        ("$B$", "B"),
+        (r"The answer is \(B\).", "B"),
+        ("The right one would be B", "B"),
+        ("A would be wrong, so is B; it must be C", "C"),
+        ("Option A is wrong. The answer is C.", "C"),
+        ("The answer is e.g. a dog", None),
+        ("The answer is a", "A"),
+        ("E.g. a dog", None),
+        ("D'accord", None),
         ("Bees live in hives", None),
         ("Answer: none", None),
         ("in the bank\nQuestion: X\nA. y\nAnswer: A", None),
@@ -199,6 +224,13 @@ def test_numbers_have_one_form() -> None:
 )
 def test_the_letter_of_an_answer(text: str, letter: str | None) -> None:
     assert chosen_letter(text) == letter
+
+
+def test_what_may_be_an_article_is_no_letter_at_the_end_of_a_text_that_was_cut_off() -> None:
+    assert chosen_letter("The answer is a", cut=True) is None
+    assert chosen_letter("The answer is B", cut=True) == "B"
+    assert chosen_letter(" A", cut=True) == "A"  # one token was asked for
+    assert chosen_letter("The answer is a\n\nQuestion: W", cut=True) == "A"  # it had ended
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "addsub", "csqa", "mmlu", "truthfulqa"])

@@ -8,21 +8,44 @@ from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 
-from fsd_core.benchmarks.tasks.base import Example, Score, Task, judged, rows
+from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, judged, rows
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 
 LETTERS = "ABCDEFGHIJKLM"
 SUBJECTS = 57  # of MMLU
-_TOLD = re.compile(r"(?:answer|choice|option)\s*(?:is|:)?\s*:?\s*\**\(?([A-M])\b(?!['’])", re.IGNORECASE)
-_FIRST = re.compile(r"^\s*\**\(?([A-M])(?:[).:,*]|\s*(?:\n|$)|(?<![AI])\s)")  # "A dog" and "I think" begin with words
+_QUESTION = re.compile(r"\n[^\S\n]*(?:Question|Q):")
+_DRESS = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?(?=\{)|\\[()\[\]]|[$*_]")  # bold type and LaTeX
+
+# A letter ends where a sentence, a line or a bracket does, or is a capital that is no word: "a dog", "I think", "D'oh".
+_ENDS = r"(?=[ \t]*(?:[,:;!?)\]}\"”\n]|\.(?!\w)|\Z))"
+_ENDED = rf"[A-HJ-Mb-hj-m]{_ENDS}|[AIai](?=[ \t]*(?:[:)\]}}\n]|\.(?!\w)|\Z))"
+_WITHIN = rf"[ \t:]{{0,4}}[(\[{{\"“]{{0,2}}({_ENDED}|[A-HJ-M]\b(?!['’-]|\.\w\.))"
+# Where a sentence may begin, "A dog" does with a word, and "A is right" does not.
+_BEGINNING = rf"\s{{0,9}}[(\[{{\"“]{{0,2}}({_ENDED}|[B-HJ-M]\b(?!['’-]|\.\w\.)|A(?=\s(?:is|as|because|since)\b))"
+_FIRST = re.compile(_BEGINNING)
+_NAMED = (
+    re.compile(rf"\\boxed ?\{{{_WITHIN}"),
+    re.compile(rf"(?i:answer\W{{0,3}}(?:(?:is|would be|must be|should be)\b)){_WITHIN}|(?i:answer\W?[:=]){_BEGINNING}"),
+    re.compile(rf"(?i:choice|option)\W?(?i:\s(?:is|would be|must be|should be)\b)?{_WITHIN}"),
+)
+_CONCLUDED = re.compile(rf"\b(?i:so|thus|hence|therefore|is|be|choose|pick|select),?(?=\s){_WITHIN}")
 
 
-def chosen_letter(text: str) -> str | None:
-    """The letter that a text begins with, or that its first "answer is", "option" or "choice" names."""
-    text = re.split(r"\n\s*(?:Question|Q):", text)[0]
-    found = _FIRST.search(text) or _TOLD.search(text)
-    return found[1].upper() if found else None
+def chosen_letter(text: str, cut: bool = False) -> str | None:
+    """The letter that a text begins with; else the first behind ``\\boxed{``, behind "answer", or behind "option" or
+    "choice"; else the last behind words such as "so" and "would be".
+
+    ``cut``: whether the text was cut off: the "a" at its end may be an article.
+    """
+    own, *invented = _QUESTION.split(text, maxsplit=1)
+    own = _DRESS.sub("", own)
+    if found := _FIRST.match(own):
+        return found[1].upper()
+    own += "…" if cut and not invented else ""
+    named = next((found for pattern in _NAMED if (found := pattern.search(own))), None)
+    letters = [letter for letter in named.groups() if letter] if named else _CONCLUDED.findall(own)
+    return letters[-1].upper() if letters else None
 
 
 def multiple_choice(question: str, choices: list[str], answer: str = "") -> str:
@@ -35,7 +58,7 @@ class Choices(Task):
     """Scored by the letter that is chosen, see :func:`chosen_letter`."""
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        return judged(chosen_letter(text), example, stop_reason)
+        return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
 
 
 class CommonsenseQA(Choices):

@@ -56,7 +56,7 @@ def growth(url: str, process: psutil.Process, visits: int, warm_up: int, page: s
 
 
 def measured(folder: Path, visits: int, warm_up: int) -> dict[str, dict[str, float]]:
-    """TreeBuilder over so many visits of each of the two pages."""
+    """The growth over so many visits of each of the two pages."""
     experiment = add_finished(new_repository(folder), "Visited")
     with served(folder) as (url, process):
         return {

@@ -16,8 +16,8 @@ from tests.attack.visitor import Visitor
 from tests.ui.plausible import add_finished, new_repository
 
 pytestmark = pytest.mark.ui
-VISITS = 100
-MOST = 5.0  # MB that so many visits may add: 50 MB a thousand
+VISITS = 50
+MOST = 4.0  # MB that so many visits may add; `make attack` counts a thousand
 
 
 @pytest.fixture(scope="module")

@@ -47,6 +47,7 @@ def option(
     plural: str = "",
     needs: Mapping[str, Sequence[str]] | None = None,
     aliases: Sequence[str] = (),
+    before: Any = None,
     **bounds: Any,
 ) -> Any:
     """A field that the pages, the command line and Python offer.
@@ -54,12 +55,23 @@ def option(
     ``label``: its name on the pages. ``help``: what it does, without a full stop. ``name``: its name on the command
     line and in Python, where that is not the field's own name. ``unit``: the unit of its values. ``plural``: its label
     where several values are given. ``needs``: for other options, the values with one of which this one is read.
-    ``aliases``: names that it had before. ``bounds``: keyword arguments of pydantic's ``Field``.
+    ``aliases``: names that it had before. ``before``: for a field that is newer than stored settings, the value of those
+    without it; it is left out where it is stored, so that they keep their hashes. ``bounds``: keyword arguments of pydantic's ``Field``.
     """
     extra: dict[str, Any] = {
         "name": name, "unit": unit, "plural": plural, "needs": dict(needs or {}), "aliases": list(aliases),
+        "before": before,
     }  # fmt: skip
+    if before is not None:
+        bounds["exclude_if"] = lambda value: value == before
     return Field(default=default, title=label, description=help, json_schema_extra=extra, **bounds)
+
+
+def before_fields(model: type[BaseModel]) -> dict[str, Any]:
+    """What fields stand for that are missing where a value was stored before they were there; see :func:`option`."""
+    extras = {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    befores = {name: extra.get("before") for name, extra in extras.items() if isinstance(extra, dict)}
+    return {name: before for name, before in befores.items() if before is not None}
 
 
 def _in_words(path: Sequence[int | str]) -> str:

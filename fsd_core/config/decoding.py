@@ -27,7 +27,7 @@ from fsd_core.rules import (
     Rule,
     Verifier,
 )
-from fsd_core.values import Frozen, option
+from fsd_core.values import Frozen, before_fields, option
 
 
 class SamplingConfig(Frozen):
@@ -43,10 +43,12 @@ class SamplingConfig(Frozen):
 
 
 def _rule(value: Any) -> Any:
-    """The rule that a value's ``kind`` names; a ``MissingRule`` for one of a package that is not installed."""
+    """The rule that a value's ``kind`` names, read as it was stored; a ``MissingRule`` for one of a package that is not
+    installed."""
     if not isinstance(value, dict):
         return value
-    return EVERY_RULE.get(str(value.get("kind")), MissingRule)(**value)
+    rule = EVERY_RULE.get(str(value.get("kind")), MissingRule)
+    return rule(**before_fields(rule) | value)
 
 
 AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]

@@ -9,6 +9,7 @@ from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.options import BY_KEY, METHOD_OPTIONS, OPTIONS
 from fsd_core.config.runs import RunConfig
 from fsd_core.rules import MissingRule
+from fsd_core.values import before_fields
 
 _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
 
@@ -16,8 +17,11 @@ _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and
 def settings_read(config: RunConfig) -> dict[str, Any]:
     """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
     flat = flatten(config.as_json())
-    if isinstance(config.setting.decoding.acceptance, MissingRule):
+    rule = config.setting.decoding.acceptance
+    if isinstance(rule, MissingRule):
         return flat
+    for name in before_fields(type(rule)):
+        flat[f"setting.decoding.acceptance.{name}"] = getattr(rule, name)
     chosen = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
     unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, chosen)]
     return {key: value for key, value in flat.items() if key not in unread}

@@ -88,11 +88,14 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     """
     if isinstance(config.acceptance, MissingRule):
         config.acceptance.refuse()
-    model, speculation = _writer(models, config), _speculation(models, config)
+    sampling = config.sampling
+    if sampling.greedy and config.acceptance.samples_target:
+        sampling = SamplingConfig(temperature=1)
+    model, speculation = _writer(models, config), _speculation(models, config, sampling)
     context = model.context
     if speculation is not None and speculation.drafter.context is not None:
         context = min(context, speculation.drafter.context)
-    return Method(model, config.sampling, config.max_new_tokens, context, speculation)
+    return Method(model, sampling, config.max_new_tokens, context, speculation)
 
 
 def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
@@ -103,11 +106,11 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
     return models.draft
 
 
-def _speculation(models: ModelSet, config: DecodingConfig) -> Speculation | None:
+def _speculation(models: ModelSet, config: DecodingConfig, of_target: SamplingConfig) -> Speculation | None:
     if config.drafter is None or config.topology is None:
         return None
     topology = make_topology(config.topology.kind, config)
-    verification = make_verification(topology.verified_as, config.acceptance, config.sampling)
+    verification = make_verification(topology.verified_as, config.acceptance, of_target)
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
     drafter = drafter_factory(config.drafter.kind, models, config, sampling)

@@ -97,8 +97,8 @@ class Decoder:
         FsdError: As :func:`fsd_core.load_pair` does, where ``pair`` is a name or a folder.
 
     >>> from fsd_core import Decoder
-    >>> Decoder("bundled", acceptance="fsd", divergence="js", threshold=0.2).label
-    'FSD · js ≤ 0.2 · γ 5'
+    >>> Decoder("bundled", acceptance="fsd-reducible", divergence="js", threshold=0.2).label
+    'FSD reducible · js ≤ 0.2 · γ 5'
     """
 
     def __init__(

@@ -114,6 +114,16 @@ class Rule(Frozen):
         return cls.knob is not None and cls.knob.is_off
 
     @property
+    def bonus_is_judged(self) -> bool:
+        """``judges_bonus``, where no field of the rule says otherwise."""
+        return self.judges_bonus
+
+    @property
+    def samples_target(self) -> bool:
+        """Whether tokens are drawn from the raw target, where the target writes them, though nothing is sampled."""
+        return False
+
+    @property
     def knob_value(self) -> float | None:
         """The value of its knob; ``None`` if the knob is off or the rule has none."""
         return getattr(self, self.knob.field) if self.knob else None

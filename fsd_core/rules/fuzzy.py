@@ -4,11 +4,11 @@ Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runt
 Tradeoff", Findings of ACL 2025 (arXiv 2502.20704). The divergence is taken between
 the raw distributions (temperature 1, no truncation), whatever the sampling settings.
 
-Both `fsd` and `fsd-reducible` write every token from one distribution that depends
-on its prefix alone: q where D ≤ T, p elsewhere. The paper draws the bonus token from
-p instead. The output then depends on where rounds end, and T = ∞ is not the draft
-model. Here the token after a fully accepted draft is therefore judged like the
-others. `fsd-official` keeps the published behaviour.
+`fsd-reducible` writes every token from one distribution that depends on its prefix
+alone: q where D ≤ T, p elsewhere. The paper draws the token after a fully accepted draft from
+p instead, which makes the output depend on where rounds happen to end, and keeps
+T = ∞ from being the draft model. `fsd` does as the paper, and with `judge_bonus` as
+`fsd-reducible`; `fsd-official` does as the authors' program.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import model_validator
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules.base import AcceptanceResult, Knob, Rule, passes, residual
+from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, passes, residual
 from fsd_core.rules.divergences import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
 from fsd_core.values import option
 
@@ -54,7 +54,6 @@ class _Thresholded(Rule):
     """Accept where ``divergence`` <= ``threshold`` (nats for the entropies); ``None`` is off: exact SD."""
 
     knob = Knob("threshold", _GRID)
-    judges_bonus = True
     divergence: DivergenceName = option("js", "Divergence", "How far the two models are apart", plural="Divergences")
     threshold: float | None = option(
         0.1, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds"
@@ -81,7 +80,7 @@ class _Thresholded(Rule):
 class FuzzyReducible(_Thresholded):
     """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
 
-    It has the output distribution of `fsd` when the draft is sampled from q, and its acceptance is never lower:
+    It has the output distribution of `fsd` that judges its bonus when the draft is sampled from q, and its acceptance is never lower:
     P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With ``guard``, where
     D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
     """
@@ -89,8 +88,9 @@ class FuzzyReducible(_Thresholded):
     title = "FSD reducible"
     explanation = (
         "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
-        "output distribution as FSD, and never a lower acceptance rate."
+        "output distribution as FSD that judges its bonus, and never a lower acceptance rate."
     )
+    judges_bonus = True
     kind: Literal["fsd-reducible"] = "fsd-reducible"
     guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
 
@@ -122,6 +122,17 @@ class Fuzzy(_Thresholded):
     explanation = "Keeps a drafted token if the divergence is at most the threshold, whichever token it is."
     note = "It can keep a token that top-k or top-p excludes. FSD reducible guards against that."
     kind: Literal["fsd"] = "fsd"
+    judge_bonus: bool = option(
+        False,
+        "Judge the bonus",
+        "Draft and judge the token after a fully accepted draft too; published is that the target writes it",
+        needs={"topology": (CHAIN,)},
+        before=True,
+    )
+
+    @property
+    def bonus_is_judged(self) -> bool:
+        return self.judge_bonus
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self._divergence(rows, noise)
@@ -131,12 +142,16 @@ class Fuzzy(_Thresholded):
     def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
         return residual(row.target, row.draft) if self.threshold is None else row.target
 
+    def words(self, knob: str) -> list[str]:
+        return super().words(knob) + ([] if self.judge_bonus else ["target's bonus"])
+
 
 class FuzzyOfficial(Rule):
     """`fsd-official`: what the authors' published program computes, for reproducing its numbers.
 
     The draft is greedy whatever the sampling flags, D is `ag` on raw distributions, a rejected token is replaced by a
-    fresh sample from the target, and the bonus comes from the target.
+    fresh sample from the target, and the bonus comes from the target. These samples are drawn without sampling too,
+    then from the raw target at temperature 1 (`torch.multinomial` of the unwarped logits in `fsd_utils.py`).
     """
 
     title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"
@@ -146,6 +161,16 @@ class FuzzyOfficial(Rule):
     divergence: ClassVar[DivergenceName] = "ag"
     kind: Literal["fsd-official"] = "fsd-official"
     threshold: float = option(0.4, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds")
+    sample_target: bool = option(
+        True,
+        "Sample at temperature 0",
+        "At temperature 0 the target's tokens are drawn at temperature 1, as published; without it the likeliest",
+        before=False,
+    )
+
+    @property
+    def samples_target(self) -> bool:
+        return self.sample_target
 
     @model_validator(mode="after")
     def _in_range(self):
@@ -161,4 +186,4 @@ class FuzzyOfficial(Rule):
         return row.target
 
     def words(self, knob: str) -> list[str]:
-        return [f"{self.divergence} {knob}".strip()]
+        return [f"{self.divergence} {knob}".strip(), *(["target sampled"] if self.sample_target else [])]

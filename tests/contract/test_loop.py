@@ -13,6 +13,7 @@ from fsd_core.config import (
     ChainTopology,
     DecodingConfig,
     DraftOnly,
+    DynamicTreeTopology,
     Fuzzy,
     FuzzyOfficial,
     FuzzyReducible,
@@ -25,6 +26,7 @@ from fsd_core.testing.decoding import DRAFTERS, beginnings, next_logits, open_se
 from fsd_core.testing.toy import related, toy_model
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4]]
+PROMPT = [0, 1, 2, 1]  # of a vocabulary of 5
 RULES = [Speculative(), Fuzzy(threshold=0.05), FuzzyReducible(threshold=0.05), FuzzyOfficial(threshold=0.1)]
 SAMPLED = SamplingConfig(temperature=0.8, top_k=20, top_p=0.95)
 
@@ -56,7 +58,11 @@ def test_greedy_strict_decoding_is_the_greedy_target(models, greedy, drafter, le
 @pytest.mark.parametrize("length", [1, 4])
 @pytest.mark.parametrize(
     "rule",
-    [Fuzzy(threshold=math.log(2)), FuzzyReducible(threshold=math.log(2)), Fuzzy(divergence="kl", threshold=math.inf)],
+    [
+        Fuzzy(threshold=math.log(2), judge_bonus=True),
+        FuzzyReducible(threshold=math.log(2)),
+        Fuzzy(divergence="kl", threshold=math.inf, judge_bonus=True),
+    ],
     ids=str,
 )
 def test_an_infinite_threshold_is_the_draft_model_alone(models, rule, length):
@@ -65,6 +71,37 @@ def test_an_infinite_threshold_is_the_draft_model_alone(models, rule, length):
         config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=length), max_new_tokens=40)
         # The last token of the limit is the target's: with room for one, nothing is drafted.
         assert written(*models, config, prompt, ends=False)[:39] == alone[:39]
+
+
+def test_the_published_bonus_is_the_targets(models):
+    """At an infinite threshold too, behind every draft stands the target's likeliest token."""
+    config = DecodingConfig(
+        acceptance=Fuzzy(threshold=math.log(2)), topology=ChainTopology(length=3), max_new_tokens=40
+    )
+    session = open_session(*models, config, PROMPTS[0], 0, frozenset())
+    while session.stop_reason is None:
+        record = session.step()
+        assert record.accepted == len(record.drafted)
+        assert session.history[-1] == recomputed_logits(models[0], session.history[:-1]).argmax()
+    drafted = written(*models, DecodingConfig(acceptance=DraftOnly(), max_new_tokens=40), PROMPTS[0], ends=False)
+    assert session.history[len(PROMPTS[0]) :] != drafted
+
+
+@pytest.mark.parametrize(
+    "topology", [ChainTopology(length=2), DynamicTreeTopology(top_k=2, total_tokens=4, length=2)], ids=str
+)
+def test_the_official_rule_draws_the_targets_tokens_from_the_raw_target_at_temperature_0(topology):
+    """No draft is accepted. χ² against the target at temperature 1, whatever top-k is; or its likeliest token."""
+    module = toy_model(5, seed=21, layers=1, hidden=16)
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    raw = recomputed_logits(target, PROMPT).softmax(-1)
+    for rule, texts in ((FuzzyOfficial(threshold=0), 1500), (FuzzyOfficial(threshold=0, sample_target=False), 20)):
+        config = DecodingConfig(acceptance=rule, topology=topology, sampling=SamplingConfig(top_k=2), max_new_tokens=4)
+        first = beginnings(target, draft, config, PROMPT, 1, texts)[:, 0]
+        if rule.sample_target:
+            assert fit(first, raw) > 1e-4
+        else:
+            assert {*first.tolist()} == {int(raw.argmax())}
 
 
 @pytest.mark.parametrize("sampling", [SamplingConfig(), SAMPLED], ids=["greedy", "sampled"])
@@ -142,14 +179,14 @@ def test_the_context_is_filled_and_not_overrun(models):
         (Speculative(), DRAFTERS[0], "target"),
         (Speculative(), DRAFTERS[2], "target"),
         (FuzzyReducible(threshold=None), DRAFTERS[0], "target"),
-        (Fuzzy(threshold=0.08), DRAFTERS[0], "fuzzy"),
+        (Fuzzy(threshold=0.08, judge_bonus=True), DRAFTERS[0], "fuzzy"),
         (FuzzyReducible(threshold=0.08), DRAFTERS[0], "fuzzy"),
     ],
     ids=str,
 )
 def test_the_distribution_of_whole_texts(rule, drafter, expected):
     """3,000 texts of three tokens: χ² against the exact distribution, by enumeration; and not against the other."""
-    vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
+    vocabulary, prompt, length = 5, PROMPT, 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
     sampling = SamplingConfig(temperature=1.0)

@@ -144,8 +144,9 @@ def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: di
 
 def test_a_sweep_of_several_rules_names_them() -> None:
     two = swept(["fsd", "k-seq"], "0.1,0.3")
-    assert experiment_name(two, "arithmetic") == "FSD · js 0.1 to 0.3 and K-SEQ · 3 drafts · γ 5 on arithmetic"
-    assert experiment_name(swept(["fsd", "k-seq", "rrs"], "0.1,0.3"), "gsm8k").endswith("0.3 and 2 others on gsm8k")
+    name = "FSD · js 0.1 to 0.3 · target's bonus and K-SEQ · 3 drafts · γ 5 on arithmetic"
+    assert experiment_name(two, "arithmetic") == name
+    assert experiment_name(swept(["fsd", "k-seq", "rrs"], "0.1,0.3"), "gsm8k").endswith("bonus and 2 others on gsm8k")
 
 
 def test_off_is_no_threshold() -> None:
@@ -231,7 +232,7 @@ def test_a_value_out_of_range_is_told_by_the_option_that_was_typed(given: dict[s
     ("thresholds", "given", "name"),
     [
         (["0.6", "0.05", "0.1"], {}, "FSD reducible · js 0.05 to 0.6 on arithmetic"),
-        (["0.1"], {"acceptance": "fsd", "divergence": "tv"}, "FSD · tv 0.1 on arithmetic"),
+        (["0.1"], {"acceptance": "fsd", "divergence": "tv"}, "FSD · tv 0.1 · target's bonus on arithmetic"),
         (["0.1", "off", "0.3"], {"draft_length": 3}, "FSD reducible · js 0.1 to 0.3 and off · γ 3 on arithmetic"),
         (["off"], {"drafter": "prompt-lookup"}, "FSD reducible · js off · prompt lookup on arithmetic"),
     ],

@@ -87,9 +87,11 @@ def test_what_was_drafted_is_verified_as_its_topology_says(models: ModelSet, rul
 
 def test_a_bonus_is_drafted_where_rule_and_topology_agree(models: ModelSet) -> None:
     for rule, topology, drafts in (
-        (Fuzzy(), ChainTopology(), True),
+        (FuzzyReducible(), ChainTopology(), True),
+        (Fuzzy(judge_bonus=True), ChainTopology(), True),
+        (Fuzzy(), ChainTopology(), False),
         (Speculative(), ChainTopology(), False),
-        (Fuzzy(), DynamicTreeTopology(), False),
+        (Fuzzy(judge_bonus=True), DynamicTreeTopology(), False),
         (KSeq(), MultiDraftTopology(), False),
     ):
         speculation = compose(models, DecodingConfig(acceptance=rule, topology=topology)).speculation
@@ -108,6 +110,15 @@ def test_the_draft_is_greedy_where_the_target_or_the_rule_is(models: ModelSet) -
             method = compose(models, DecodingConfig(acceptance=rule, topology=topology, sampling=sampling))
             assert method.speculation is not None
             assert method.speculation.greedy_draft == greedy
+
+
+@pytest.mark.parametrize("topology", [ChainTopology(), DynamicTreeTopology()], ids=str)
+def test_the_official_rule_samples_at_temperature_0_unless_it_is_told_not_to(models: ModelSet, topology) -> None:
+    for rule in (FuzzyOfficial(), FuzzyOfficial(sample_target=False), Fuzzy()):
+        for sampling in (SamplingConfig(top_k=5), SamplingConfig(temperature=0.7, top_k=5)):
+            method = compose(models, DecodingConfig(acceptance=rule, topology=topology, sampling=sampling))
+            raw = rule == FuzzyOfficial() and sampling.greedy
+            assert method.sampling == (SamplingConfig(temperature=1) if raw else sampling)
 
 
 def test_what_is_missing_is_refused_before_anything_is_written(models: ModelSet) -> None:

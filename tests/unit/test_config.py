@@ -24,7 +24,11 @@ from fsd_core.config import (
     Speculative,
     SweepConfig,
 )
+from fsd_core.config.building import method
+from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.rules import Rule
+from fsd_core.values import before_fields, content_hash
 
 
 @pytest.mark.parametrize(
@@ -130,8 +134,8 @@ LOOKUP, SHORT = PromptLookupDrafter(), ChainTopology(length=3)
         (DecodingConfig(acceptance=Autoregressive()), "Target alone"),
         (DecodingConfig(acceptance=DraftOnly()), "Draft alone"),
         (DecodingConfig(acceptance=Speculative(), topology=SHORT), "SD · γ 3"),
-        (DecodingConfig(acceptance=Fuzzy(divergence="top-k-kl", threshold=None)), "FSD · top-k-kl off · γ 5"),
-        (DecodingConfig(acceptance=FuzzyOfficial()), "FSD official · ag ≤ 0.4 · γ 5"),
+        (DecodingConfig(acceptance=Fuzzy(judge_bonus=True, threshold=None)), "FSD · js off · γ 5"),
+        (DecodingConfig(acceptance=FuzzyOfficial(sample_target=False)), "FSD official · ag ≤ 0.4 · γ 5"),
         (DecodingConfig(acceptance=Speculative(), drafter=LOOKUP), "SD · prompt lookup · γ 5"),
         (DecodingConfig(sampling=SamplingConfig(temperature=0.7)), "FSD reducible · js ≤ 0.1 · γ 5 · t 0.7"),
     ],
@@ -141,11 +145,34 @@ def test_labels_of_default_parameters_stay_as_they_are_stored(decoding, label):
 
 
 @pytest.mark.parametrize(
+    ("published", "before"),
+    [(Fuzzy(), Fuzzy(judge_bonus=True)), (FuzzyOfficial(), FuzzyOfficial(sample_target=False))],
+)
+def test_what_was_stored_before_a_rule_did_as_published_says_what_it_did(published: Rule, before: Rule) -> None:
+    (name,) = before_fields(type(published))
+    stored, new = (DecodingConfig(acceptance=rule) for rule in (before, published))
+    assert name not in stored.as_json()["acceptance"]
+    assert new.as_json()["acceptance"][name] == getattr(published, name)
+    assert content_hash(stored) != content_hash(new)
+    for decoding in (stored, new):
+        assert DecodingConfig.model_validate(decoding.as_json()) == decoding
+        key = f"setting.decoding.acceptance.{name}"
+        run = RunConfig(setting=SettingConfig(decoding=decoding), limit=1)
+        assert settings_read(run)[key] == getattr(decoding.acceptance, name)
+    assert method({"acceptance": published.kind}).acceptance == published
+
+
+@pytest.mark.parametrize(
     ("parts", "label"),
     [
         ({"acceptance": FuzzyReducible(guard=False)}, "FSD reducible · js ≤ 0.1 · no guard · γ 5"),
-        ({"acceptance": Fuzzy(divergence="top-k-js", divergence_top_k=20)}, "FSD · top-20-js ≤ 0.1 · γ 5"),
-        ({"acceptance": Fuzzy(divergence="js", divergence_top_k=20)}, "FSD · js ≤ 0.1 · γ 5"),  # js does not read it
+        (
+            {"acceptance": FuzzyReducible(divergence="top-k-js", divergence_top_k=20)},
+            "FSD reducible · top-20-js ≤ 0.1 · γ 5",
+        ),
+        ({"acceptance": FuzzyReducible(divergence_top_k=20)}, "FSD reducible · js ≤ 0.1 · γ 5"),  # js does not read it
+        ({"acceptance": Fuzzy()}, "FSD · js ≤ 0.1 · target's bonus · γ 5"),
+        ({"acceptance": FuzzyOfficial()}, "FSD official · ag ≤ 0.4 · target sampled · γ 5"),
         (
             {"acceptance": Speculative(), "drafter": PromptLookupDrafter(max_ngram=5)},
             "SD · prompt lookup 5-gram · γ 5",

@@ -77,13 +77,24 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         shown = arranged({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
-    assert hidden() == {"divergence_top_k", "max_ngram", "drafts", "tree_top_k", "tree_tokens"}
+    assert hidden() == {
+        "divergence_top_k",
+        "judge_bonus",
+        "sample_target",
+        "max_ngram",
+        "drafts",
+        "tree_top_k",
+        "tree_tokens",
+    }
     assert hidden(acceptance="autoregressive") == {*NAMES} - {"acceptance"}
     assert "divergence_top_k" not in hidden(divergence="top-k-js")
     assert "max_ngram" not in hidden(drafter="prompt-lookup")
     assert "drafts" in hidden(acceptance="spec-hub")
     assert "drafts" not in hidden(acceptance="k-seq")
     assert "guard" in hidden(acceptance="fsd")
+    assert "judge_bonus" not in hidden(acceptance="fsd")
+    assert "judge_bonus" in hidden(acceptance="fsd", shape="dynamic-tree")  # there the bonus is the target's
+    assert "sample_target" not in hidden(acceptance="fsd-official")
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,9 @@ def test_baselines_come_first_and_every_rule_meets_every_divergence_and_threshol
 
 def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
     sweep = build_sweep(replace(FORM, baselines=[], tuned=["fsd-official"], divergence=[], threshold="0.2, 0.4"))
-    assert [d.label for d in sweep.decodings] == ["FSD official · ag ≤ 0.2 · γ 5", "FSD official · ag ≤ 0.4 · γ 5"]
+    assert [d.label for d in sweep.decodings] == [
+        f"FSD official · ag ≤ {threshold} · target sampled · γ 5" for threshold in (0.2, 0.4)
+    ]
     with pytest.raises(InvalidSetting, match="The rule 'fsd-official' cannot be off"):
         build_sweep(replace(FORM, baselines=[], tuned=["fsd-official"], threshold="off, 0.4"))
     both = build_sweep(replace(FORM, baselines=[], tuned=["fsd", "fsd-official"], threshold="off, 0.4"))

@@ -28,7 +28,7 @@ class ChainVerification:
 
     def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
         self._rule, self._sampling = rule, sampling
-        self.judges_bonus, self.greedy_draft = rule.judges_bonus, rule.greedy_draft
+        self.judges_bonus, self.greedy_draft = rule.bonus_is_judged, rule.greedy_draft
 
     def feed(self, uncached: Tensor, proposal: Proposal, cached: int) -> Feed:
         return Feed(torch.cat([uncached, proposal.tree.tokens[:, : proposal.fed]], 1), proposal.fed + 1)

@@ -17,6 +17,8 @@ class Generated(Protocol):
     @property
     def outcome(self) -> str: ...
     @property
+    def stop_reason(self) -> str: ...
+    @property
     def tokens(self) -> int: ...
     @property
     def rounds(self) -> int: ...
@@ -57,7 +59,7 @@ class Metric:
     """decimals where no interval decides their number"""
     ratio: Ratio | None = None
     """gives numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did not
-    fail, with an interval from resampled prompts. ``None``: :mod:`fsd_core.benchmarks.metrics` computes it otherwise"""
+    fail, with an interval. ``None``: :mod:`fsd_core.benchmarks.metrics` computes it otherwise"""
     listed: str = ""
     """the title of its column in lists of runs; empty if they have no such column"""
     compared: bool = True
@@ -114,7 +116,7 @@ _BUILT_IN = (
     Metric(
         "negative_log_likelihood", "NLL per token",
         "Of the emitted tokens under the target. The draft alone is measured under the draft and cannot be compared.",
-        "nats", digits=3,
+        "nats", digits=3, ratio=lambda g: (g.negative_log_likelihood, g.tokens),
     ),
     Metric(
         "excess_nll", "Excess NLL",
@@ -140,3 +142,8 @@ def compared() -> tuple[Metric, ...]:
 def listed() -> tuple[Metric, ...]:
     """Those that lists of runs have a column of."""
     return tuple(metric for metric in METRICS.values() if metric.listed)
+
+
+def foreign_ratios() -> bool:
+    """Whether another package brings a ratio, which may read the texts; those that ship read counts alone."""
+    return any(metric.ratio and metric not in _BUILT_IN for metric in METRICS.values())

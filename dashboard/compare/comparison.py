@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import UnknownName
 from fsd_core.figures.cells import Cell, cells, solved
 from fsd_core.figures.series import run_names
@@ -43,7 +44,9 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it."""
     wanted = list(dict.fromkeys(run_ids))
     possible = [run_id for run_id in wanted[:MOST_RUNS] if _ID.fullmatch(run_id)]
-    known = {run.id: run for run in repository.runs(ids=possible, limit=MOST_RUNS)} if possible else {}
+    found = repository.runs(ids=possible, limit=MOST_RUNS) if possible else []
+    prompts = repository.prompts(run.id for run in found if run.metrics)
+    known = {run.id: refreshed(run, prompts.get(run.id, {})) for run in found}
     runs = [known[run_id] for run_id in wanted if run_id in known]
     warnings = []
     if len(wanted) > MOST_RUNS:
@@ -58,7 +61,7 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
     names = run_names(runs)
     warnings += comparability(runs, names)
-    ends = solved(repository.outcomes([run.id for run in runs if run.metrics]))
+    ends = solved(prompts)
     rows = [_row(run, names[run.id], baseline, ends) for run in runs] if baseline else []
     return Comparison(runs, baseline, rows, warnings)
 

@@ -57,7 +57,7 @@ def comparison_html(comparison: Comparison) -> str:
     body = "".join(_row(row, columns) for row in comparison.rows)
     return (
         _table(head, body, "Metrics of the runs")
-        + '<p class="cmp-note">Below each number is its 95 % interval, from resampled prompts (accuracy: Wilson). '
+        + '<p class="cmp-note">Below each number is its 95 % interval, from three prompts on. '
         "A chip shows the difference from the baseline, or the ratio to it, with its interval. Accuracy is compared on "
         "the prompts that both runs have. Its p is McNemar's exact test of &ldquo;neither is better&rdquo;, and its "
         f"chip is coloured only where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval leaves no "
@@ -102,8 +102,8 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> str:
     (text, ends), more = delta_text(cell.delta, metric, digits), ""
     if (p := cell.paired) is not None:
         told = p_value(p.p_value)
-        if not p.only_a + p.only_b:  # the bootstrap has seen no disagreement, so its interval would say too much
-            text, ends, told = "no prompt differs", "", ""
+        if not p.only_a + p.only_b:
+            text, told = "no prompt differs", ""
         more = f'<span class="range">{escape(", ".join(filter(None, (told, f"n = {p.n}"))))}</span>'
     tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
     ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""

@@ -12,6 +12,7 @@ from dashboard.runs.token_text import shown_tokens
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
+from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures import divergence, positions
 
@@ -157,6 +158,7 @@ class OpenedRun:
         return {self.prompts: html} | self.pager.updates(page, total)
 
     def _run(self, run: RunView) -> Updates:
+        run = refreshed(run, self.repository.prompts([run.id])[run.id] if run.metrics else {})
         drawn = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsd_core.benchmarks.statistics import bootstrap_ratio
+from fsd_core.benchmarks.ratios import ratio_interval
 from fsd_core.config import DraftSampling, SamplingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
@@ -64,17 +64,19 @@ def measure(
     if temperature <= 0:
         raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
     sampling = SamplingConfig.checked(temperature=temperature, top_k=own.top_k, top_p=own.top_p)
-    rates: dict[tuple[str, str, int], list[float]] = {}
+    rates: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
     count = 0
-    for p, q in _distributions(repository, run_id, pair, sampling, positions, seed):
+    for prompt, p, q in _distributions(repository, run_id, pair, sampling, positions, seed):
         for key, rate in _rates(p, q):
-            rates.setdefault(key, []).append(rate)
+            rates.setdefault(key, {}).setdefault(prompt, []).append(rate)
         count += 1
         on_position(count, positions)
     bounds = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
-    for (what, name, drafts), values in rates.items():
-        low, high = bootstrap_ratio(values, [1.0] * len(values)) if count > 1 else (None, None)
-        row = {"drafts": drafts, "rate": float(np.mean(values)), "low": low, "high": high}
+    for (what, name, drafts), by_prompt in rates.items():
+        # Positions of one text are alike: the interval is that of a ratio over texts.
+        sums = [(sum(values), len(values)) for values in by_prompt.values()]
+        low, high = ratio_interval(sums, is_share=True) or (None, None)
+        row = {"drafts": drafts, "rate": sum(total for total, _ in sums) / count, "low": low, "high": high}
         bounds[what].setdefault(name, []).append(row)
     kept = [one for one in (run.metrics or {}).get("bounds", []) if one["temperature"] != temperature]
     repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*kept, bounds]})
@@ -94,8 +96,8 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
 @torch.inference_mode()
 def _distributions(
     repository: Repository, run_id: str, pair: LoadedPair, sampling: SamplingConfig, positions: int, seed: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """p and q, float64 [V] each, at positions of the texts in their order."""
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The prompt's position with p and q, float64 [V] each, at positions of the texts in their order."""
     generations = [g for g in repository.generations(run_id) if g.tokens]
     starts = np.cumsum([0, *(g.tokens for g in generations)])
     every = np.random.default_rng(seed).permutation(starts[-1])[:positions]
@@ -109,7 +111,8 @@ def _distributions(
         tokens = torch.tensor([prompt + written[:-1]], device=pair.target.device)
         behind = len(prompt) - 1 + chosen
         distributions = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
-        yield from zip(*distributions, strict=True)
+        for p, q in zip(*distributions, strict=True):
+            yield generation.position, p, q
 
 
 def _at(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:

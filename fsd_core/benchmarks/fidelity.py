@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-import numpy as np
-
-from fsd_core.benchmarks.statistics import bootstrap_difference_of_ratios, wilson
+from fsd_core.benchmarks.ratios import difference_interval
+from fsd_core.benchmarks.statistics import wilson
 
 KEYS = (
     "same_text", "same_text_low", "same_text_high", "agreed_tokens",
@@ -31,7 +30,8 @@ def fidelity(ours: Mapping[int, Text], targets: Mapping[int, Text], *, greedy: b
     ``same_text``: share of the texts that are the greedy target's, token for token, with Wilson's interval;
     ``agreed_tokens``: median number of tokens before the first difference, over the texts that differ. Both ``None``
     when sampling, where two exact methods write different texts as well. ``excess_nll``: nats per token beyond those of
-    the target's own texts, with an interval by resampling the prompts; near 0 for lossless methods.
+    the target's own texts, with an interval of paired prompts where three differ; near 0 for
+    lossless methods.
     """
     pairs = [(ours[position], targets[position]) for position in sorted(ours.keys() & targets.keys())]
     figures: dict[str, Any] = dict.fromkeys(KEYS)
@@ -43,11 +43,11 @@ def fidelity(ours: Mapping[int, Text], targets: Mapping[int, Text], *, greedy: b
         low, high = wilson(same, len(pairs))
         figures |= {"same_text": same / len(pairs), "same_text_low": low, "same_text_high": high}
         figures["agreed_tokens"] = median(agreed) if agreed else None
-    table = np.array([(x.negative_log_likelihood, len(x.tokens)) for pair in pairs for x in pair]).reshape(-1, 4)
-    if table[:, 1].any() and table[:, 3].any():
-        a, b, c, d = table.sum(0)
-        low, high = bootstrap_difference_of_ratios(table)
-        figures |= {"excess_nll": float(a / b - c / d), "excess_nll_low": low, "excess_nll_high": high}
+    sides = [[(text.negative_log_likelihood, len(text.tokens)) for text in side] for side in zip(*pairs, strict=True)]
+    if all(any(tokens for _, tokens in side) for side in sides):
+        a, b = (sum(nats for nats, _ in side) / sum(tokens for _, tokens in side) for side in sides)
+        low, high = difference_interval(*sides) or (None, None)
+        figures |= {"excess_nll": a - b, "excess_nll_low": low, "excess_nll_high": high}
     return figures
 
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fsd_core.benchmarks.statistics import Interval, bootstrap_ratio, wilson
+from fsd_core.benchmarks.ratios import ratio_interval
+from fsd_core.benchmarks.statistics import Interval, wilson
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.metrics import METRICS, Generated, Metric
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import PromptCounts, RunView
 
 HISTOGRAM_BINS = 40
 
@@ -24,9 +29,9 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
 
     Accuracy counts truncated and failed prompts as not solved. Prompts that failed have no tokens and no part
     in the figures of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
-    Intervals are of 95 %: Wilson's for accuracy, resampled prompts for ratios. ``negative_log_likelihood`` is in
-    nats per token, under the target, or under the draft where it decodes alone. ``mean_acceptance_length`` is
-    tokens per round, which is tokens per target forward wherever there is a target.
+    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.benchmarks.ratios` for ratios.
+    ``negative_log_likelihood`` is in nats per token, under the target, or under the draft where it decodes alone.
+    ``mean_acceptance_length`` is tokens per round, which is tokens per target forward wherever there is a target.
     """
     outcomes = Counter(g.outcome for g in generations)
     done = [g for g in generations if g.outcome != "failed"]
@@ -50,24 +55,29 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
-        "negative_log_likelihood": sum(g.negative_log_likelihood for g in done) / tokens if tokens else None,
         "mean_tokens": tokens / len(done) if done else None,
         **({} if records is None else _of_traces(records)),
     }
+
+
+def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
+    """The run with the figures of its prompts computed anew, for one that was measured before a metric or an interval
+    was what it is now; one without figures as it is."""
+    if not run.metrics or not prompts:
+        return run
+    return replace(run, metrics=run.metrics | summarise(list(prompts.values()), None))
 
 
 def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
     """A metric that is a ratio of sums over prompts, with its interval; nothing for another one."""
     if metric.ratio is None:
         return {}
-    parts = [metric.ratio(generated) for generated in done]
-    numerators, denominators = [above for above, _ in parts], [below for _, below in parts]
-    below = sum(denominators)
+    pairs = [metric.ratio(generated) for generated in done]
+    below = sum(denominator for _, denominator in pairs)
     return _with_interval(
         metric.key,
-        sum(numerators) / below if below else None,
-        # Drawn again and again from one prompt, nothing differs: that is no certainty.
-        lambda: bootstrap_ratio(numerators, denominators) if len(numerators) > 1 else None,
+        sum(numerator for numerator, _ in pairs) / below if below else None,
+        lambda: ratio_interval(pairs, is_share=metric.is_share),
     )
 
 

@@ -19,7 +19,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from fsd_core.benchmarks.statistics import bootstrap_median
+from fsd_core.benchmarks.statistics import median_interval
 from fsd_core.config import (
     AcceptanceConfig,
     Autoregressive,
@@ -72,8 +72,9 @@ def measure(
     """Times every contender on every prompt and returns the report, ready for JSON.
 
     ``tokens_per_second`` is all tokens over all time; ``versus_generate`` and ``versus_assisted`` are the median,
-    over the prompts, of the ratio of speeds to transformers' plain and assisted generation, with a bootstrap
-    interval of 95 %. ``identical`` counts the prompts whose tokens are those of transformers' ``generate``.
+    over the prompts, of the ratio of speeds to transformers' plain and assisted generation, with its
+    interval of 95 %, which is ``None`` below three prompts. ``identical`` counts the prompts whose tokens are those of
+    transformers' ``generate``.
     ``threshold`` is that of FSD on the divergence js. ``on_prompt`` is told after each prompt how many are done.
     """
     fuzzy = FuzzyReducible(divergence="js", threshold=threshold)
@@ -144,9 +145,9 @@ def _row(contender: Contender, timings: dict[str, Timing]) -> dict[str, Any]:
     }
 
 
-def _ratio(own: Timing, other: Timing) -> dict[str, float]:
+def _ratio(own: Timing, other: Timing) -> dict[str, float | None]:
     ratios = [a / b for a, b in zip(own.speeds, other.speeds, strict=True)]
-    low, high = bootstrap_median(ratios)
+    low, high = median_interval(ratios) or (None, None)
     return {"median": median(ratios), "low": low, "high": high}
 
 

@@ -120,7 +120,8 @@ def print_bench(report: dict[str, Any]) -> None:
     """One line per contender: speed, and the median ratio to transformers' loops with its interval of 95 %."""
 
     def ratio(row: dict[str, Any], name: str) -> str:
-        return "{median:.2f} [{low:.2f}, {high:.2f}]".format(**row[name])
+        shown = "{median:.2f}" if row[name]["low"] is None else "{median:.2f} [{low:.2f}, {high:.2f}]"
+        return shown.format(**row[name])
 
     rows = [
         (

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.benchmarks.statistics import PairedDifference, paired_difference
+from fsd_core.benchmarks.paired import PairedDifference, paired_difference
 from fsd_core.figures.series import interval, metrics
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import Prompts, RunView
 
 SIGNIFICANT = 0.05
 
@@ -37,8 +37,8 @@ class Cell(NamedTuple):
     def verdict(self, metric: Metric) -> int:
         """+1 if the run is better than the baseline beyond doubt, -1 if worse, 0 if that cannot be told.
 
-        For accuracy McNemar's exact test decides, for every other metric the interval of the delta. The bootstrap of a
-        few disagreements can leave 0 out where the exact test does not; one rule decides, so that they never quarrel.
+        For accuracy McNemar's exact test decides, for every other metric the interval of the delta. A score interval
+        can leave 0 out where the exact test does not; one rule decides, so that they never quarrel.
         """
         if self.delta is None:
             return 0
@@ -62,11 +62,11 @@ def estimate(run: RunView, metric: Metric) -> Estimate | None:
     return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
 
 
-def solved(outcomes: Mapping[str, Mapping[int, str]]) -> dict[str, dict[int, bool]]:
-    """Which prompts were solved, by run and position, of their outcomes; without those that nothing scores."""
+def solved(prompts: Prompts) -> dict[str, dict[int, bool]]:
+    """Which prompts were solved, by run and position; without those that nothing scores."""
     return {
-        run_id: {position: outcome == "correct" for position, outcome in ends.items() if outcome != "unscored"}
-        for run_id, ends in outcomes.items()
+        run_id: {position: done.outcome == "correct" for position, done in counts.items() if done.outcome != "unscored"}
+        for run_id, counts in prompts.items()
     }
 
 

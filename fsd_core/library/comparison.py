@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from fsd_core.figures import cells
 from fsd_core.figures.series import metrics
 from fsd_core.library.extras import need
 from fsd_core.metrics import METRICS
-from fsd_core.tracking.records import RunView
+from fsd_core.tracking.records import Prompts, RunView
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +33,17 @@ class Comparison:
 
     runs: tuple[RunView, ...]
     """one per setting, in the order in which they were given"""
-    outcomes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    """``correct``, ``wrong``, ``truncated``, ``failed`` or ``unscored``, by run and position of the prompt"""
+    prompts: Prompts = field(default_factory=dict)
+    """what was counted of each prompt, by run and position"""
     experiment_id: str | None = None
     """under which the home keeps it; ``None`` where nothing was kept"""
+
+    @property
+    def outcomes(self) -> dict[str, dict[int, str]]:
+        """``correct``, ``wrong``, ``truncated``, ``failed`` or ``unscored``, by run and position of the prompt."""
+        return {
+            run: {position: done.outcome for position, done in counts.items()} for run, counts in self.prompts.items()
+        }
 
     @property
     def baseline(self) -> RunView:
@@ -81,7 +87,7 @@ class Comparison:
         for key in METRICS:
             row[key] = measured.get(key)
             row |= {name: measured[name] for name in (f"{key}_low", f"{key}_high") if name in measured}
-        return row | cells.delta_columns(cells.cells(run, self.baseline, cells.solved(self.outcomes)))
+        return row | cells.delta_columns(cells.cells(run, self.baseline, cells.solved(self.prompts)))
 
     def figure(self, name: str = "tradeoff", row: int | None = None) -> go.Figure:
         """One of the figures of the page Compare.

@@ -171,4 +171,4 @@ def _run(
     runs = repository.experiment(id).runs
     if not any(run.metrics for run in runs):
         raise FsdError(" ".join(dict.fromkeys(run.error for run in runs if run.error)) or "No run was finished.")
-    return Comparison(runs, repository.outcomes([run.id for run in runs]), id if kept else None)
+    return Comparison(runs, repository.prompts(run.id for run in runs), id if kept else None)

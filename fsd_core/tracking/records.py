@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
@@ -55,6 +56,27 @@ class GenerationView(_Generation):
     id: int
     run_id: str
     created_at: datetime
+
+
+class PromptCounts(NamedTuple):
+    """What was counted of one prompt of one run: all that a metric is made of."""
+
+    outcome: str
+    stop_reason: str
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    fuzzy: int
+    negative_log_likelihood: float
+    seconds: float
+    time_to_first_token: float
+    text: str = ""
+    """read only where a metric of another package may want it"""
+
+
+Prompts = Mapping[str, Mapping[int, PromptCounts]]
+"""by run and position of the prompt"""
 
 
 @dataclass(frozen=True, kw_only=True)

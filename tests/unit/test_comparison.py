@@ -10,7 +10,7 @@ from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text
 from dashboard.compare.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
-from fsd_core.benchmarks.statistics import paired_difference
+from fsd_core.benchmarks.paired import paired_difference
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.cells import Cell, Estimate, cell

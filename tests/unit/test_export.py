@@ -66,6 +66,15 @@ def test_accuracy_is_compared_prompt_by_prompt(repository: Repository, experimen
     assert target.cells[0].paired is None
 
 
+def test_a_run_that_an_earlier_version_measured_has_the_intervals_of_today(repository: Repository):
+    run = repository.run(experiment_runs(repository, add_finished(repository, "Earlier"))[2])
+    now = dict(run.metrics or {})
+    earlier = {key: value for key, value in now.items() if not key.startswith("negative_log_likelihood_")}
+    repository.set_scores(run.id, {}, earlier | {"tokens_per_second_low": 0.0, "same_text": 0.5})
+    (row,) = compare(repository, [run.id], None).rows
+    assert row.run.metrics == now | {"same_text": 0.5}
+
+
 def test_a_run_without_numbers_never_stands_in_as_baseline(repository: Repository, experiment: str):
     waiting = repository.create_experiment(sweep("Waiting"))
     ids = [experiment_runs(repository, waiting)[0], *experiment_runs(repository, experiment)]

@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from fsd_core.benchmarks.fidelity import KEYS, Text, fidelity
-from fsd_core.benchmarks.statistics import bootstrap_difference_of_ratios, wilson
+from fsd_core.benchmarks.statistics import wilson
 
 TARGETS = {0: Text([1, 2, 3], 3.0), 1: Text([4, 5], 1.0), 2: Text([6], 0.5), 3: Text([7, 8, 9, 1], 2.5)}
 
@@ -12,7 +11,7 @@ TARGETS = {0: Text([1, 2, 3], 3.0), 1: Text([4, 5], 1.0), 2: Text([6], 0.5), 3: 
 def test_a_lossless_method_is_the_target() -> None:
     found = fidelity(TARGETS, TARGETS, greedy=True)
     assert (found["same_text"], found["agreed_tokens"]) == (1.0, None)
-    assert (found["excess_nll"], found["excess_nll_low"], found["excess_nll_high"]) == (0.0, 0.0, 0.0)
+    assert (found["excess_nll"], found["excess_nll_low"], found["excess_nll_high"]) == (0.0, None, None)
 
 
 def test_texts_that_stray_are_counted_with_where_and_how_far() -> None:
@@ -36,8 +35,3 @@ def test_what_cannot_be_told_is_none(ours: dict[int, Text]) -> None:
     found = fidelity(ours, TARGETS, greedy=False)
     assert set(found) == set(KEYS)
     assert found["excess_nll"] is None
-
-
-def test_a_difference_of_ratios_needs_denominators() -> None:
-    with pytest.raises(ValueError, match="every denominator is 0"):
-        bootstrap_difference_of_ratios(np.array([[1, 0, 1, 1]]))

@@ -13,7 +13,9 @@ from fsd_core.decoding.trace import RoundRecord
 
 @dataclass(frozen=True)
 class Generated:
+    text: str = ""
     outcome: str = "correct"
+    stop_reason: str = "eos"
     tokens: int = 10
     rounds: int = 4
     drafted: int = 20
@@ -40,7 +42,8 @@ def round_(accepted: int, judged: int, *, drafted: int = 3, divergence: float | 
 
 
 def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
-    figures = summarise([Generated(), Generated(outcome="wrong", tokens=50, rounds=8, seconds=4.0, accepted=12)], [])
+    long = Generated(outcome="wrong", tokens=50, rounds=8, seconds=4.0, accepted=12)
+    figures = summarise([Generated(), long], [])
     assert figures["tokens"] == 60
     assert figures["acceptance_rate"] == pytest.approx(18 / 40)
     assert figures["mean_acceptance_length"] == pytest.approx(60 / 12)
@@ -48,8 +51,10 @@ def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
     assert figures["negative_log_likelihood"] == pytest.approx(10 / 60)
     assert figures["mean_tokens"] == 30
     assert figures["fuzzy_tokens"] == 4
-    for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second"):
-        assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"]
+    third = Generated(tokens=20, rounds=7, accepted=9, seconds=3.0)
+    figures = summarise([Generated(), long, third], [])
+    for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second", "negative_log_likelihood"):
+        assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
 
 
 def test_truncated_and_failed_count_against_accuracy_and_are_told_apart() -> None:
@@ -131,8 +136,8 @@ def test_an_empty_run_has_figures_too() -> None:
     json.dumps(figures, allow_nan=False)
 
 
-def test_one_prompt_leaves_its_ratios_without_an_interval() -> None:
-    found = summarise([Generated()], [])
+def test_two_prompts_leave_their_ratios_without_an_interval() -> None:
+    found = summarise([Generated(), Generated(tokens=20)], [])
     assert found["tokens_per_second"] is not None
     assert (found["tokens_per_second_low"], found["acceptance_rate_high"]) == (None, None)
     assert found["accuracy_low"] is not None  # Wilson's knows how little one problem says

@@ -4,22 +4,20 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
-from fsd_core.benchmarks.statistics import (
-    bootstrap_median,
-    bootstrap_ratio,
-    paired_difference,
-    pareto_front,
-    wilson,
-)
+from fsd_core.benchmarks.paired import holm, paired_difference
+from fsd_core.benchmarks.ratios import difference_interval, quotient_interval, ratio_interval
+from fsd_core.benchmarks.statistics import median_interval, pareto_front, wilson
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 5), (5, 5), (1, 3), (47, 50), (300, 600)])
 @pytest.mark.parametrize("confidence", [0.9, 0.95])
-def test_wilson_agrees_with_scipy(successes: int, n: int, confidence: float) -> None:
+def test_the_correction_widens_wilsons_interval(successes: int, n: int, confidence: float) -> None:
+    low, high = wilson(successes, n, confidence)
     expected = binomtest(successes, n).proportion_ci(confidence, method="wilson")
-    assert wilson(successes, n, confidence) == pytest.approx((expected.low, expected.high))
+    assert max(0, expected.low - 1 / n) <= low <= expected.low
+    assert expected.high <= high <= min(1, expected.high + 1 / n)
 
 
 def test_wilson_contains_the_rate_even_at_the_ends() -> None:
@@ -35,45 +33,70 @@ def test_wilson_refuses_impossible_counts(successes: int, n: int) -> None:
         wilson(successes, n)
 
 
-def test_bootstrap_of_a_ratio_covers_the_truth_about_as_often_as_it_says() -> None:
-    rng, covered, trials = np.random.default_rng(7), 0, 200
-    for trial in range(trials):
-        denominators = rng.uniform(1, 3, 60)
-        numerators = denominators * 2 + rng.normal(0, 1, 60)
-        low, high = bootstrap_ratio(numerators.tolist(), denominators.tolist(), seed=trial, resamples=400)
-        covered += low <= 2 <= high
-    assert 0.88 <= covered / trials <= 0.99
+def test_with_equal_denominators_a_ratio_has_the_textbooks_interval_on_the_scale_of_logarithms() -> None:
+    values = np.array([9.0, 11.0, 10.0, 12.0, 8.0, 10.5, 9.5, 10.0])
+    half = t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
+    low, high = ratio_interval([(value, 1.0) for value in values]) or (0, 0)
+    assert math.sqrt(low * high) == pytest.approx(values.mean())
+    assert math.log(high / low) / 2 == pytest.approx(half / values.mean(), rel=0.1)
 
 
-def test_bootstrap_of_a_constant_ratio_has_no_width() -> None:
-    assert bootstrap_ratio([2, 4, 6], [1, 2, 3]) == pytest.approx((2, 2))
+def test_a_constant_ratio_has_no_width() -> None:
+    assert ratio_interval([(2, 1), (4, 2), (6, 3)]) == pytest.approx((2, 2))
 
 
-def test_bootstrap_repeats_with_its_seed_and_differs_with_another() -> None:
-    numerators, denominators = [1, 5, 2, 8, 4], [2, 3, 1, 6, 7]
-    assert bootstrap_ratio(numerators, denominators) == bootstrap_ratio(numerators, denominators)
-    assert bootstrap_ratio(numerators, denominators) != bootstrap_ratio(numerators, denominators, seed=1)
+def test_below_three_prompts_there_is_no_interval() -> None:
+    assert ratio_interval([(2, 1), (5, 2)]) is None
+    assert ratio_interval([(2, 1), (5, 2), (0, 0)]) is None  # the third says nothing
+    assert median_interval([1.0, 2.0]) is None
 
 
-def test_bootstrap_leaves_out_resamples_that_say_nothing() -> None:
-    low, high = bootstrap_ratio([0, 0, 1], [0, 0, 2])
-    assert (low, high) == (0.5, 0.5)
+def test_a_share_stays_within_0_and_1_and_has_none_at_the_ends() -> None:
+    low, high = ratio_interval([(9, 10), (1, 10), (10, 10)], is_share=True) or (-1, 2)
+    assert 0 < low < 2 / 3 < high < 1
+    assert ratio_interval([(10, 10)] * 5, is_share=True) is None
 
 
-def test_bootstrap_refuses_what_has_no_ratio() -> None:
+def test_one_long_text_among_short_ones_widens_the_interval() -> None:
+    speeds = (1.0, 1.2, 0.9, 1.1, 1.0, 1.3)
+    equal = ratio_interval([(100 * speed, 100) for speed in speeds]) or (0, 0)
+    unequal = ratio_interval([(n * speed, n) for speed, n in zip(speeds, (1000, 10, 10, 10, 10, 10), strict=True)])
+    assert unequal is not None
+    assert unequal[1] / unequal[0] > 3 * equal[1] / equal[0]
+
+
+def test_what_moves_together_cancels_between_paired_runs() -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.uniform(20, 200, 30)
+    base = [(n, n / 40 * mood) for n, mood in zip(lengths, rng.lognormal(0, 0.3, 30), strict=True)]
+    ours = [(n, seconds / 2 * (1 + 0.01 * (i % 3))) for i, (n, seconds) in enumerate(base)]
+    low, high = quotient_interval(ours, base) or (0, 0)
+    assert low < 2 / 1.01 < high
+    alone = ratio_interval(base) or (0, 0)
+    assert high / low < 1 + (alone[1] / alone[0] - 1) / 5
+
+
+def test_where_fewer_than_three_prompts_differ_a_pair_has_no_interval() -> None:
+    base = [(float(n), 1.0) for n in range(10, 30)]
+    ours = [(9.0, 1.0), (99.0, 1.0), *base[2:]]
+    assert quotient_interval(ours, base) is difference_interval(ours, base) is None
+    assert quotient_interval([*ours[:2], (5.0, 1.0), *base[3:]], base) is not None
+
+
+def test_a_ratio_needs_a_denominator() -> None:
+    for pairs in ([(1, 0), (2, 0), (3, 0)], []):
+        with pytest.raises(ValueError, match="denominator"):
+            ratio_interval(pairs)
     with pytest.raises(ValueError, match="denominator"):
-        bootstrap_ratio([1, 2], [0, 0])
-    with pytest.raises(ValueError, match="denominator"):
-        bootstrap_ratio([], [])
-    with pytest.raises(ValueError, match="dimensions"):
-        bootstrap_ratio([1, 2], [1])
+        difference_interval([(1, 0)] * 3, [(1, 1)] * 3)
 
 
-def test_bootstrap_of_the_median() -> None:
-    low, high = bootstrap_median(list(range(101)))
-    assert low < 50 < high
+def test_interval_of_the_median() -> None:
+    assert median_interval(range(1, 102)) == pytest.approx((41, 61))  # order statistics
+    low, high = median_interval([0.9, 1.0, 1.2]) or (0, 0)
+    assert low < 0.9 < 1.2 < high
     with pytest.raises(ValueError, match="no values"):
-        bootstrap_median([])
+        median_interval([])
 
 
 def test_paired_difference_uses_shared_prompts_alone() -> None:
@@ -97,9 +120,16 @@ def test_paired_difference_is_antisymmetric_and_sees_a_clear_difference() -> Non
 
 def test_paired_difference_of_equals_and_of_strangers() -> None:
     equal = paired_difference({1: True, 2: False}, {1: True, 2: False})
-    assert (equal.difference, equal.interval, equal.p_value) == (0, (0, 0), 1)
+    assert (equal.difference, equal.p_value) == (0, 1)
+    assert equal.interval.low < -0.5 < 0.5 < equal.interval.high  # two prompts that agree prove little
     with pytest.raises(ValueError, match="share no prompt"):
         paired_difference({1: True}, {2: True})
+
+
+def test_holm_corrects_the_smallest_most_and_keeps_the_order() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert holm([0.8, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_pareto_front_keeps_what_nothing_beats() -> None:

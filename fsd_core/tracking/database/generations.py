@@ -11,11 +11,12 @@ from sqlalchemy import Select, delete, func, or_, select, update
 
 from fsd_core.decoding.trace import RoundRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
+from fsd_core.metrics import foreign_ratios
 from fsd_core.tracking.database.models import Generation, Run, Trace, now
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 from fsd_core.tracking.database.store import Store, changed, get_row, unknown
 from fsd_core.tracking.database.views import generation_view, storable
-from fsd_core.tracking.records import GenerationRecord, GenerationView
+from fsd_core.tracking.records import GenerationRecord, GenerationView, PromptCounts
 
 _BATCH = 50  # traces read at once
 
@@ -73,13 +74,15 @@ class GenerationStore(Store):
         with self._database.session(readonly=True) as session:
             return [generation_view(row) for row in session.scalars(statement.limit(limit).offset(offset))]
 
-    def outcomes(self, run_ids: Iterable[str]) -> dict[str, dict[int, str]]:
-        """How the prompts of some runs ended, by run and position."""
-        found: dict[str, dict[int, str]] = {run_id: {} for run_id in run_ids}
-        columns = Generation.run_id, Generation.position, Generation.outcome
+    def prompts(self, run_ids: Iterable[str]) -> dict[str, dict[int, PromptCounts]]:
+        """What was counted of the prompts of some runs, by run and position; in order of position."""
+        found: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
+        names = PromptCounts._fields if foreign_ratios() else PromptCounts._fields[:-1]
+        columns = Generation.run_id, Generation.position, *(getattr(Generation, name) for name in names)
+        statement = select(*columns).where(Generation.run_id.in_(found)).order_by(Generation.position)
         with self._database.session(readonly=True) as session:
-            for run_id, position, outcome in session.execute(select(*columns).where(Generation.run_id.in_(found))):
-                found[run_id][position] = outcome
+            for run_id, position, *counts in session.execute(statement):
+                found[run_id][position] = PromptCounts(*counts)
         return found
 
     def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:

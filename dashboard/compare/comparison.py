@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import UnknownName
-from fsd_core.figures.cells import Cell, cells, solved
+from fsd_core.figures.cells import Cell, cells, shared
 from fsd_core.figures.series import run_names
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import Prompts, RunView
 
 MOST_RUNS = 60
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
@@ -38,6 +38,8 @@ class Comparison(NamedTuple):
     baseline: RunView | None
     rows: list[Row]
     warnings: list[str]
+    prompts: Prompts
+    """what was counted of each prompt"""
 
 
 def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | None) -> Comparison:
@@ -61,9 +63,23 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     baseline = known.get(baseline_id or "") or next((run for run in runs if run.metrics), runs[0] if runs else None)
     names = run_names(runs)
     warnings += comparability(runs, names)
-    ends = solved(prompts)
-    rows = [_row(run, names[run.id], baseline, ends) for run in runs] if baseline else []
-    return Comparison(runs, baseline, rows, warnings)
+    if baseline is None:
+        return Comparison(runs, baseline, [], warnings, prompts)
+    warnings += strangers(runs, baseline, prompts, names)
+    found = cells(runs, baseline, prompts)
+    rows = [Row(run, names[run.id], run.id == baseline.id, found[run.id]) for run in runs]
+    return Comparison(runs, baseline, rows, warnings, prompts)
+
+
+def strangers(runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]) -> list[str]:
+    """A sentence where measured runs have no prompt in common with the baseline, which leaves nothing to compare."""
+    measured = [run for run in runs if run.metrics and run.id != baseline.id]
+    if not baseline.metrics or not (alone := [run for run in measured if not shared(run, baseline, prompts)[0]]):
+        return []
+    which = _list([names[run.id] for run in alone])
+    return [
+        f"{_count(alone, 'run')} {_has(alone)} no prompt in common with the baseline: {which}. No difference is shown."
+    ]
 
 
 class Stage(NamedTuple):
@@ -90,9 +106,7 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
     """Why numbers of these runs do not stand on equal ground, one sentence per reason."""
     reasons = []
     if failed := [names[run.id] for run in runs if run.status == "failed"]:
-        reasons.append(
-            f"{_count(failed, 'run')} failed and {'has' if len(failed) == 1 else 'have'} no numbers: {_list(failed)}."
-        )
+        reasons.append(f"{_count(failed, 'run')} failed and {_has(failed)} no numbers: {_list(failed)}.")
     if open_ := [names[run.id] for run in runs if run.status in ("queued", "running", "cancelled")]:
         reasons.append(
             f"{_count(open_, 'run')} {_is(open_)} not finished: {_list(open_)}. Missing numbers are shown as a dash."
@@ -105,7 +119,7 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
 
 
 _PAIR = "their accuracies and speeds are those of different models"
-_PROMPTS = "accuracies are of different prompts and cannot be compared directly"
+_PROMPTS = "their figures are of different prompts, so no difference between tasks is shown"
 _SPEED = "throughput cannot be compared between them"
 _GROUNDS = (
     ("model pair", lambda run: run.pair, _PAIR),
@@ -125,12 +139,12 @@ _GROUNDS = (
 )
 
 
-def _row(run: RunView, name: str, baseline: RunView, ends: dict[str, dict[int, bool]]) -> Row:
-    return Row(run, name, run.id == baseline.id, cells(run, baseline, ends))
-
-
-def _count(things: Sequence[str], noun: str) -> str:
+def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}" + ("" if len(things) == 1 else "s")
+
+
+def _has(things: Sequence[object]) -> str:
+    return "has" if len(things) == 1 else "have"
 
 
 def _is(things: Sequence[str]) -> str:

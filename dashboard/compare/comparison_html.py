@@ -58,10 +58,11 @@ def comparison_html(comparison: Comparison) -> str:
     return (
         _table(head, body, "Metrics of the runs")
         + '<p class="cmp-note">Below each number is its 95 % interval, from three prompts on. '
-        "A chip shows the difference from the baseline, or the ratio to it, with its interval. Accuracy is compared on "
-        "the prompts that both runs have. Its p is McNemar's exact test of &ldquo;neither is better&rdquo;, and its "
-        f"chip is coloured only where p &lt; {SIGNIFICANT}. Other chips are coloured where their interval leaves no "
-        "doubt of the direction.</p>"
+        "A chip shows the difference from the baseline, or the ratio to it, with its interval, on the prompts that both "
+        "runs have. For accuracy, p is McNemar's exact test of &ldquo;neither is better&rdquo;. Where several runs are "
+        "tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy is "
+        f"coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
+        "direction.</p>"
     )
 
 
@@ -101,13 +102,21 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> str:
         return ""
     (text, ends), more = delta_text(cell.delta, metric, digits), ""
     if (p := cell.paired) is not None:
-        told = p_value(p.p_value)
+        told = p_values(cell)
         if not p.only_a + p.only_b:
             text, told = "no prompt differs", ""
         more = f'<span class="range">{escape(", ".join(filter(None, (told, f"n = {p.n}"))))}</span>'
     tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
     ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
     return f'<div><span class="delta {tone}">{escape(text)}{ends}</span></div>{more}'
+
+
+def p_values(cell: Cell) -> str:
+    """McNemar's p and, where several runs were tested, that corrected by Holm."""
+    if cell.paired is None:
+        return ""
+    p, corrected = cell.paired.p_value, cell.corrected_p
+    return p_value(p) + ("" if corrected is None or corrected == p else f", Holm {p_value(corrected)}")
 
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:

@@ -39,7 +39,7 @@ def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
     """The warnings, tables and figures as a page of its own, with plotly.js inside."""
     figures = "".join(
         pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config=EXPORT_CONFIG)
-        for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline))
+        for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline, comparison.prompts))
     )
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'

@@ -38,7 +38,8 @@ class FiguresPanel:
 
     def draw(self, comparison: Comparison, run_id: str | None) -> Updates:
         """All figures; the divergences are of the run with ``run_id`` if it has any. None before a run has numbers."""
-        figures = comparison_figures(comparison.runs, comparison.baseline) if comparison.rows else [None] * 5
+        compared = comparison.runs, comparison.baseline, comparison.prompts
+        figures = comparison_figures(*compared) if comparison.rows else [None] * len(self.plots)
         judged = divergence.judged(comparison.runs)
         drawn = next((run for run in judged if run.id == run_id), divergence.telling(judged))
         names = [(row.name, row.run.id) for row in comparison.rows if row.run in judged]

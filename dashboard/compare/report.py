@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.compare.comparison import Comparison
-from dashboard.compare.comparison_html import delta_text, shown_columns
+from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import TITLES, value_text
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
 from fsd_core.figures.cells import Cell
-from fsd_core.figures.numbers import decimals, number, p_value
+from fsd_core.figures.numbers import decimals, number
 from fsd_core.metrics import Metric, compared
 
 SAME = (
@@ -91,7 +91,7 @@ def _cell(cell: Cell, metric: Metric) -> str:
         text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
-        more = p_value(cell.paired.p_value) if cell.paired is not None else ends
+        more = p_values(cell) or ends
         text += f"; {change}" + (f" ({more})" if more else "")
     return text
 

@@ -6,12 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.benchmarks.paired import PairedDifference, paired_difference
-from fsd_core.figures.series import interval, metrics
-from fsd_core.metrics import FIDELITY, Metric, compared
+from fsd_core.benchmarks.paired import PairedDifference, holm, paired_difference
+from fsd_core.benchmarks.versus import versus
+from fsd_core.figures.series import metrics
+from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import Prompts, RunView
+    from fsd_core.tracking.records import PromptCounts, Prompts, RunView
+
+    Counts = Mapping[int, PromptCounts]
 
 SIGNIFICANT = 0.05
 
@@ -31,20 +34,23 @@ class Cell(NamedTuple):
     delta: Estimate | None
     paired: PairedDifference | None = None
     """of the accuracy"""
+    corrected_p: float | None = None
+    """its p-value, corrected by Holm for all runs that are compared to the same baseline"""
     remark: str = ""
     """what sets the value apart from the others of its column"""
 
     def verdict(self, metric: Metric) -> int:
         """+1 if the run is better than the baseline beyond doubt, -1 if worse, 0 if that cannot be told.
 
-        For accuracy McNemar's exact test decides, for every other metric the interval of the delta. A score interval
-        can leave 0 out where the exact test does not; one rule decides, so that they never quarrel.
+        For accuracy McNemar's exact test decides, corrected by Holm, for every other metric the interval of the delta.
+        A score interval can leave 0 out where the exact test does not; one rule decides, so that they never quarrel.
         """
         if self.delta is None:
             return 0
         neutral = 1.0 if metric.as_ratio else 0.0
         if self.paired is not None:
-            low = high = self.delta.value if self.paired.p_value < SIGNIFICANT else neutral
+            p = self.paired.p_value if self.corrected_p is None else self.corrected_p
+            low = high = self.delta.value if p < SIGNIFICANT else neutral
         else:
             low, high = self.delta.low, self.delta.high
         if low is None or high is None:
@@ -62,24 +68,30 @@ def estimate(run: RunView, metric: Metric) -> Estimate | None:
     return Estimate(value * metric.scale, low * metric.scale, high * metric.scale)
 
 
-def solved(prompts: Prompts) -> dict[str, dict[int, bool]]:
-    """Which prompts were solved, by run and position; without those that nothing scores."""
-    return {
-        run_id: {position: done.outcome == "correct" for position, done in counts.items() if done.outcome != "unscored"}
-        for run_id, counts in prompts.items()
-    }
+def solved(counts: Counts) -> dict[int, bool]:
+    """Which prompts were solved, by position; without those that nothing scores."""
+    return {position: done.outcome == "correct" for position, done in counts.items() if done.outcome != "unscored"}
 
 
-def cells(run: RunView, baseline: RunView, solved: Mapping[str, dict[int, bool]]) -> list[Cell]:
-    """The run's cells, in the order of :func:`fsd_core.metrics.compared`; ``solved`` as :func:`cell` takes it."""
-    return [cell(run, baseline, metric, solved) for metric in compared()]
+def cells(runs: Sequence[RunView], baseline: RunView, prompts: Prompts) -> dict[str, list[Cell]]:
+    """The cells of each run by its id, in the order of :func:`fsd_core.metrics.compared`.
+
+    Where several runs are held against the baseline, their p-values are corrected by Holm.
+    """
+    found = {run.id: [cell(run, baseline, metric, prompts) for metric in compared()] for run in runs}
+    tested = [(id, i, c.paired) for id, row in found.items() for i, c in enumerate(row) if c.paired is not None]
+    corrected = holm([paired.p_value for *_, paired in tested])
+    for (id, i, _), p in zip(tested, corrected, strict=True):
+        found[id][i] = found[id][i]._replace(corrected_p=p)
+    return found
 
 
 def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
     """A run's differences from the baseline as columns of a table, in the units in which metrics are stored.
 
     ``accuracy_difference``, ``tokens_per_second_ratio`` and so on, each with ``_low`` and ``_high``; ``mcnemar_p`` is
-    of the accuracy. ``None`` where there is nothing to compare.
+    of the accuracy, ``mcnemar_p_holm`` corrected for the other runs of the comparison. ``None`` where there is nothing
+    to compare.
     """
     columns: dict[str, float | None] = {}
     for cell, metric in zip(cells, compared(), strict=True):
@@ -92,6 +104,7 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
             )
         if metric.key == "accuracy":
             columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
+            columns["mcnemar_p_holm"] = cell.corrected_p
     return columns
 
 
@@ -100,55 +113,54 @@ def likelihood_model(run: RunView) -> str:
     return "draft" if run.decoding.acceptance.kind == "draft-only" else "target"
 
 
-def cell(run: RunView, baseline: RunView, metric: Metric, solved: Mapping[str, dict[int, bool]]) -> Cell:
-    """The run's cell; ``solved`` says by run and position which prompts were solved."""
-    ours, theirs = estimate(run, metric), estimate(baseline, metric)
+def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
+    """The run's cell; without a difference where the two have no prompt of one task in common."""
+    ours = estimate(run, metric)
     of_likelihood = metric.key == "negative_log_likelihood"
     remark = "under the draft" if ours and of_likelihood and likelihood_model(run) == "draft" else ""
-    if run.id == baseline.id or ours is None or theirs is None or metric.key in FIDELITY:
+    if run.id == baseline.id or ours is None or metric.key in FIDELITY:
         return Cell(ours, None, remark=remark)
     if of_likelihood and (run.pair, likelihood_model(run)) != (baseline.pair, likelihood_model(baseline)):
         return Cell(ours, None, remark=remark)
     if metric.key == "accuracy":
-        return _accuracy(ours, solved[run.id], solved[baseline.id], same_task=run.task == baseline.task)
-    if metric.key == "tokens_per_second":
-        return Cell(ours, speedup(run, baseline) if theirs.value and ours.value else None)
-    if metric.as_ratio:
-        return Cell(ours, Estimate(ours.value / theirs.value) if theirs.value else None)
-    return Cell(ours, _difference(ours, theirs), remark=remark)
+        return _accuracy(ours, *(solved(side) for side in shared(run, baseline, prompts)))
+    return Cell(ours, against(run, baseline, metric, prompts), remark=remark)
 
 
-def speedup(run: RunView, baseline: RunView) -> Estimate:
-    """Tokens per second of ``run`` over those of ``baseline``.
+def shared(run: RunView, baseline: RunView, prompts: Prompts) -> tuple[Counts, Counts]:
+    """What was counted of the prompts that both have done; nothing for runs of different tasks."""
+    ours, theirs = (prompts.get(one.id, {}) if run.task == baseline.task else {} for one in (run, baseline))
+    both = ours.keys() & theirs.keys()
+    return {key: ours[key] for key in both}, {key: theirs[key] for key in both}
 
-    The interval adds the half-widths of both on the log scale in quadrature, taking the two measurements as
-    independent; on shared prompts they move together, so the true interval is rather narrower. ``None`` where one
-    of the two has no interval, as of a single prompt.
-    """
+
+def against(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Estimate | None:
+    """The metric relative to the baseline's, in the unit of its column, on the prompts that both have done."""
     if run.id == baseline.id:
-        return Estimate(1.0, 1.0, 1.0)
-    if any(metrics(r).get("tokens_per_second_low") is None for r in (run, baseline)):
-        ratio = metrics(run)["tokens_per_second"] / metrics(baseline)["tokens_per_second"]
-        return Estimate(ratio)
-    (low, value, high), (base_low, base, base_high) = (interval(r, "tokens_per_second") for r in (run, baseline))
-    ratio = value / base
-    down = math.hypot(math.log(value / low), math.log(base_high / base))
-    up = math.hypot(math.log(high / value), math.log(base / base_low))
-    return Estimate(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+        return Estimate(1.0 if metric.as_ratio else 0.0)
+    ours, theirs = shared(run, baseline, prompts)
+    if metric.key == "seconds_per_solved_task":
+        a, b = _seconds_per_solved(ours), _seconds_per_solved(theirs)
+        return Estimate(a / b) if a and b else None
+    if (found := versus(metric, ours, theirs)) is None:
+        return None
+    scale = 1.0 if metric.as_ratio else metric.scale
+    return Estimate(*(None if end is None else end * scale for end in found))  # pyright: ignore[reportArgumentType]
 
 
-def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool], same_task: bool) -> Cell:
-    if not same_task or not a.keys() & b.keys():
+def speedup(run: RunView, baseline: RunView, prompts: Prompts) -> Estimate | None:
+    """Tokens per second of ``run`` over those of ``baseline``, on the prompts that both have done."""
+    return against(run, baseline, METRICS["tokens_per_second"], prompts)
+
+
+def _seconds_per_solved(counts: Counts) -> float | None:
+    """With the prompts that failed, whose time is lost as well."""
+    right = sum(solved(counts).values())
+    return sum(done.seconds for done in counts.values()) / right if right else None
+
+
+def _accuracy(ours: Estimate, a: dict[int, bool], b: dict[int, bool]) -> Cell:
+    if not a.keys() & b.keys():
         return Cell(ours, None)
     paired = paired_difference(a, b)
     return Cell(ours, Estimate(100 * paired.difference, *(100 * end for end in paired.interval)), paired)
-
-
-def _difference(ours: Estimate, theirs: Estimate) -> Estimate:
-    """Difference of two estimates; half-widths add in quadrature, as of independent measurements."""
-    delta = ours.value - theirs.value
-    if ours.low is None or ours.high is None or theirs.low is None or theirs.high is None:
-        return Estimate(delta)
-    down = math.hypot(ours.value - ours.low, theirs.high - theirs.value)
-    up = math.hypot(ours.high - ours.value, theirs.value - theirs.low)
-    return Estimate(delta, delta - down, delta + up)

@@ -10,21 +10,21 @@ import plotly.graph_objects as go
 from fsd_core.figures import positions, threshold, throughput, tradeoff
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import Prompts, RunView
 
-Draw = Callable[[Sequence["RunView"], "RunView | None"], go.Figure]
-"""of the runs and the baseline"""
+Draw = Callable[[Sequence["RunView"], "RunView | None", "Prompts"], go.Figure]
+"""of the runs, the baseline, and what was counted of their prompts"""
 
 COMPARED: Mapping[str, Draw] = {
-    "tradeoff": lambda runs, baseline: tradeoff.draw(tradeoff.info(runs)),
-    "acceptance_rate": lambda runs, baseline: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_RATE)),
-    "acceptance_length": lambda runs, baseline: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_LENGTH)),
-    "throughput": lambda runs, baseline: throughput.draw(throughput.info(runs, baseline)),
-    "positions": lambda runs, baseline: positions.draw(positions.info(runs)),
+    "tradeoff": lambda runs, *_: tradeoff.draw(tradeoff.info(runs)),
+    "acceptance_rate": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_RATE)),
+    "acceptance_length": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_LENGTH)),
+    "throughput": lambda runs, baseline, prompts: throughput.draw(throughput.info(runs, baseline, prompts)),
+    "positions": lambda runs, *_: positions.draw(positions.info(runs)),
 }
 """figures of all runs together"""
 
 
-def comparison_figures(runs: Sequence[RunView], baseline: RunView | None) -> list[go.Figure]:
+def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
     """Accuracy against throughput, acceptance rate and length against threshold; throughput, acceptance by position."""
-    return [draw(runs, baseline) for draw in COMPARED.values()]
+    return [draw(runs, baseline, prompts) for draw in COMPARED.values()]

@@ -13,7 +13,7 @@ from fsd_core.figures.series import families, measured, metrics, run_names
 from fsd_core.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import Prompts, RunView
 
 # Below the middle of its place, where the label's line ends; the mark reaches a little beyond the bar.
 BAR = (0.06, 0.48)
@@ -39,16 +39,18 @@ class ThroughputInfo(NamedTuple):
     bars: list[Bar]
 
 
-def info(runs: Sequence[RunView], baseline: RunView | None) -> ThroughputInfo:
-    """One bar per run that has a throughput, in the order given; empty if the baseline has none."""
+def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> ThroughputInfo:
+    """One bar per run that has a throughput and prompts in common with the baseline, in the order given; empty if the
+    baseline has none."""
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
     if baseline is None or not baseline.metrics or not metrics(baseline)["tokens_per_second"]:
         return ThroughputInfo(None, [])
     names = run_names(timed if any(run.id == baseline.id for run in timed) else [*timed, baseline])
     colours = {run.id: family.colour for family in families(timed) for run in family.runs}
     bars = [
-        Bar(run.id, names[run.id], colours[run.id], metrics(run)["tokens_per_second"], *speedup(run, baseline))
+        Bar(run.id, names[run.id], colours[run.id], metrics(run)["tokens_per_second"], *found)
         for run in timed
+        if (found := speedup(run, baseline, prompts)) is not None
     ]
     return ThroughputInfo(names[baseline.id], bars)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,11 +76,15 @@ class Comparison:
         import pandas as pd
 
         options = [options_read(run.config) for run in self.runs]
+        deltas = cells.cells(self.runs, self.baseline, self.prompts)
         first = ["label", *(name for name in METHOD_OPTIONS if any(name in values for values in options))]
-        rows = [{"label": run.label} | values | self._row(run) for run, values in zip(self.runs, options, strict=True)]
+        rows = [
+            {"label": run.label} | values | self._row(run, deltas[run.id])
+            for run, values in zip(self.runs, options, strict=True)
+        ]
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *(name for row in rows for name in row)])))
 
-    def _row(self, run: RunView) -> dict[str, Any]:
+    def _row(self, run: RunView, deltas: Sequence[cells.Cell]) -> dict[str, Any]:
         """All but the options."""
         measured = metrics(run)
         row: dict[str, Any] = {"baseline": run.id == self.baseline.id, "status": run.status, "error": run.error}
@@ -87,7 +92,7 @@ class Comparison:
         for key in METRICS:
             row[key] = measured.get(key)
             row |= {name: measured[name] for name in (f"{key}_low", f"{key}_high") if name in measured}
-        return row | cells.delta_columns(cells.cells(run, self.baseline, cells.solved(self.prompts)))
+        return row | cells.delta_columns(deltas)
 
     def figure(self, name: str = "tradeoff", row: int | None = None) -> go.Figure:
         """One of the figures of the page Compare.
@@ -110,7 +115,7 @@ class Comparison:
         from fsd_core.figures import divergence, gallery
 
         if name in gallery.COMPARED:
-            return gallery.COMPARED[name](self.runs, self.baseline)
+            return gallery.COMPARED[name](self.runs, self.baseline, self.prompts)
         if name != DIVERGENCE:
             raise UnknownName(
                 f"There is no figure '{name}': expected one of {', '.join([*gallery.COMPARED, DIVERGENCE])}."

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsd_core.benchmarks.statistics import wilson
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.tracking.records import RunView
+from fsd_core.tracking.records import PromptCounts, Prompts, RunView
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -59,3 +59,20 @@ def run_view(
         "created_at": MOMENT, "started_at": MOMENT, "finished_at": MOMENT, "mlflow_run_id": None,
     }  # fmt: skip
     return RunView(**(fields | changes))
+
+
+def prompts(*runs: RunView) -> Prompts:
+    """What could have been counted of the runs' prompts: their figures spread over prompts of unequal length, the first
+    of which were solved."""
+    return {run.id: {i: _counts(run.metrics, i) for i in range(run.metrics["n"])} for run in runs if run.metrics}
+
+
+def _counts(m: dict[str, Any], i: int) -> PromptCounts:
+    tokens = 60 + 20 * (i % 3 - 1)
+    drafted = 0 if m["acceptance_rate"] is None else 100
+    return PromptCounts(
+        outcome="correct" if i < m["correct"] else "wrong", stop_reason="eos", tokens=tokens, rounds=12,
+        drafted=drafted, accepted=round((m["acceptance_rate"] or 0) * drafted), fuzzy=0,
+        negative_log_likelihood=m["negative_log_likelihood"] * tokens,
+        seconds=tokens / m["tokens_per_second"] * (1 + 0.05 * (i % 5 - 2)), time_to_first_token=0.02,
+    )  # fmt: skip

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from run_views import decoding, metrics, run_view
+from run_views import decoding, metrics, prompts, run_view
 
 from dashboard.compare.comparison import comparability
-from dashboard.compare.comparison_html import delta_text
+from dashboard.compare.comparison_html import delta_text, p_values
 from dashboard.compare.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
 from fsd_core.benchmarks.paired import paired_difference
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.cells import Cell, Estimate, cell
+from fsd_core.figures.cells import Cell, Estimate, cell, cells, delta_columns
 from fsd_core.figures.numbers import decimals, number, p_value
 from fsd_core.metrics import METRICS
 from fsd_core.ops.divergences import divergence
@@ -75,12 +75,47 @@ def test_of_accuracy_the_exact_test_decides_not_the_interval(losses, verdict):
 def test_likelihoods_are_compared_under_one_model_alone():
     draft, other = run_view(decoding("draft-only"), metrics()), run_view(LOOSE.decoding, metrics(), pair="other")
     again = run_view(draft.decoding, metrics(), seed=1)
-    assert cell(LOOSE, TARGET, NLL, {}).delta == Estimate(0)
-    assert cell(draft, TARGET, NLL, {}) == Cell(Estimate(0.25), None, remark="under the draft")
-    assert cell(TARGET, draft, NLL, {}) == Cell(Estimate(0.25), None)
-    assert cell(draft, draft, NLL, {}).remark == "under the draft"
-    assert cell(again, draft, NLL, {}).delta == Estimate(0)
-    assert cell(other, TARGET, NLL, {}).delta is None
+    counts = prompts(LOOSE, TARGET, draft, other, again)
+    assert cell(LOOSE, TARGET, NLL, counts).delta == Estimate(0)
+    assert cell(draft, TARGET, NLL, counts) == Cell(Estimate(0.25), None, remark="under the draft")
+    assert cell(TARGET, draft, NLL, counts) == Cell(Estimate(0.25), None)
+    assert cell(draft, draft, NLL, counts).remark == "under the draft"
+    assert cell(again, draft, NLL, counts).delta == Estimate(0)
+    assert cell(other, TARGET, NLL, counts).delta is None
+
+
+def test_runs_are_compared_on_the_prompts_that_both_have():
+    counts = prompts(LOOSE, TARGET)
+    half = {LOOSE.id: {i: one for i, one in counts[LOOSE.id].items() if i >= 25}, TARGET.id: counts[TARGET.id]}
+    found = cell(LOOSE, TARGET, ACCURACY, half)
+    assert found.paired is not None
+    assert (found.paired.n, found.delta and found.delta.value) == (25, pytest.approx(-68))  # 5 of 25 against 22
+    slow = {i: one._replace(seconds=9.0) if i < 25 else one for i, one in counts[TARGET.id].items()}
+    assert (
+        cell(LOOSE, TARGET, THROUGHPUT, half | {TARGET.id: slow}).delta == cell(LOOSE, TARGET, THROUGHPUT, half).delta
+    )
+
+
+@pytest.mark.parametrize("metric", METRICS.values(), ids=lambda metric: metric.key)
+def test_runs_without_a_prompt_in_common_have_no_difference(metric):
+    elsewhere = run_view(LOOSE.decoding, metrics(30, acceptance=0.9), task="other")
+    assert cell(elsewhere, TARGET, metric, prompts(elsewhere, TARGET)).delta is None
+    disjoint = {LOOSE.id: {9: prompts(LOOSE)[LOOSE.id][9]}, TARGET.id: {8: prompts(TARGET)[TARGET.id][8]}}
+    assert cell(LOOSE, TARGET, metric, disjoint).delta is None
+
+
+def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
+    runs = [
+        run_view(decoding("fsd", threshold=0.1 * n), metrics(correct)) for n, correct in ((1, 41), (2, 40), (3, 47))
+    ]
+    found = cells([TARGET, *runs], TARGET, prompts(TARGET, *runs))
+    first, second, third = (found[run.id][0] for run in runs)
+    assert [one.paired.p_value for one in (first, second)] == pytest.approx([2 / 2**6, 2 / 2**7])  # type: ignore[union-attr]
+    assert [one.corrected_p for one in (first, second, third)] == pytest.approx([4 / 2**6, 6 / 2**7, 1.0])
+    assert [one.verdict(ACCURACY) for one in (first, second, third)] == [0, -1, 0]  # 0.0625, 0.047
+    assert p_values(second) == "p = 0.016, Holm p = 0.047"
+    assert delta_columns(found[runs[1].id])["mcnemar_p_holm"] == pytest.approx(6 / 2**7)
+    assert found[TARGET.id][0].corrected_p is None
 
 
 def test_deltas_are_told_as_differences_or_ratios():

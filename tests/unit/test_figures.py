@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from run_views import decoding, metrics, run_view
+from run_views import decoding, metrics, prompts, run_view
 
 from fsd_core.figures import divergence, positions, style, threshold, throughput, tradeoff
 from fsd_core.figures.cells import speedup
@@ -20,6 +20,7 @@ JS = [
     for t, correct, speed, rate in ((0.3, 38, 260, 0.93), (0.05, 46, 210, 0.8), (0.1, 44, 205, 0.85))
 ]
 RUNS = [TARGET, DRAFT, SD, *JS]
+PROMPTS = prompts(*RUNS)
 BASIC_TRACES = {"scatter", "bar"}
 
 
@@ -114,27 +115,29 @@ def test_every_seed_is_a_point_and_the_line_passes_through_their_mean():
     assert line.means == [(0.3, pytest.approx(85))]
 
 
-def test_speedup_is_a_ratio_whose_interval_holds_both_uncertainties():
-    ratio = speedup(SD, TARGET)
-    assert ratio.value == pytest.approx(1.8)
-    one_sided = 180 * 0.9 / 100  # of the run's own interval alone
-    assert ratio.low < one_sided < ratio.value < ratio.high
-    assert speedup(TARGET, TARGET) == (1, 1, 1)
+def test_speedup_is_a_ratio_over_the_prompts_that_both_have():
+    counts = prompts(SD, TARGET)
+    noisy = {i: one._replace(seconds=one.seconds * (1.3 if i % 7 else 0.8)) for i, one in counts[SD.id].items()}
+    ratio = speedup(SD, TARGET, counts | {SD.id: noisy})
+    assert ratio is not None
+    assert 1.3 < ratio.low < ratio.value < ratio.high < 1.6  # type: ignore[operator]
+    assert speedup(TARGET, TARGET, counts) == (1, None, None)
+    assert speedup(SD, TARGET, {}) is None
 
 
 def test_throughput_without_a_measured_baseline_is_empty():
-    assert throughput.info(RUNS, run_view(decoding("fsd"))).bars == []
-    assert throughput.info(RUNS, None).bars == []
-    assert [bar.run_id for bar in throughput.info(RUNS, TARGET).bars] == [run.id for run in RUNS]
+    assert throughput.info(RUNS, run_view(decoding("fsd")), PROMPTS).bars == []
+    assert throughput.info(RUNS, None, PROMPTS).bars == []
+    assert [bar.run_id for bar in throughput.info(RUNS, TARGET, PROMPTS).bars] == [run.id for run in RUNS]
 
 
 def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
-    drawn = throughput.draw(throughput.info(RUNS, TARGET))
+    drawn = throughput.draw(throughput.info(RUNS, TARGET, PROMPTS))
     bar, labels = drawn.data
     marks = [(shape.x0, shape.x1, shape.y0, shape.y1) for shape in drawn.layout.shapes]
     assert marks == [(1, 1, i + throughput.MARK[0], i + throughput.MARK[1]) for i in range(len(RUNS))]
     assert throughput.MARK[0] < bar.offset < bar.offset + bar.width < throughput.MARK[1]
-    assert labels.text[:2] == ("Target alone · 100 tokens/s · baseline", "Draft alone · 400 tokens/s · 4.0×")
+    assert labels.text[:2] == ("Target alone · 100 tokens/s · baseline", "Draft alone · 400 tokens/s · 4.00×")
 
 
 def test_positions_are_of_runs_that_draft():
@@ -152,9 +155,9 @@ def test_divergence_colours_the_bars_below_the_threshold():
 @pytest.mark.parametrize(
     "drawn",
     [
-        *comparison_figures(RUNS, TARGET),
-        *comparison_figures([], None),
-        *comparison_figures([run_view(decoding("fsd"))], None),
+        *comparison_figures(RUNS, TARGET, PROMPTS),
+        *comparison_figures([], None, {}),
+        *comparison_figures([run_view(decoding("fsd"))], None, {}),
         divergence.draw(divergence.info(SD)),
         divergence.draw(divergence.info(TARGET)),
     ],
@@ -175,7 +178,7 @@ def test_names_are_shown_literally_never_as_markup():
         run_view(decoding(kind), metrics(acceptance=rate), label=evil, pair=evil)
         for kind, rate in (("speculative", 0.7), ("fsd", 0.8))
     ] + [TARGET]
-    drawn = [*comparison_figures(runs, runs[0]), divergence.draw(divergence.info(runs[0]))]
+    drawn = [*comparison_figures(runs, runs[0], prompts(*runs)), divergence.draw(divergence.info(runs[0]))]
     text = "".join(figure.to_json() for figure in drawn)
     assert "javascript:alert" in text  # it is there, escaped
     assert "<a " not in text.replace("\\u003c", "<")

@@ -60,6 +60,9 @@ class Metric:
     ratio: Ratio | None = None
     """gives numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did not
     fail, with an interval. ``None``: :mod:`fsd_core.benchmarks.metrics` computes it otherwise"""
+    counted: bool = False
+    """whether its numerators are 0 or 1 and its denominators 1: a share of prompts. Runs are then compared by the
+    difference in points, because a ratio of rare events says nothing for sure."""
     listed: str = ""
     """the title of its column in lists of runs; empty if they have no such column"""
     compared: bool = True
@@ -106,8 +109,26 @@ _BUILT_IN = (
     ),
     Metric(
         "mean_acceptance_length", "Mean acceptance length",
-        "τ: emitted tokens per target forward, the recovered or bonus token included", "tokens per target forward",
+        "τ, pooled over rounds: emitted tokens per target forward, the recovered or bonus token included",
+        "tokens per target forward, pooled over rounds",
         ratio=lambda g: (g.tokens, g.rounds), listed="Acceptance length",
+    ),
+    Metric(
+        "mean_acceptance_length_by_request", "Acceptance length by request",
+        "Mean over the prompts of each one's own tokens per target forward: the other definition in use",
+        "tokens per target forward, mean over requests", ratio=lambda g: (g.tokens / g.rounds if g.rounds else 0.0, 1),
+    ),
+    Metric(
+        "mean_tokens", "Answer length", "Tokens per answer: leniency may lengthen answers, and eat up its speed",
+        "tokens", as_ratio=True, digits=1, ratio=lambda g: (g.tokens, 1), listed="Answer length",
+    ),
+    Metric(
+        "target_passes", "Target passes", "Forwards of the target per answer: a speed that no hardware decides",
+        "per answer", better=-1, as_ratio=True, digits=1, ratio=lambda g: (g.rounds, 1),
+    ),
+    Metric(
+        "runaway_rate", "Runaways", "Answers that did not end by themselves: stopped by the limit or a full context",
+        "%", 100.0, -1, digits=1, ratio=lambda g: (float(g.stop_reason in ("length", "context")), 1), counted=True,
     ),
     Metric(
         "seconds_per_solved_task", "Time per solved", "Seconds of decoding per prompt solved", "s", better=-1,
@@ -125,7 +146,6 @@ _BUILT_IN = (
     ),
     Metric("time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False),
     Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False),
-    Metric("mean_tokens", "Mean length", "Tokens per text", "tokens", compared=False, digits=1),
     Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),
 )  # fmt: skip
 METRICS: Registry[Metric] = Registry(

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.compare.comparison import MOST_RUNS, Comparison, Stage, compare, experiment_runs, progress
-from dashboard.compare.comparison_html import comparison_html, nothing_chosen, settings_html, warnings_html
+from dashboard.compare.comparison_html import (
+    comparison_html,
+    nothing_chosen,
+    settings_html,
+    warnings_html,
+    worst_prompts_html,
+)
 from dashboard.compare.export_links import links_html, named_runs, query_of
 from dashboard.compare.figures_panel import FiguresPanel
 from dashboard.compare.prompt_pairs import Show
@@ -175,7 +181,7 @@ class ComparePage:
         now = progress(comparison.runs)
         updates = {
             self.warnings: warnings_html(comparison.warnings),
-            self.table: comparison_html(comparison),
+            self.table: comparison_html(comparison) + worst_prompts_html(comparison),
             **self._watching(comparison),
         }
         if _measured(now) != _measured(seen):
@@ -207,7 +213,7 @@ class ComparePage:
             self.warnings: warnings_html(comparison.warnings),
             self.empty: "" if comparison.rows else nothing_chosen(self.repository.experiments(limit=5, offset=0)),
             self.results: gr.Column(visible=bool(comparison.rows)),
-            self.table: comparison_html(comparison),
+            self.table: comparison_html(comparison) + worst_prompts_html(comparison),
             self.settings: settings_html(comparison, differences_only),
             self.pairs.run_a: gr.Dropdown(names, value=pinned),
             self.pairs.run_b: gr.Dropdown(

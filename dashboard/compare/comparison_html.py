@@ -66,6 +66,16 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
+def worst_prompts_html(comparison: Comparison) -> str:
+    """Links to the prompts of which each run accepted least."""
+    links = [
+        f'<a href="/runs?run={escape(row.run.id)}&amp;prompts=worst">{escape(row.name)}</a>'
+        for row in comparison.rows
+        if (row.run.metrics or {}).get("acceptance_deciles")
+    ]
+    return f'<p class="cmp-note">Prompts with the lowest acceptance: {", ".join(links)}</p>' if links else ""
+
+
 def shown_columns(rows: Sequence[Row]) -> list[int]:
     """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
     filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]

@@ -14,7 +14,7 @@ from dashboard.ui.components import escape, heading, section
 from dashboard.ui.formatting import moment
 from dashboard.ui.theme import CSS
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.cells import delta_columns, likelihood_model
+from fsd_core.figures.cells import delta_columns, only_model
 from fsd_core.figures.gallery import comparison_figures
 from fsd_core.figures.style import EXPORT_CONFIG
 
@@ -74,7 +74,7 @@ def _record(row: Row) -> dict[str, Any]:
     }
     record |= settings_read(run.config)
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
-    record["negative_log_likelihood_under"] = likelihood_model(run) if run.metrics else None
+    record["negative_log_likelihood_under"] = only_model(run) if run.metrics else None
     return record | delta_columns(row.cells)
 
 

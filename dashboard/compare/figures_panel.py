@@ -24,9 +24,9 @@ class FiguresPanel:
         self.repository = repository
         with gr.Row(equal_height=False) as self.row:
             with gr.Column(min_width=340):
-                self.plots = [gr.Plot(show_label=False) for _ in range(3)]
+                self.plots = [gr.Plot(show_label=False) for _ in range(4)]
             with gr.Column(min_width=340):
-                self.plots += [gr.Plot(show_label=False) for _ in range(2)]
+                self.plots += [gr.Plot(show_label=False) for _ in range(3)]
                 self.histogram = gr.Plot(show_label=False)
                 self.run = gr.Dropdown([], label="Run of the divergences")
         self.run.input(tells_errors(1)(self.show_histogram), self.run, self.histogram, **QUIET)

@@ -14,7 +14,7 @@ from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.figures import divergence, positions
+from fsd_core.figures import divergence, positions, requests
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -24,6 +24,7 @@ PROMPTS_PER_PAGE = 20
 POLL_SECONDS = 1.5
 OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
 ALL = "all"
+IN_ORDER, WORST = "", "worst"
 
 Updates = dict[Any, Any]
 
@@ -42,6 +43,8 @@ class OpenedRun:
                 self.positions = gr.Plot(show_label=False, container=False)
             with gr.Column(min_width=340):
                 self.divergences = gr.Plot(show_label=False, container=False)
+            with gr.Column(min_width=340):
+                self.requests = gr.Plot(show_label=False, container=False)
         self.provenance = show()
         self._prompts()
         self.run_id = gr.State(None)
@@ -54,6 +57,8 @@ class OpenedRun:
         with gr.Row(elem_classes=["run-filters"]):
             choices = [("All", ALL), *((outcome.capitalize(), outcome) for outcome in OUTCOMES)]
             self.outcome = gr.Dropdown(choices, value=ALL, label="Outcome", min_width=150)
+            orders = [("As in the task", IN_ORDER), ("Lowest acceptance first", WORST)]
+            self.order = gr.Dropdown(orders, value=IN_ORDER, label="Order", min_width=170)
             self.search = gr.Textbox(
                 label="Search", placeholder="Prompt, text or answer", max_length=200, scale=3, min_width=220
             )
@@ -69,27 +74,38 @@ class OpenedRun:
     def outputs(self) -> list[Any]:
         """What the events may change."""
         return [
-            self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.provenance,
-            self.prompts, self.prompt, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
+            self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.requests,
+            self.provenance,
+            self.prompts, self.prompt, self.order, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
         ]  # fmt: skip
 
     def _events(self) -> None:
         listing = [self.prompts, *self.pager.parts]
-        inputs = [self.run_id, self.outcome, self.search, self.chosen]
-        gr.on([self.outcome.change, self.search.change], self.filter, inputs, listing, **QUIET)
+        inputs = [self.run_id, self.outcome, self.search, self.order, self.chosen]
+        gr.on([self.outcome.change, self.search.change, self.order.input], self.filter, inputs, listing, **QUIET)
         for button, step in self.pager.steps:
             button.click(self._turn(step), [self.pager.page, *inputs], listing, **QUIET)
         self.prompts.click(self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **QUIET)
         self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **QUIET)
         self.head.click(self.act, None, self.outputs, **QUIET)
 
-    def open(self, run_id: str) -> Updates:
-        """The whole run, its first prompt chosen. Raises ``UnknownName`` if there is no such run."""
+    def open(self, run_id: str, order: str = IN_ORDER) -> Updates:
+        """The whole run, its first prompt chosen; by the order ``worst`` that with the lowest acceptance.
+
+        Raises ``UnknownName`` if there is no such run.
+        """
         run = self.repository.run(run_id)
-        first = self.repository.generations(run_id, limit=1)
+        order = WORST if order == WORST else IN_ORDER  # an address may hold anything
+        first = self.repository.generations(run_id, worst_first=order == WORST, limit=1)
         chosen = first[0].position if first else None
         prompt = {self.prompt: self._prompt(run, first[0])} if first else {}
-        return {self.run_id: run_id} | self._run(run) | self.list_prompts(0, run_id, ALL, "", chosen) | prompt
+        return (
+            {self.run_id: run_id}
+            | self._run(run)
+            | self.list_prompts(0, run_id, ALL, "", order, chosen)
+            | prompt
+            | {self.order: order}
+        )
 
     def act(self, event: gr.EventData) -> Updates:
         """Resumes or deletes the run, as its button asks for."""
@@ -122,38 +138,44 @@ class OpenedRun:
         return turn
 
     @tells_errors(8)
-    def choose(self, page: int, run_id: str, outcome: str, search: str, _: int | None, event: gr.EventData) -> Updates:
+    def choose(
+        self, page: int, run_id: str, outcome: str, search: str, order: str, _: int | None, event: gr.EventData
+    ) -> Updates:
         """Shows the prompt whose row was clicked."""
         position = int(event.prompt)
         generations = self.repository.generations(run_id, position=position)
         if not generations:
-            return self.list_prompts(page, run_id, outcome, search, None)
-        return self.list_prompts(page, run_id, outcome, search, position) | {
+            return self.list_prompts(page, run_id, outcome, search, order, None)
+        return self.list_prompts(page, run_id, outcome, search, order, position) | {
             self.prompt: self._prompt(self.repository.run(run_id), generations[0]),
             self.chosen: position,
         }
 
-    def poll(self, shown: Any, page: int, run_id: str, outcome: str, search: str, chosen: int | None) -> Any:
+    def poll(
+        self, shown: Any, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
+    ) -> Any:
         """The run anew while it is under way, where something of it has changed."""
         try:
             run = self.repository.run(run_id)
             if _state(run) == shown:
                 return gr.skip()
             if chosen is None and run.prompts_done:
-                return self.open(run_id)
-            return self._run(run) | self.list_prompts(page, run_id, outcome, search, chosen)
+                return self.open(run_id, order)
+            return self._run(run) | self.list_prompts(page, run_id, outcome, search, order, chosen)
         except FsdError:
             return gr.skip()  # the header says that the database does not answer
 
-    def list_prompts(self, page: int, run_id: str, outcome: str, search: str, chosen: int | None) -> Updates:
+    def list_prompts(
+        self, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
+    ) -> Updates:
         """A page of the prompts."""
         filters: dict[str, Any] = {} if outcome == ALL else {"outcome": outcome}
         if search.strip():
             filters["search"] = search
         total = self.repository.count_generations(run_id, **filters)
         page = self.pager.clamp(page, total)
-        start = page * PROMPTS_PER_PAGE
-        generations = self.repository.generations(run_id, **filters, limit=PROMPTS_PER_PAGE, offset=start)
+        part = {"worst_first": order == WORST, "limit": PROMPTS_PER_PAGE, "offset": page * PROMPTS_PER_PAGE}
+        generations = self.repository.generations(run_id, **filters, **part)
         html = prompts_html(generations, chosen, filtered=bool(filters))
         return {self.prompts: html} | self.pager.updates(page, total)
 
@@ -164,6 +186,7 @@ class OpenedRun:
             {
                 self.positions: positions.draw(positions.info([run])),
                 self.divergences: divergence.draw(divergence.info(run)),
+                self.requests: requests.draw(requests.info([run])),
             }
             if drawn
             else {}

@@ -22,7 +22,7 @@ from dashboard.ui.components import (
     tokens_html,
 )
 from dashboard.ui.formatting import NONE, duration, interval, moment, percent, quantity
-from fsd_core.figures.cells import likelihood_model
+from fsd_core.figures.cells import only_model
 from fsd_core.figures.numbers import count
 from fsd_core.tracking.links import run_url
 from fsd_core.tracking.records import Deletion
@@ -86,12 +86,24 @@ def tiles_html(run: RunView) -> str:
                 "; ".join(filter(None, ("tokens per target forward", _ends(m, "mean_acceptance_length")))),
             ),
             Tile(
+                "Acceptance length by request",
+                quantity(*estimate(m, "mean_acceptance_length_by_request")),
+                "; ".join(filter(None, ("mean over requests", _ends(m, "mean_acceptance_length_by_request")))),
+            ),
+            Tile("Answer length", quantity(*estimate(m, "mean_tokens"), "tokens"), _to_target(m, "mean_tokens")),
+            Tile(
+                "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
+            )
+            if only_model(run) == "target"
+            else Tile("Target passes", NONE, "a draft alone asks no target"),
+            Tile("Runaways", percent(*estimate(m, "runaway_rate")), "answers stopped by the limit"),
+            Tile(
                 "Time per solved task", duration(m.get("seconds_per_solved_task")), f"of {duration(m.get('seconds'))}"
             ),
             Tile(
                 "NLL per token",
                 quantity(m.get("negative_log_likelihood"), unit="nats"),
-                f"under the {likelihood_model(run)}",
+                f"under the {only_model(run)}",
             ),
             Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
             Tile("Time to first token", duration(m.get("time_to_first_token")), "median"),
@@ -103,6 +115,15 @@ def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
     _, low, high = estimate(metrics, key)
     ends = interval(low, high, scale)
     return f"95 %: {ends}" if ends else ""
+
+
+def _to_target(metrics: dict[str, Any], key: str) -> str:
+    """The ratio to the target alone that ran beside it, else the interval of the figure itself."""
+    value, low, high = estimate(metrics, f"{key}_versus_target")
+    if value is None:
+        return _ends(metrics, key)
+    ends = interval(low, high)
+    return f"{quantity(value, low, high)}× the target's" + (f" ({ends})" if ends else "")
 
 
 def _outcomes(metrics: dict[str, Any]) -> str:

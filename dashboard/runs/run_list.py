@@ -29,7 +29,7 @@ ORDERS = {
     "setting": Order("Setting, A to Z", "label", False),
 }
 
-_NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "tokens")
+_NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
 SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
 """the figures of the list, which has less room than a terminal"""
 _COLUMNS = (

@@ -60,7 +60,11 @@ def build(repository: Repository, settings: Settings) -> None:
         """The run that the address names, or the list."""
         run_id = request.query_params.get("run")
         try:
-            opened = detail.open(run_id) if run_id else runs.open(request.query_params)
+            opened = (
+                detail.open(run_id, request.query_params.get("prompts", ""))
+                if run_id
+                else runs.open(request.query_params)
+            )
         except FsdError as error:
             return {message: notice(str(error), "bad")}
         return opened | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}

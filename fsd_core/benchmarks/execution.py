@@ -21,6 +21,7 @@ from fsd_core.benchmarks.fidelity import Text, fidelity
 from fsd_core.benchmarks.harness import failure, run_examples
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
+from fsd_core.benchmarks.versus import versus_target
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, user_message
 from fsd_core.models.loading import LoadedPair
@@ -222,6 +223,7 @@ def _finish(
         raise FsdError(f"Every prompt of the run failed. The first error: {generations[0].error}")
     figures = summarise(generations, _records(repository, run.id))
     if target_alone is not None:
+        figures |= versus_target(generations, repository.generations(target_alone))
         figures |= fidelity(_texts(repository, run.id), texts(target_alone), greedy=run.decoding.sampling.greedy)
     repository.finish_run(run.id, figures)
 

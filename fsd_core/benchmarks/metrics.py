@@ -55,7 +55,7 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
-        "mean_tokens": tokens / len(done) if done else None,
+        "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
         **({} if records is None else _of_traces(records)),
     }
 
@@ -77,8 +77,17 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
     return _with_interval(
         metric.key,
         sum(numerator for numerator, _ in pairs) / below if below else None,
-        lambda: ratio_interval(pairs, is_share=metric.is_share),
+        lambda: (
+            wilson(round(sum(numerator for numerator, _ in pairs)), len(pairs))
+            if metric.counted
+            else ratio_interval(pairs, is_share=metric.is_share)
+        ),
     )
+
+
+def _deciles(values: list[float]) -> list[float]:
+    """The least, the deciles and the greatest of the values, 11 in all; none of none."""
+    return np.quantile(values, np.linspace(0, 1, 11)).tolist() if values else []
 
 
 def _with_interval(name: str, value: float | None, interval: Callable[[], Interval | None]) -> dict[str, float | None]:

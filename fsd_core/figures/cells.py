@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Counts = Mapping[int, PromptCounts]
 
 SIGNIFICANT = 0.05
+_OF_ONE_MODEL = {"negative_log_likelihood": "under the draft", "target_passes": "of the draft"}
+"""metrics of the target that are the draft's where it decodes alone, and what is then said"""
 
 
 class Estimate(NamedTuple):
@@ -108,19 +110,19 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
     return columns
 
 
-def likelihood_model(run: RunView) -> str:
-    """The model whose likelihood the run reports: a draft alone never asks the target."""
+def only_model(run: RunView) -> str:
+    """The model whose likelihood and whose passes the run reports: a draft alone never asks the target."""
     return "draft" if run.decoding.acceptance.kind == "draft-only" else "target"
 
 
 def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
     """The run's cell; without a difference where the two have no prompt of one task in common."""
     ours = estimate(run, metric)
-    of_likelihood = metric.key == "negative_log_likelihood"
-    remark = "under the draft" if ours and of_likelihood and likelihood_model(run) == "draft" else ""
+    of_model = metric.key in _OF_ONE_MODEL
+    remark = _OF_ONE_MODEL[metric.key] if ours and of_model and only_model(run) == "draft" else ""
     if run.id == baseline.id or ours is None or metric.key in FIDELITY:
         return Cell(ours, None, remark=remark)
-    if of_likelihood and (run.pair, likelihood_model(run)) != (baseline.pair, likelihood_model(baseline)):
+    if of_model and (run.pair, only_model(run)) != (baseline.pair, only_model(baseline)):
         return Cell(ours, None, remark=remark)
     if metric.key == "accuracy":
         return _accuracy(ours, *(solved(side) for side in shared(run, baseline, prompts)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from fsd_core.figures import positions, threshold, throughput, tradeoff
+from fsd_core.figures import answers, positions, requests, threshold, throughput, tradeoff
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import Prompts, RunView
@@ -19,12 +19,15 @@ COMPARED: Mapping[str, Draw] = {
     "tradeoff": lambda runs, *_: tradeoff.draw(tradeoff.info(runs)),
     "acceptance_rate": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_RATE)),
     "acceptance_length": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_LENGTH)),
+    "answers": lambda runs, baseline, prompts: answers.draw(answers.info(runs, baseline, prompts)),
     "throughput": lambda runs, baseline, prompts: throughput.draw(throughput.info(runs, baseline, prompts)),
     "positions": lambda runs, *_: positions.draw(positions.info(runs)),
+    "requests": lambda runs, *_: requests.draw(requests.info(runs)),
 }
 """figures of all runs together"""
 
 
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
-    """Accuracy against throughput, acceptance rate and length against threshold; throughput, acceptance by position."""
+    """Accuracy against throughput, acceptance rate and length against threshold, answers; throughput, acceptance by
+    position and over requests."""
     return [draw(runs, baseline, prompts) for draw in COMPARED.values()]

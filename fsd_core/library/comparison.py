@@ -99,8 +99,9 @@ class Comparison:
 
         Args:
             name: ``tradeoff`` (accuracy against throughput), ``acceptance_rate`` and ``acceptance_length`` (against
-                the threshold), ``throughput`` (relative to the baseline), ``positions`` (acceptance by position in
-                the draft) or ``divergence`` (the histogram of one setting).
+                the threshold), ``answers`` (length and target passes relative to the baseline), ``throughput``
+                (relative to the baseline), ``positions`` (acceptance by position in the draft), ``requests``
+                (acceptance over requests) or ``divergence`` (the histogram of one setting).
             row: For ``divergence``, the setting, by its row; by default the loosest.
 
         Raises ``UnknownName`` for another name, ``InvalidSetting`` for a row that is not there, and

@@ -137,7 +137,7 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
     frame = measured.to_frame()
     assert list(frame["baseline"]) == [True, False, False]
     assert set(METRICS) <= set(frame.columns)
-    for key in ("accuracy", "tokens_per_second", "acceptance_rate", "mean_acceptance_length"):
+    for key in ("accuracy", "tokens_per_second", "mean_tokens", "mean_acceptance_length"):
         low, value, high = (frame[key + end].iloc[1] for end in ("_low", "", "_high"))
         assert low <= value <= high
     assert list(frame.columns[:4]) == ["label", "acceptance", "divergence", "threshold"]
@@ -146,14 +146,16 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
     ratio = tuned["tokens_per_second"] / frame["tokens_per_second"].iloc[0]
     assert tuned["tokens_per_second_ratio"] == pytest.approx(ratio)
     assert tuned["accuracy_difference"] == pytest.approx(tuned["accuracy"] - frame["accuracy"].iloc[0])
-    assert 0 <= tuned["mcnemar_p"] <= 1
+    assert 0 <= tuned["mcnemar_p"] <= tuned["mcnemar_p_holm"] <= 1
+    assert {"mean_tokens_ratio", "target_passes_ratio_low", "runaway_rate_difference"} <= set(frame.columns)
+    assert tuned["target_passes_versus_target"] == pytest.approx(tuned["target_passes_ratio"])
     assert frame["same_text"].iloc[1] is not None
 
 
 def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None:
     from fsd_core.figures.gallery import COMPARED, comparison_figures
 
-    shown = comparison_figures(measured.runs, measured.baseline)
+    shown = comparison_figures(measured.runs, measured.baseline, measured.prompts)
     assert [measured.figure(name) for name in COMPARED] == shown
     assert measured.figure("divergence", row=1).data
     with pytest.raises(UnknownName, match="There is no figure 'pie': expected one of tradeoff"):

@@ -62,7 +62,7 @@ def test_the_address_reproduces_the_page(page: Page, site: Site, experiment: str
 
 def test_all_figures_are_drawn_and_names_stay_text(page: Page, site: Site, experiment: str):
     open_experiment(page, site, experiment)
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
     assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
     expect(page.get_by_label("Whole experiment")).to_have_value(re.compile(re.escape(HOSTILE)))
     assert page.evaluate("window.broken") is None
@@ -138,7 +138,7 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     expect(page.locator(".fsd-notice.warn")).to_contain_text("7 runs are not finished")
     expect(page.locator(".js-plotly-plot:visible")).to_have_count(0)  # there is nothing to draw
     finish(repository, runs[0])
-    expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(5)  # and nothing was judged yet
+    expect(page.locator(".js-plotly-plot:visible .gtitle")).to_have_count(7)  # and nothing was judged yet
     assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
     choose(page, "Run B", "SD · γ 5")
     mark = "node => { node.dataset.same = 'yes'; }"
@@ -157,7 +157,7 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     for run in (*runs[1:2], *runs[3:]):
         finish(repository, run)
     expect(page.locator(".fsd-notice.warn")).to_have_count(0)
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
     expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
     expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
 
@@ -260,7 +260,7 @@ def test_the_exported_page_needs_nothing_else(
     requests: list[str] = []
     alone.on("request", lambda request: requests.append(request.url))
     alone.goto(file.as_uri())
-    expect(alone.locator(".js-plotly-plot .gtitle")).to_have_count(5)
+    expect(alone.locator(".js-plotly-plot .gtitle")).to_have_count(7)
     expect(alone.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
     for figure in alone.locator(".figures > div").all():
         frame, drawing = figure.bounding_box(), figure.locator("svg.main-svg").first.bounding_box()

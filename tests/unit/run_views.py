@@ -24,19 +24,23 @@ def metrics(
     """Metrics in the shape of ``summarise``; intervals of ratios are ``spread`` to both sides."""
     low, high = wilson(correct, n)
     length = None if acceptance is None else 1 + 5 * acceptance
+    passes = 60.0 if length is None else 60 / length
     found: dict[str, Any] = {
         "n": n, "correct": correct, "wrong": n - correct, "truncated": 0, "failed": 0, "unscored": 0,
         "accuracy": correct / n, "accuracy_low": low, "accuracy_high": high,
         "tokens": 60 * n, "rounds": 12 * n, "drafted": 0 if acceptance is None else 60 * n, "accepted": 0,
         "fuzzy_tokens": 0, "time_to_first_token": 0.02, "seconds": 60 * n / speed,
         "seconds_per_solved_task": 60 * n / speed / correct if correct else None,
-        "negative_log_likelihood": 0.25, "mean_tokens": 60.0, "draft_seconds": 1.0,
+        "negative_log_likelihood": 0.25, "draft_seconds": 1.0,
+        "acceptance_deciles": [] if acceptance is None else [acceptance * (0.5 + 0.05 * i) for i in range(11)],
         "acceptance_at_position": [] if acceptance is None else [acceptance**i for i in range(1, 6)],
         "conditional_acceptance_at_position": [] if acceptance is None else [acceptance] * 5,
         "divergence_histogram": None if acceptance is None else {"edges": [0.0, 0.1, 0.2, 0.3], "counts": [70, 20, 10]},
     }  # fmt: skip
     for key, value in (
         ("tokens_per_second", speed), ("acceptance_rate", acceptance), ("mean_acceptance_length", length or 1.0),
+        ("mean_acceptance_length_by_request", length or 1.0), ("mean_tokens", 60.0), ("target_passes", passes),
+        ("runaway_rate", 0.02),
     ):  # fmt: skip
         ends = (None, None) if value is None else (value * (1 - spread), value * (1 + spread))
         found |= {key: value, f"{key}_low": ends[0], f"{key}_high": ends[1]}
@@ -71,7 +75,8 @@ def _counts(m: dict[str, Any], i: int) -> PromptCounts:
     tokens = 60 + 20 * (i % 3 - 1)
     drafted = 0 if m["acceptance_rate"] is None else 100
     return PromptCounts(
-        outcome="correct" if i < m["correct"] else "wrong", stop_reason="eos", tokens=tokens, rounds=12,
+        outcome="correct" if i < m["correct"] else "wrong", stop_reason="eos", tokens=tokens,
+        rounds=round(tokens / m["mean_acceptance_length"]),
         drafted=drafted, accepted=round((m["acceptance_rate"] or 0) * drafted), fuzzy=0,
         negative_log_likelihood=m["negative_log_likelihood"] * tokens,
         seconds=tokens / m["tokens_per_second"] * (1 + 0.05 * (i % 5 - 2)), time_to_first_token=0.02,

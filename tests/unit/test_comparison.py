@@ -104,6 +104,30 @@ def test_runs_without_a_prompt_in_common_have_no_difference(metric):
     assert cell(LOOSE, TARGET, metric, disjoint).delta is None
 
 
+def test_what_leniency_does_to_answers_is_a_paired_ratio_and_of_runaways_a_difference():
+    counts = prompts(LOOSE, TARGET)
+    longer = {
+        i: one._replace(tokens=2 * one.tokens + i % 4, stop_reason="length" if i < 10 else "eos")
+        for i, one in counts[LOOSE.id].items()
+    }
+    length, passes, runaways = (
+        cell(LOOSE, TARGET, METRICS[key], counts | {LOOSE.id: longer}).delta
+        for key in ("mean_tokens", "target_passes", "runaway_rate")
+    )
+    assert length is not None
+    assert 2 < length.low < length.value < length.high < 2.05  # type: ignore[operator]
+    assert passes == cell(LOOSE, TARGET, METRICS["target_passes"], counts).delta
+    assert runaways is not None
+    assert runaways.value == pytest.approx(20)
+    assert 8 < runaways.low < 20 < runaways.high < 35  # type: ignore[operator]
+
+
+def test_the_passes_of_a_draft_alone_are_not_the_targets():
+    draft = run_view(decoding("draft-only"), metrics())
+    found = cell(draft, TARGET, METRICS["target_passes"], prompts(draft, TARGET))
+    assert (found.delta, found.remark) == (None, "of the draft")
+
+
 def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
     runs = [
         run_view(decoding("fsd", threshold=0.1 * n), metrics(correct)) for n, correct in ((1, 41), (2, 40), (3, 47))

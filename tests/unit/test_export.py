@@ -17,6 +17,7 @@ from dashboard.compare.comparison_html import (
     pairing_summary,
     pairs_html,
     settings_html,
+    worst_prompts_html,
 )
 from dashboard.compare.export_files import csv_text, html, table
 from dashboard.compare.prompt_pairs import pair_up
@@ -102,6 +103,8 @@ def test_csv_keeps_every_digit_and_no_text_is_a_formula(repository: Repository, 
     assert read["negative_log_likelihood_under"].tolist() == ["target", "draft"] + ["target"] * 5
     assert read["negative_log_likelihood_difference"].isna().tolist() == [True, True] + [False] * 5
     assert "setting.decoding.acceptance.divergence_top_k" not in read
+    for name in ("mean_tokens_ratio", "target_passes_ratio", "runaway_rate_difference", "mcnemar_p_holm"):
+        assert read[name].isna().tolist() == [True, name == "target_passes_ratio"] + [False] * 5
     assert set(read["experiment"]) == {"'" + HOSTILE}
     assert read["setting.decoding.acceptance.threshold"].tolist()[3:] == [0.05, 0.1, 0.2, 0.4]
 
@@ -127,6 +130,17 @@ def test_the_command_writes_what_the_page_exports(
     written = {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()}
     assert set(written) == {".csv", ".md"}
     assert written[".csv"] == csv_text(compare(repository, experiment_runs(repository, experiment), None))
+
+
+def test_the_worst_prompts_of_a_run_are_those_with_the_lowest_acceptance(repository: Repository, experiment: str):
+    target, _, sd, *_ = experiment_runs(repository, experiment)
+    rates = [g.accepted / g.drafted for g in repository.generations(sd, worst_first=True)]
+    assert rates == sorted(rates)
+    assert len(set(rates)) > PROMPTS / 2
+    assert [g.position for g in repository.generations(target, worst_first=True)] == list(range(PROMPTS))
+    links = worst_prompts_html(compare(repository, [target, sd], None))
+    assert f"/runs?run={sd}&amp;prompts=worst" in links
+    assert target not in links
 
 
 def test_two_runs_are_paired_on_what_both_have_done(repository: Repository, experiment: str):

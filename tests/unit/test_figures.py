@@ -7,7 +7,7 @@ import json
 import pytest
 from run_views import decoding, metrics, prompts, run_view
 
-from fsd_core.figures import divergence, positions, style, threshold, throughput, tradeoff
+from fsd_core.figures import answers, divergence, positions, requests, style, threshold, throughput, tradeoff
 from fsd_core.figures.cells import speedup
 from fsd_core.figures.gallery import comparison_figures
 from fsd_core.figures.series import families, run_names
@@ -144,6 +144,28 @@ def test_positions_are_of_runs_that_draft():
     info = positions.info(RUNS)
     assert [curve.name for curve in info.curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
     assert info.curves[0].unconditional[1] == pytest.approx(0.49)
+
+
+def test_answers_are_relative_to_the_baseline_and_a_draft_alone_asks_no_target():
+    info = answers.info(RUNS, TARGET, PROMPTS)
+    assert info.baseline == "Target alone"
+    assert [row.name for row in info.rows] == ["Draft alone", SD.label, *(run.label for run in JS)]
+    assert [set(row.ratios) for row in info.rows[:2]] == [{"mean_tokens"}, {"mean_tokens", "target_passes"}]
+    assert info.rows[1].ratios["mean_tokens"] == (1, None, None)  # no answer differs
+    passes = info.rows[1].ratios["target_passes"]
+    assert passes.value == pytest.approx(1 / 4.5, rel=0.03)
+    assert passes.low < passes.value < passes.high  # type: ignore[operator]
+    assert answers.info(RUNS, TARGET, {}).rows == answers.info(RUNS, None, PROMPTS).rows == []
+
+
+def test_requests_are_of_runs_that_draft_from_the_least_to_the_most():
+    curves = requests.info(RUNS).curves
+    assert [curve.name for curve in curves] == [run.label for run in (SD, JS[1], JS[2], JS[0])]
+    drawn = requests.draw(requests.info([SD]))
+    assert (drawn.data[0].x[0], drawn.data[0].x[-1]) == pytest.approx((35, 70))
+    assert (drawn.data[0].y[0], drawn.data[0].y[-1]) == (0, 100)
+    earlier = run_view(SD.decoding, {key: value for key, value in (SD.metrics or {}).items() if "deciles" not in key})
+    assert requests.info([earlier]).curves == []
 
 
 def test_divergence_colours_the_bars_below_the_threshold():

@@ -8,11 +8,13 @@ import pytest
 
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.statistics import wilson
+from fsd_core.benchmarks.versus import versus_target
 from fsd_core.decoding.trace import RoundRecord
 
 
 @dataclass(frozen=True)
 class Generated:
+    position: int = 0
     text: str = ""
     outcome: str = "correct"
     stop_reason: str = "eos"
@@ -55,6 +57,35 @@ def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
     figures = summarise([Generated(), long, third], [])
     for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second", "negative_log_likelihood"):
         assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
+
+
+def test_answers_have_a_length_passes_and_runaways_and_both_acceptance_lengths() -> None:
+    texts = [Generated(), Generated(tokens=50, rounds=8, stop_reason="length"), Generated(stop_reason="context")]
+    figures = summarise([*texts, Generated(outcome="failed", tokens=0, stop_reason="error")], [])
+    assert figures["mean_tokens"] == pytest.approx(70 / 3)
+    assert figures["target_passes"] == pytest.approx(16 / 3)
+    assert figures["runaway_rate"] == pytest.approx(2 / 3)
+    assert (figures["runaway_rate_low"], figures["runaway_rate_high"]) == wilson(2, 3)
+    assert figures["mean_acceptance_length"] == pytest.approx(70 / 16)  # over rounds
+    assert figures["mean_acceptance_length_by_request"] == pytest.approx((2.5 + 6.25 + 2.5) / 3)  # over requests
+
+
+def test_acceptance_is_spread_over_requests() -> None:
+    done = [Generated(accepted=n) for n in range(0, 21, 2)]
+    assert summarise(done, [])["acceptance_deciles"] == pytest.approx([n / 10 for n in range(11)])
+    assert summarise([Generated(drafted=0, accepted=0)], [])["acceptance_deciles"] == []
+
+
+def test_answers_are_told_relative_to_those_of_the_target_alone() -> None:
+    ours = {n: Generated(position=n, tokens=20 + n, rounds=4, seconds=1.0 + n) for n in range(6)}
+    targets = {n: Generated(position=n, rounds=8, seconds=1.5) for n in range(1, 9)}
+    found = versus_target(list(ours.values()), list(targets.values()))
+    assert found["mean_tokens_versus_target"] == pytest.approx(23 / 10)  # of prompts 1 to 5
+    assert found["target_passes_versus_target"] == 0.5
+    assert found["runaway_rate_versus_target"] == 0
+    assert found["mean_tokens_versus_target_low"] < 2.3 < found["mean_tokens_versus_target_high"]  # type: ignore[operator]
+    assert found["runaway_rate_versus_target_low"] < 0 < found["runaway_rate_versus_target_high"]  # type: ignore[operator]
+    assert set(versus_target([], list(targets.values())).values()) == {None}
 
 
 def test_truncated_and_failed_count_against_accuracy_and_are_told_apart() -> None:

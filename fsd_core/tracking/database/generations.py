@@ -64,11 +64,15 @@ class GenerationStore(Store):
         position: int | None = None,
         outcome: str | None = None,
         search: str | None = None,
+        worst_first: bool = False,
         limit: int | None = None,
         offset: int = 0,
     ) -> list[GenerationView]:
-        """In order of position. ``search`` looks into the prompt, the text and the answer."""
-        statement = _filtered(select(Generation), run_id, outcome, search).order_by(Generation.position)
+        """In order of position; ``worst_first``: the lowest acceptance rate first, what drafted nothing last.
+        ``search`` looks into the prompt, the text and the answer."""
+        rate = Generation.accepted / func.nullif(1.0 * Generation.drafted, 0.0)
+        order = (rate.asc().nulls_last(), Generation.position) if worst_first else (Generation.position,)
+        statement = _filtered(select(Generation), run_id, outcome, search).order_by(*order)
         if position is not None:
             statement = statement.where(Generation.position == position)
         with self._database.session(readonly=True) as session:

@@ -56,8 +56,8 @@ def option(
     line and in Python, where that is not the field's own name. ``unit``: the unit of its values. ``plural``: its label
     where several values are given. ``needs``: for other options, the values with one of which this one is read.
     ``aliases``: names that it had before. ``before``: for a field that is newer than stored settings, the value that
-    they read it with. It is left out of what is stored, so that they keep their hashes. ``bounds``: keyword arguments of
-    pydantic's ``Field``.
+    they read it with. It is left out of what is stored, so that they keep their hashes. ``bounds``: keyword arguments
+    of pydantic's ``Field``.
     """
     extra: dict[str, Any] = {
         "name": name, "unit": unit, "plural": plural, "needs": dict(needs or {}), "aliases": list(aliases),

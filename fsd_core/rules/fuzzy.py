@@ -81,8 +81,8 @@ class FuzzyReducible(_Thresholded):
     """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
 
     It has the output distribution of `fsd` that judges its bonus when the draft is sampled from q, and its acceptance
-    is never lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With ``guard``, where
-    D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
+    is never lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With
+    ``guard``, where D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
     """
 
     title = "FSD reducible"

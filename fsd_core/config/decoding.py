@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, SerializeAsAny, model_validator
+from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_validator
 
 from fsd_core.config.drafting import (
     DRAFTERS,
@@ -29,6 +29,9 @@ from fsd_core.rules import (
 )
 from fsd_core.values import Frozen, before_fields, option
 
+LOWEST_TEMPERATURE = 1e-20
+"""beside 0; logits divided by a lower one would soon be infinite in float32"""
+
 
 class SamplingConfig(Frozen):
     """How a token is drawn from logits: temperature, then top-k, then top-p, as transformers orders them."""
@@ -36,6 +39,16 @@ class SamplingConfig(Frozen):
     temperature: float = option(0.0, "Temperature", "0 is greedy", ge=0, allow_inf_nan=False)
     top_k: int = option(0, "Top-k", "Sampling from the k likeliest; 0 is off", ge=0)
     top_p: float = option(1.0, "Top-p", "Nucleus sampling; 1 is off", gt=0, le=1)
+
+    @field_validator("temperature")
+    @classmethod
+    def _can_be_divided_by(cls, value: float) -> float:
+        if 0 < value < LOWEST_TEMPERATURE:
+            raise InvalidSetting(
+                f"The temperature {value:g} is too low to divide by: expected 0, which is greedy, or at least "
+                f"{LOWEST_TEMPERATURE:g}."
+            )
+        return value
 
     @property
     def greedy(self) -> bool:

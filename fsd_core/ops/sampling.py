@@ -47,14 +47,27 @@ def _drawn(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 def likeliest(weights: Tensor, count: int) -> Tensor:
     """Tokens of the ``count`` largest weights, largest first, −1 in place of those without any. [R,V] → int64 [R,n]"""
-    values, tokens = weights.topk(count, -1)
-    return torch.where(values > 0, tokens, -1)
+    tokens = _largest(weights, count)
+    return torch.where(weights.gather(1, tokens) > 0, tokens, -1)
+
+
+def _largest(weights: Tensor, count: int) -> Tensor:
+    """Tokens of the ``count`` largest weights, largest first, and of equal ones the first, as ``fsd_core.theory`` has
+    them; which of these ``topk`` takes is not defined. [R,V] → int64 [R,n]"""
+    if count == 0:
+        return weights.new_zeros(len(weights), 0, dtype=torch.int64)
+    least = weights.topk(count, -1).values[:, -1:]
+    above, equal = weights > least, weights == least
+    taken = above | (equal & (equal.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
+    places = torch.arange(weights.shape[1], device=weights.device).expand_as(weights)
+    tokens = places.masked_fill(~taken, weights.shape[1]).topk(count, -1, largest=False).values
+    return tokens.gather(1, weights.gather(1, tokens).argsort(dim=-1, descending=True, stable=True))
 
 
 def greedy_distribution(weights: Tensor, count: int) -> Tensor:
     """The distribution of the last of ``count`` greedy drafts. It lacks the ``count`` − 1 likeliest tokens, and is all
     zero where nothing is left. [R,V] → [R,V]"""
-    rest = weights.scatter(1, weights.topk(count - 1, -1).indices, 0)
+    rest = weights.scatter(1, _largest(weights, count - 1), 0)
     return rest / rest.sum(-1, keepdim=True).clamp_min(1e-30)
 
 

@@ -11,17 +11,25 @@ from numpy.typing import NDArray
 from fsd_core.errors import InvalidSetting
 
 Vector = NDArray[Any]
-_FAR_FROM_ONE = 1e-3  # of a sum; a softmax in bfloat16 is nearer
+_FAR_FROM_ONE = 2.0**-8  # of a sum; in bfloat16 each number is off by less than this part of itself
 
 
 def distributions(values: Any, name: str) -> Vector:
     """An array or tensor of probabilities as float64 [R,V], each row divided by its sum.
 
-    Raises ``InvalidSetting`` for another shape, for negative or infinite numbers, and for rows far from a sum of 1.
+    Raises ``InvalidSetting`` for what are no numbers or rows of different lengths, for another shape, for negative or
+    infinite numbers, and for rows far from a sum of 1.
     """
     if hasattr(values, "detach"):  # a tensor, wherever it lies
         values = values.detach().cpu().double().numpy()
-    rows = np.asarray(values, dtype=np.float64)
+    try:
+        if np.asarray(values).dtype.kind not in "fiub":
+            raise TypeError
+        rows = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidSetting(
+            f"{name} is no array of numbers: expected [V], or [R,V] for R positions, with rows of one length."
+        ) from None
     if rows.ndim not in (1, 2) or rows.shape[-1] == 0:
         raise InvalidSetting(f"{name} has the shape {list(rows.shape)}: expected [V], or [R,V] for R positions.")
     rows = np.atleast_2d(rows)
@@ -36,8 +44,8 @@ def for_each_row(target_probs: Any, draft_probs: Any, compute: Callable[[Vector,
 
     A single row of one goes with all rows of the other. Raises ``InvalidSetting``.
     """
-    one = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
     p, q = distributions(target_probs, "target_probs"), distributions(draft_probs, "draft_probs")
+    one = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
     if p.shape[1] != q.shape[1] or (p.shape[0] != q.shape[0] and 1 not in (p.shape[0], q.shape[0])):
         raise InvalidSetting(
             f"target_probs and draft_probs do not fit: shapes {list(p.shape)} and {list(q.shape)}. Expected the same "

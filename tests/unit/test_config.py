@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 
 from fsd_core.config import (
@@ -27,6 +28,7 @@ from fsd_core.config import (
 from fsd_core.config.building import method
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.ops.warping import warp
 from fsd_core.rules import Rule
 from fsd_core.values import before_fields, content_hash
 
@@ -122,6 +124,14 @@ def test_a_rule_of_a_package_that_is_gone_is_read_and_written_as_it_was_and_judg
     assert setting.decoding.label == "Missing rule · mixture · γ 5"
     with pytest.raises(InvalidSetting, match="There is no rule 'mixture' here: install the package"):
         setting.decoding.acceptance.judge(None, None, None)
+
+
+def test_a_temperature_that_logits_cannot_be_divided_by_is_refused() -> None:
+    for low in (1e-40, 5e-324, 9e-21):
+        with pytest.raises(InvalidSetting, match=r"is too low to divide by: expected 0, which is greedy, or at least"):
+            SamplingConfig.checked(temperature=low)
+    logits = torch.tensor([[3.0, 1.0, -1e4]])
+    assert warp(logits, SamplingConfig(temperature=1e-20)).tolist() == [[1, 0, 0]]
 
 
 LOOKUP, SHORT = PromptLookupDrafter(), ChainTopology(length=3)

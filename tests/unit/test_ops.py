@@ -94,3 +94,12 @@ def test_uniforms_depend_on_the_seed_and_not_on_how_they_are_cut():
     assert torch.equal(pieces, whole)
     assert not torch.equal(UniformStream(4).take(100), whole)
     assert whole.min() >= 0 and whole.max() < 1 and math.isclose(whole.mean().item(), 0.5, abs_tol=0.1)  # noqa: PT018
+
+
+def test_a_divergence_over_the_top_is_0_where_the_rest_differs_in_its_parts_alone() -> None:
+    """So that a threshold of 0 is not lossless there, and with the others is."""
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.5, 0.2, 0.3])
+    none = torch.zeros(())
+    for name in ("kl", "reverse-kl", "js", "tv", "ag"):
+        assert divergence(f"top-k-{name}", p, q, none, top_k=1) == 0
+        assert divergence(name, p, q, none) > 0.01

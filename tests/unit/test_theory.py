@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.ops.sampling import greedy_law, likeliest
 from fsd_core.theory import SAMPLINGS, VERIFIERS, acceptance_rate, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
-from fsd_core.theory.optimum import missing_without_replacement
+from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
 from fsd_core.theory.transport import joint_distribution, optimal_coupling
 
 
@@ -165,6 +166,30 @@ def test_tensors_and_arrays_one_position_or_many() -> None:
         assert compute(p[0], q).shape == (4,)
 
 
+@pytest.mark.parametrize("size", [510, 1000, 50_000])
+def test_what_bfloat16_rounds_is_a_distribution(size: int) -> None:
+    uniform = torch.full((size,), 1 / size).bfloat16()
+    assert abs(uniform.double().sum().item() - 1) > 5e-4
+    assert acceptance_rate("rrs", uniform, uniform, 2) == pytest.approx(1)
+    assert acceptance_rate("rrs", uniform.float(), uniform.double().tolist(), 2) == pytest.approx(1)
+
+
+def test_ties_go_to_the_first_token_in_theory_and_in_decoding() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        weights = rng.integers(0, 4, (3, int(rng.integers(2, 90)))) / 4.0
+        weights[:, 0] += weights.sum(-1) == 0
+        count = int(rng.integers(1, min(8, weights.shape[1]) + 1))
+        drafted = likeliest(torch.tensor(weights), count - 1)
+        rest = greedy_law(torch.tensor(weights), count)
+        for row, tokens, law in zip(weights, drafted.tolist(), rest.numpy(), strict=True):
+            certain, last = greedy_drafts(row, count)
+            assert {token for token in tokens if token >= 0} == {*np.flatnonzero(certain).tolist()}
+            order = np.argsort(-row, kind="stable")[: count - 1].tolist()
+            assert tokens == [token if row[token] > 0 else -1 for token in order]
+            assert law == pytest.approx(last)
+
+
 def test_what_are_no_distributions_is_refused() -> None:
     good = np.array([0.5, 0.5])
     for bad, told in (
@@ -174,6 +199,11 @@ def test_what_are_no_distributions_is_refused() -> None:
     ):
         with pytest.raises(InvalidSetting, match=told):
             optimal_acceptance(np.array(bad), good, 2, "greedy")
+    for bad in ([[1.0], [0.5, 0.5]], "half", ["0.5", "0.5"], [None, 1.0], [0.5j, 0.5], {"a": 1.0}, [10**400, 0]):
+        with pytest.raises(InvalidSetting, match="target_probs is no array of numbers"):
+            optimal_acceptance(bad, good, 2, "greedy")
+        with pytest.raises(InvalidSetting, match="draft_probs is no array of numbers"):
+            acceptance_rate("rrs", good, bad, 2)
     with pytest.raises(InvalidSetting, match="do not fit"):
         acceptance_rate("rrs", good, np.array([0.2, 0.3, 0.5]), 2)
     with pytest.raises(InvalidSetting, match="num_drafts is 0"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.ops.sampling import greedy_law, likeliest
+from fsd_core.ops.sampling import greedy_distribution, likeliest
 from fsd_core.theory import SAMPLINGS, VERIFIERS, acceptance_rate, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
 from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
@@ -181,7 +181,7 @@ def test_ties_go_to_the_first_token_in_theory_and_in_decoding() -> None:
         weights[:, 0] += weights.sum(-1) == 0
         count = int(rng.integers(1, min(8, weights.shape[1]) + 1))
         drafted = likeliest(torch.tensor(weights), count - 1)
-        rest = greedy_law(torch.tensor(weights), count)
+        rest = greedy_distribution(torch.tensor(weights), count)
         for row, tokens, law in zip(weights, drafted.tolist(), rest.numpy(), strict=True):
             certain, last = greedy_drafts(row, count)
             assert {token for token in tokens if token >= 0} == {*np.flatnonzero(certain).tolist()}

@@ -60,8 +60,8 @@ def comparison_html(comparison: Comparison) -> str:
         + '<p class="cmp-note">Below each number is its 95 % interval, from three prompts on. '
         "A chip shows the difference from the baseline, or the ratio to it, with its interval, on the prompts that "
         "both runs have. For accuracy, p is McNemar's exact test of &ldquo;neither is better&rdquo;. Where several "
-        "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy is "
-        f"coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
+        "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy "
+        f"is coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
         "direction.</p>"
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import escape, notice
-from fsd_core.benchmarks.hub_data import SPLITS, fetchable, origin
+from fsd_core.benchmarks.hub_data import fetchable, origin
 from fsd_core.benchmarks.tasks import TASKS, Task
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.tracking.messages import FetchJob
@@ -42,7 +42,7 @@ def fetches(repository: Repository) -> list[Fetch]:
     return [
         Fetch(task, latest.get(name))
         for name, task in TASKS.items()
-        if fetchable(task) or (name in fresh and name in SPLITS and task.available)
+        if fetchable(task) or (name in fresh and task.hub and task.available)
     ]
 
 
@@ -70,7 +70,7 @@ def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
 def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> str:
     """A line for each task, with what it is, whose it is, and how far it is fetched."""
     lines = "".join(_line(fetch, worker) for fetch in fetches)
-    others = [task.title for task in TASKS.values() if not task.has_files and task.name not in SPLITS]
+    others = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
     return f'<p class="more-lead">{escape(LEAD)}</p><div class="more-tasks">{lines}</div>' + (
         f'<p class="more-lead">{escape(OTHERS.format(_joined(others)))}</p>' if others else ""
     )

@@ -13,9 +13,9 @@ import pytest
 from datasets import Dataset
 from worker_process import Home, until
 
-from fsd_core.benchmarks import hub_data
-from fsd_core.benchmarks.hub_data import SPLITS, fetch
-from fsd_core.benchmarks.tasks import TASKS, get_task
+from fsd_core.benchmarks.hub_data import fetch
+from fsd_core.benchmarks.tasks import TASKS, Example, Score, Split, Task, as_lines, get_task, judged
+from fsd_core.benchmarks.tasks.base import rows as records
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.tracking.messages import FetchJob
 
@@ -54,18 +54,18 @@ def hub(tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """Datasets as folders of parquet files, and an empty data folder."""
     known = {"gsm8k": GSM, "csqa": CSQA, "humaneval": CODE, "mbpp": MBPP, "mmlu": MMLU, "truthfulqa": TRUE}
     for name, rows in known.items():
-        for split in {split.split for split in SPLITS[name]}:
+        for split in {split.split for split in TASKS[name].hub}:
             for part in split.split("+"):
                 some = rows if "+" not in split else rows[MBPP_PARTS[part]]
                 (tmp_path / "hub" / name / "data").mkdir(parents=True, exist_ok=True)
                 Dataset.from_list(some).to_parquet(tmp_path / "hub" / name / "data" / f"{part}-00000-of-00001.parquet")
-        local = tuple(replace(split, repo=str(tmp_path / "hub" / name), name=None) for split in SPLITS[name])
-        monkeypatch.setitem(hub_data.SPLITS, name, local)
+        local = tuple(replace(split, repo=str(tmp_path / "hub" / name), name=None) for split in TASKS[name].hub)
+        monkeypatch.setattr(TASKS[name], "hub", local)
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     return data_folder
 
 
-@pytest.mark.parametrize("name", list(SPLITS))
+@pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.hub])
 def test_a_task_reads_what_was_fetched(hub: Path, name: str) -> None:
     subjects = [f"subject_{i:02d}" for i in range(57)] if name == "mmlu" else [""]
     wanted = [hub / file.replace("<subject>", part) for file in TASKS[name].files for part in subjects]
@@ -94,11 +94,32 @@ def test_the_files_are_those_of_the_authors(hub: Path) -> None:
         ]
 
 
+class Sums(Task):
+    """A task of another package."""
+
+    name, title, files = "sums", "Sums", ("sums/test.jsonl",)
+
+    def __init__(self, repo: Path) -> None:
+        self.hub = (Split(self.files[0], str(repo), "MIT", None, "test", as_lines),)
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return tuple(Example(row["question"], row["question"], row["answer"]) for row in records(self.files[0]))
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(text, example, stop_reason)
+
+
+def test_a_task_of_another_package_is_fetched_as_it_says(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS._things, "sums", Sums(hub.parent / "hub" / "gsm8k"))
+    assert fetch("sums", hub) == [hub / "sums" / "test.jsonl"]
+    assert [example.prompt for example in get_task("sums").all_examples()] == [row["question"] for row in GSM]
+
+
 def test_what_cannot_be_fetched_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnknownName, match="expected one of gsm8k, csqa"):
         fetch("specbench", hub)
-    gone = (replace(SPLITS["humaneval"][0], repo=str(hub / "nowhere")),)
-    monkeypatch.setitem(hub_data.SPLITS, "humaneval", gone)
+    gone = (replace(TASKS["humaneval"].hub[0], repo=str(hub / "nowhere")),)
+    monkeypatch.setattr(TASKS["humaneval"], "hub", gone)
     with pytest.raises(ModelUnavailable, match=r"could not be fetched .* put humaneval/HumanEval\.jsonl\.gz into"):
         fetch("humaneval", hub)
     assert not (hub / "humaneval").exists()
@@ -124,7 +145,7 @@ def test_fetching_can_be_stopped_before_each_file(hub: Path) -> None:
 def test_a_hub_that_does_not_answer_is_told_at_once(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     begun = time.monotonic()
-    with pytest.raises(ModelUnavailable, match=r"openai/openai_humaneval could not be had .* check the network"):
+    with pytest.raises(ModelUnavailable, match=r"openai/openai_humaneval could not be fetched .* check the network"):
         fetch("humaneval", data_folder)
     assert time.monotonic() - begun < 20  # without the half minute of the library's own trials
     assert not (data_folder / "humaneval").exists()
@@ -144,7 +165,7 @@ def test_a_worker_without_a_network_says_so_and_goes_on(served: Home, monkeypatc
     job = served.repository.enqueue(FetchJob("gsm8k"))
     assert served.until_done(job) == "failed"
     assert (served.repository.job(job).error or "").startswith(
-        "The dataset openai/gsm8k could not be had from the Hugging Face hub (Conn"
+        "The dataset openai/gsm8k could not be fetched from the Hugging Face hub (Conn"
     )
     assert not (served.settings.data_folder / "gsm8k").exists()
     again = served.repository.enqueue(FetchJob("nothing"))
@@ -154,8 +175,9 @@ def test_a_worker_without_a_network_says_so_and_goes_on(served: Home, monkeypatc
 
 def test_a_worker_fetches_between_two_prompts(hub: Path, tmp_path: Path, served: Home) -> None:
     code = (
-        "from dataclasses import replace\nfrom fsd_core.benchmarks.hub_data import SPLITS\n"
-        f"SPLITS['humaneval'] = (replace(SPLITS['humaneval'][0], repo={str(tmp_path / 'hub' / 'humaneval')!r}),)\n"
+        "from dataclasses import replace\nfrom fsd_core.benchmarks.tasks import TASKS\n"
+        f"task, repo = TASKS['humaneval'], {str(tmp_path / 'hub' / 'humaneval')!r}\n"
+        "task.hub = (replace(task.hub[0], repo=repo),)\n"
         "from fsd_core.cli.commands import main\nmain(['worker'])"
     )
     experiment = served.repository.create_experiment(served.sweep(limit=100))

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from dashboard.experiments.more_tasks import fetches, more_tasks_html, request
 from fsd_core.benchmarks import sandbox
-from fsd_core.benchmarks.hub_data import SPLITS, origin
+from fsd_core.benchmarks.hub_data import origin
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.models import Job, now
@@ -44,7 +44,7 @@ def gsm8k(data: Path) -> None:
 
 
 def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repository: Repository) -> None:
-    assert sorted(names(repository)) == sorted(SPLITS) == sorted(LICENCES)
+    assert sorted(names(repository)) == sorted(LICENCES)
     page = html(repository)
     for name, licence in LICENCES.items():
         where, told = origin(name)
@@ -57,7 +57,7 @@ def test_every_task_of_the_hub_is_offered_with_its_size_licence_and_source(repos
 
 def test_what_cannot_be_scored_here_is_not_offered(repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "refusal", lambda: "No Landlock.")
-    assert set(names(repository)) == set(SPLITS) - {"humaneval", "mbpp"}
+    assert set(names(repository)) == set(LICENCES) - {"humaneval", "mbpp"}
 
 
 def test_a_click_leaves_one_job_however_often_it_is_made(repository: Repository) -> None:
@@ -103,5 +103,5 @@ def test_a_job_that_is_damaged_is_left_aside(repository: Repository) -> None:
     request(repository, "fetch", "task", "csqa")
     with repository._database.session() as session:
         session.execute(update(Job).values(payload={"task": 3}))
-    assert sorted(names(repository)) == sorted(SPLITS)
+    assert sorted(names(repository)) == sorted(LICENCES)
     assert " disabled>" not in html(repository)

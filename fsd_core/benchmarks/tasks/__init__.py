@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsd_core.benchmarks.tasks.arithmetic import Arithmetic
-from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Task, judged
+from fsd_core.benchmarks.tasks.base import Example, Outcome, Score, Split, Task, as_lines, as_table, judged
 from fsd_core.benchmarks.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
 from fsd_core.benchmarks.tasks.code import HumanEval, Mbpp
 from fsd_core.benchmarks.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench
@@ -12,7 +12,18 @@ from fsd_core.benchmarks.tasks.word_problems import Gsm8k, WordProblems
 from fsd_core.errors import UnknownName
 from fsd_core.plugins import Registry
 
-__all__ = ["TASKS", "Example", "Outcome", "Score", "Task", "get_task", "judged"]
+__all__ = [
+    "TASKS",
+    "Example",
+    "Outcome",
+    "Score",
+    "Split",
+    "Task",
+    "as_lines",
+    "as_table",
+    "get_task",
+    "judged",
+]
 
 _BUILT_IN: tuple[Task, ...] = (
     Arithmetic(),

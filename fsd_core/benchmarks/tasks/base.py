@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +50,35 @@ def judged(answer: str | None, example: Example, stop_reason: str) -> Score:
     return Score("correct" if answer == example.reference else "wrong", answer)
 
 
+@dataclass(frozen=True)
+class Split:
+    """One split of a dataset of the Hugging Face hub, and the file of a task that it becomes."""
+
+    file: str
+    """Below the data folder. With ``<subject>`` in its name it is one file for each ``subject`` of the rows."""
+    repo: str
+    licence: str
+    """the one that the dataset's authors give it"""
+    name: str | None
+    split: str
+    text: Callable[[Iterable[dict[str, Any]]], str]
+    """rows → the file's content, as the benchmark's authors publish it"""
+    files: int = 1
+    """how many there are, where its name has ``<subject>``"""
+
+
+def as_lines(records: Iterable[Any]) -> str:
+    """JSON lines."""
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def as_table(records: Iterable[Sequence[str]]) -> str:
+    """CSV without a header of its own."""
+    written = io.StringIO()
+    csv.writer(written).writerows(records)
+    return written.getvalue()
+
+
 class Task(ABC):
     """A fixed, ordered list of prompts and a pure scorer."""
 
@@ -55,6 +86,8 @@ class Task(ABC):
     title: str
     files: tuple[str, ...] = ()
     """what it reads, below the data folder (``FSD_DATA_DIR``)"""
+    hub: tuple[Split, ...] = ()
+    """where ``fetch`` gets them from; nothing for files that their authors alone give"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Iterable
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
-from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, judged, rows
+from fsd_core.benchmarks.tasks.base import Example, Score, Split, Task, as_lines, as_table, cut_off, judged, rows
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 
@@ -61,6 +63,25 @@ class Choices(Task):
         return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
 
 
+def _csqa_lines(records: Iterable[dict[str, Any]]) -> str:
+    """The authors' file of what the hub has."""
+    return as_lines(
+        {
+            "answerKey": row["answerKey"],
+            "id": row["id"],
+            "question": {
+                "question_concept": row["question_concept"],
+                "choices": [
+                    {"label": label, "text": text}
+                    for label, text in zip(row["choices"]["label"], row["choices"]["text"], strict=True)
+                ],
+                "stem": row["question"],
+            },
+        }
+        for row in records
+    )
+
+
 class CommonsenseQA(Choices):
     """CommonsenseQA (Talmor et al. 2019), the 1,221 labelled questions of its dev split, after three of the training
     split; the test split's labels are not public."""
@@ -69,6 +90,10 @@ class CommonsenseQA(Choices):
     title = "CommonsenseQA"
     published = 1221
     files = ("csqa/dev_rand_split.jsonl", "csqa/train_rand_split.jsonl")
+    hub = tuple(
+        Split(f"csqa/{name}_rand_split.jsonl", "tau/commonsense_qa", "MIT", None, split, _csqa_lines)
+        for name, split in (("dev", "validation"), ("train", "train"))
+    )
 
     def all_examples(self) -> tuple[Example, ...]:
         return _csqa()
@@ -87,6 +112,10 @@ def _csqa() -> tuple[Example, ...]:
     )
 
 
+def _mmlu_table(records: Iterable[dict[str, Any]]) -> str:
+    return as_table([row["question"], *row["choices"], LETTERS[row["answer"]]] for row in records)
+
+
 class Mmlu(Choices):
     """MMLU test (Hendrycks et al. 2021): the subject's five dev questions before each one, in the authors' wording.
 
@@ -97,6 +126,10 @@ class Mmlu(Choices):
     title = "MMLU"
     published = 14_042
     files = ("mmlu/<subject>_dev.csv", "mmlu/<subject>_test.csv")
+    hub = tuple(
+        Split(f"mmlu/<subject>_{split}.csv", "cais/mmlu", "MIT", "all", split, _mmlu_table, files=SUBJECTS)
+        for split in ("dev", "test")
+    )
 
     @property
     def has_files(self) -> bool:
@@ -136,6 +169,18 @@ def _subject(name: str) -> list[Example]:
     ]
 
 
+def _truthfulqa_table(records: Iterable[dict[str, Any]]) -> str:
+    head = ["Type", "Category", "Question", "Best Answer", "Correct Answers", "Incorrect Answers", "Source"]
+    body = (
+        [
+            row["type"], row["category"], row["question"], row["best_answer"], "; ".join(row["correct_answers"]),
+            "; ".join(row["incorrect_answers"]), row["source"],
+        ]
+        for row in records
+    )  # fmt: skip
+    return as_table([head, *body])
+
+
 class TruthfulQa(Choices):
     """TruthfulQA MC1 (Lin et al. 2022), asked without examples: the best answer among the wrong ones, in an order drawn
     from the question alone."""
@@ -144,6 +189,7 @@ class TruthfulQa(Choices):
     title = "TruthfulQA, one right choice"
     published = 817
     files = ("truthfulqa/TruthfulQA.csv",)
+    hub = (Split(files[0], "truthfulqa/truthful_qa", "Apache 2.0", "generation", "validation", _truthfulqa_table),)
 
     def all_examples(self) -> tuple[Example, ...]:
         return _truthfulqa()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fsd_core.benchmarks import sandbox
-from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, rows
+from fsd_core.benchmarks.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
 
 _BLOCK = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 # Where a bare completion of a function ends: at the next thing that stands at the margin.
@@ -109,6 +109,7 @@ class HumanEval(Programs):
     title = "HumanEval"
     published = 164
     files = ("humaneval/HumanEval.jsonl.gz",)
+    hub = (Split(files[0], "openai/openai_humaneval", "MIT", None, "test", as_lines),)
 
     def prompts(self) -> tuple[Example, ...]:
         return tuple(
@@ -149,6 +150,9 @@ class Mbpp(Programs):
     title = "MBPP"
     published = 500
     files = ("mbpp/mbpp.jsonl",)
+    hub = (
+        Split(files[0], "google-research-datasets/mbpp", "CC BY 4.0", "full", "prompt+test+validation+train", as_lines),
+    )
 
     def prompts(self) -> tuple[Example, ...]:
         return tuple(

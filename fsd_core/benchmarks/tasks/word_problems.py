@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from fsd_core.benchmarks.tasks.base import Example, Score, Task, cut_off, judged, rows
+from fsd_core.benchmarks.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
 from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
 
 MOST_SHOTS = 4
@@ -27,6 +27,9 @@ class Gsm8k(Numbers):
     title = "GSM8K"
     published = 1319
     files = ("gsm8k/test.jsonl", "gsm8k/train.jsonl")
+    hub = tuple(
+        Split(f"gsm8k/{split}.jsonl", "openai/gsm8k", "MIT", "main", split, as_lines) for split in ("test", "train")
+    )
 
     def all_examples(self) -> tuple[Example, ...]:
         return _gsm8k()

@@ -1,7 +1,8 @@
 """What there is of a kind: what ships, and what other packages bring by entry points of the group ``fsd_lab``.
 
-An entry point names a subclass of ``fsd_core.rules.Rule``, a ``fsd_core.benchmarks.tasks.Task`` or a
-``fsd_core.metrics.Metric``; its own name says nothing. docs/extending.md shows a package with one of each.
+An entry point names a subclass of ``fsd_core.rules.Rule``, ``fsd_core.config.DrafterSettings`` or
+``fsd_core.config.TopologySettings``, a ``fsd_core.benchmarks.tasks.Task`` or a ``fsd_core.metrics.Metric``; its own
+name says nothing. docs/extending.md shows a package.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from importlib.metadata import entry_points
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
+
+from fsd_core.errors import InvalidSetting
 
 GROUP = "fsd_lab"
 
@@ -71,3 +75,26 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
     def __repr__(self) -> str:
         return f"Registry({', '.join(self)})"
+
+
+def classes_of(base: type[Thing]) -> Callable[[object], type[Thing] | None]:
+    """What of that which a package named is a class of a kind, for a ``Registry`` of classes."""
+    return lambda thing: thing if isinstance(thing, type) and issubclass(thing, base) else None
+
+
+def implementation(what: str, path: str) -> Any:
+    """The class at ``package.module:Class``, imported now. Raises ``InvalidSetting``; ``what`` begins its sentence."""
+    try:
+        return resolve_name(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidSetting(
+            f"{what} cannot be used: its code, {path}, cannot be imported ({error}). Install what it needs, or choose "
+            "another one."
+        ) from error
+
+
+def not_installed(what: str, name: str) -> InvalidSetting:
+    """The refusal of a thing of a package that is not installed."""
+    return InvalidSetting(
+        f"There is no {what} {name[:60]!r} here: install the package that it belongs to, or choose another one."
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -104,6 +104,17 @@ def content_hash(value: Frozen) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
-def members(union: Any) -> dict[str, type[Any]]:
-    """The classes of a discriminated union by their ``kind``, in its order."""
-    return {member.model_fields["kind"].default: member for member in get_args(get_args(union)[0])}
+def kind_of(part: type[Frozen]) -> str:
+    """The ``kind`` of a rule, a drafter or a topology."""
+    return part.model_fields["kind"].default
+
+
+def changed(value: Frozen, *but: str) -> list[str]:
+    """The fields of a value that differ from their defaults, in words: ``weight 0.3``. ``but``: those left out."""
+    words = []
+    for name, field in type(value).model_fields.items():
+        own = getattr(value, name)
+        if name not in ("kind", *but) and own != field.default:
+            text = f"{own:g}" if isinstance(own, float) else str(own)
+            words.append(f"{(field.title or name.replace('_', ' ')).lower()} {text}")
+    return words

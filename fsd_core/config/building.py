@@ -7,14 +7,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape
+from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Rule
-from fsd_core.rules.base import kind_of
-from fsd_core.values import Frozen, sentence
+from fsd_core.values import Frozen, kind_of, sentence
 
 Value = TypeVar("Value", bound=Frozen)
 Named = Callable[[Option, Any], str]
@@ -103,10 +102,10 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     if option.part == "drafter" and option.owners and _given(given, "drafter") not in option.owners:
         return "drafter", _given(given, "drafter"), list(option.owners)
     if option.part == "topology":
-        if option.name == "topology" and len(rule.shapes) < 2:
-            return "rule", kind, [k for k, other in RULES.items() if len(other.shapes) > 1]
-        if option.owners and not {*option.owners} & {*rule.shapes}:
-            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*other.shapes}]
+        if option.name == "topology" and len(shapes_of(rule)) < 2:
+            return "rule", kind, [k for k, other in RULES.items() if len(shapes_of(other)) > 1]
+        if option.owners and not {*option.owners} & {*shapes_of(rule)}:
+            return "rule", kind, [k for k, other in RULES.items() if {*option.owners} & {*shapes_of(other)}]
         shape = chosen_shape(rule, given.get("topology")) or ""
         if option.owners and shape not in option.owners:
             return "shape", shape, list(option.owners)

@@ -8,9 +8,11 @@ from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_val
 
 from fsd_core.config.drafting import (
     DRAFTERS,
+    TOPOLOGIES,
     ChainTopology,
     DrafterConfig,
     DraftModelDrafter,
+    MissingTopology,
     MultiDraftTopology,
     TopologyConfig,
 )
@@ -67,9 +69,15 @@ def _rule(value: Any) -> Any:
 AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
 
 
+def shapes_of(rule: type[Rule]) -> tuple[str, ...]:
+    """The kinds of the topologies that a rule judges, its default first; baselines judge none."""
+    return tuple(kind for way in rule.shapes for kind, shape in TOPOLOGIES.items() if shape.judged_as == way)
+
+
 def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
     """The structure of drafts for a rule: the chosen ``shape`` if it judges that, else its first; baselines none."""
-    return (shape if shape in rule.shapes else rule.shapes[0]) if rule.shapes else None
+    known = shapes_of(rule)
+    return (shape if shape in known else known[0]) if known else None
 
 
 class DecodingConfig(Frozen):
@@ -111,9 +119,11 @@ class DecodingConfig(Frozen):
         return self
 
     def _check_shape(self, rule: Rule, topology: TopologyConfig) -> None:
-        if topology.kind not in rule.shapes:
-            shapes = " or ".join(f"'{shape}'" for shape in rule.shapes)
-            others = ", ".join(kind for kind, other in RULES.items() if topology.kind in other.shapes)
+        if isinstance(topology, MissingTopology):
+            return
+        if topology.judged_as not in rule.shapes:
+            shapes = " or ".join(f"'{shape}'" for shape in shapes_of(type(rule)))
+            others = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
             raise InvalidSetting(
                 f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
             )
@@ -123,7 +133,7 @@ class DecodingConfig(Frozen):
                 f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
                 f"{optimal}."
             )
-        if topology.kind != CHAIN and self.drafter and not self.drafter.has_distribution:
+        if topology.judged_as != CHAIN and self.drafter and not self.drafter.has_distribution:
             raise InvalidSetting(
                 "Trees and several drafts per position need a drafter with a distribution of its own: choose the "
                 f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "

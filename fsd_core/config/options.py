@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig
+from fsd_core.config.decoding import DecodingConfig, SamplingConfig, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
 from fsd_core.config.runs import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
@@ -119,6 +119,12 @@ def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option
 _METHOD = "setting.decoding"
 
 
+def _topologies_to_choose() -> tuple[str, ...]:
+    """Those that a rule judges which judges another as well."""
+    several = (shapes for rule in RULES.values() if len(shapes := shapes_of(rule)) > 1)
+    return tuple(dict.fromkeys(shape for shapes in several for shape in shapes))
+
+
 def _table() -> Iterator[Option]:
     yield _described("pair", "setting.pair", SettingConfig.model_fields["pair"])
     yield Option(
@@ -133,7 +139,7 @@ def _table() -> Iterator[Option]:
     yield from _of_parts(f"{_METHOD}.drafter", DRAFTERS)
     yield Option(
         "topology", f"{_METHOD}.topology.kind", "Topology", "Structure of the draft", str,
-        ChainTopology().kind, tuple(dict.fromkeys(s for r in RULES.values() if len(r.shapes) > 1 for s in r.shapes)),
+        ChainTopology().kind, _topologies_to_choose(),
         plural="Topologies", aliases=("shape",),
     )  # fmt: skip
     yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)

@@ -8,11 +8,11 @@ from typing import Any
 
 from fsd_core.config.building import Named, check_known, in_python, method, reads
 from fsd_core.config.decoding import DecodingConfig
-from fsd_core.config.drafting import ChainTopology, MultiDraftTopology
+from fsd_core.config.drafting import ChainTopology
 from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
 from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules import RULES, Autoregressive, Speculative
+from fsd_core.rules import RULES, SEVERAL, Autoregressive, Speculative
 
 LISTED = ("acceptance", "drafter", "topology", "divergence")
 """options of which a sweep takes several"""
@@ -117,7 +117,7 @@ def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
         (
             decoding.drafter,
             decoding.topology
-            if not isinstance(decoding.topology, MultiDraftTopology)
+            if decoding.topology.judged_as != SEVERAL
             else ChainTopology(length=decoding.topology.length),
         )
         for decoding in decodings

@@ -2,22 +2,21 @@
 
 What is proposed, in which shape, how it is verified and which model writes is chosen here, and here alone; what cannot
 be for want of a model, or with it, is refused here. (What cannot be whatever the models are, the configuration itself
-refuses.) Each part comes from the table of its package, by the ``kind`` of its configuration, so that a new one needs
-no change of this file.
+refuses.) Each part is named by its settings, so that a new one needs no change of this file.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fsd_core.config import DecodingConfig, SamplingConfig
+from fsd_core.config import DecodingConfig, DrafterSettings, SamplingConfig, TopologySettings
 from fsd_core.decoding.verification import Verification, make_verification
-from fsd_core.drafters import DrafterFactory, drafter_factory
+from fsd_core.drafters import DrafterFactory
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import MissingRule
-from fsd_core.topologies import DraftTopology, make_topology
+from fsd_core.topologies import DraftTopology
 
 DRAFT_ALONE = "draft-only"
 """the baseline that the draft model writes"""
@@ -27,6 +26,8 @@ DRAFT_ALONE = "draft-only"
 class Speculation:
     """What is drafted for a text, and how it is verified."""
 
+    chosen: tuple[DrafterSettings, TopologySettings]
+    """the settings of the two that follow"""
     drafter: DrafterFactory
     topology: DraftTopology
     verification: Verification
@@ -73,10 +74,10 @@ class Method:
         """Raises ``InvalidSetting`` for more texts side by side than the method can write."""
         if texts == 1 or self.speculation is None:
             return
-        topology, drafter = self.speculation.topology, self.speculation.drafter
-        if not topology.side_by_side:
-            raise InvalidSetting(f"The shape '{topology.kind}' is for one text at a time: choose --batch 1.")
-        if not drafter.side_by_side:
+        drafter, topology = self.speculation.chosen
+        if not self.speculation.topology.side_by_side:
+            raise InvalidSetting(f"The topology '{topology.kind}' is for one text at a time: choose --batch 1.")
+        if not self.speculation.drafter.side_by_side:
             raise InvalidSetting(f"The drafter '{drafter.kind}' writes one text at a time: choose --batch 1.")
 
 
@@ -84,7 +85,7 @@ def compose(models: ModelSet, config: DecodingConfig) -> Method:
     """The method that a configuration describes, with these models.
 
     Raises ``InvalidSetting`` for a draft model or an EAGLE head that is missing, and for a divergence that is infinite
-    with the head, and for a rule of a package that is not installed.
+    with the head, and for a rule, a drafter or a topology of a package that is not installed.
     """
     if isinstance(config.acceptance, MissingRule):
         config.acceptance.refuse()
@@ -109,9 +110,10 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
 def _speculation(models: ModelSet, config: DecodingConfig, of_target: SamplingConfig) -> Speculation | None:
     if config.drafter is None or config.topology is None:
         return None
-    topology = make_topology(config.topology.kind, config)
-    verification = make_verification(topology.verified_as, config.acceptance, of_target)
+    topology: DraftTopology = config.topology.load().for_method(config)
+    verification = make_verification(config.topology.judged_as, config.acceptance, of_target)
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
-    drafter = drafter_factory(config.drafter.kind, models, config, sampling)
-    return Speculation(drafter, topology, verification, greedy, config.topology.max_fed_tokens)
+    drafter: DrafterFactory = config.drafter.load().for_models(models, config, sampling)
+    chosen = config.drafter, config.topology
+    return Speculation(chosen, drafter, topology, verification, greedy, config.topology.max_fed_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
@@ -19,8 +19,6 @@ from fsd_core.ops.tree_attention import AcceptedPath
 class DrafterFactory:
     """Makes one drafter for each batch, from models that it was found to work with."""
 
-    kind: str
-    """that of the drafter"""
     new: Callable[[int, int], Drafter]
     """(capacity, rows) → a drafter for ``rows`` texts of up to ``capacity`` tokens"""
     context: int | None = None
@@ -34,9 +32,6 @@ class Drafter(Protocol):
 
     ``begin`` and ``extend`` answer ``None`` where the drafter has nothing to propose.
     """
-
-    kind: ClassVar[str]
-    """that of its configuration"""
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:

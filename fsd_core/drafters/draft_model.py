@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,7 +21,6 @@ from fsd_core.ops.warping import warp
 class DraftModelDrafter:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
-    kind: ClassVar[str] = "draft-model"
     aux_hidden_states = None
 
     @classmethod
@@ -30,7 +28,7 @@ class DraftModelDrafter:
         """Raises ``InvalidSetting`` where there is no draft model."""
         if models.draft is None:
             raise InvalidSetting("The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup.")
-        return DrafterFactory(cls.kind, partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
+        return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
 
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling

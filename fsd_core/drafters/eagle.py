@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,8 +32,6 @@ class EagleDrafter:
     the end of a round, when the target's take their place. ``layers``: how many the target has.
     """
 
-    kind: ClassVar[str] = "eagle"
-
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
         """Raises ``MissingHead``, and ``InvalidSetting`` for a divergence that is infinite with a head that cannot
@@ -47,9 +44,7 @@ class EagleDrafter:
                 f"The divergence '{config.divergence}' is infinite with this EAGLE head, which gives some tokens of "
                 "the vocabulary no probability, so nothing would ever be accepted: choose kl, js or tv."
             )
-        return DrafterFactory(
-            cls.kind, lambda capacity, rows: cls(head, target.layers, sampling, capacity, target.vocabulary)
-        )
+        return DrafterFactory(lambda capacity, rows: cls(head, target.layers, sampling, capacity, target.vocabulary))
 
     def __init__(self, head: EagleHead, layers: int, sampling: SamplingConfig, capacity: int, vocabulary: int) -> None:
         self._head, self._sampling, self._vocabulary = head, sampling, vocabulary

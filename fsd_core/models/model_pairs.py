@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fsd_core.config import DecodingConfig, EagleDrafter
+from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.specs import HubModel, PairSpec, Wheel
 
@@ -96,7 +96,7 @@ NO_HEAD = (
 
 def check_drafter(pair: str, decoding: DecodingConfig) -> None:
     """Raises ``InvalidSetting`` for a drafter that a pair has not, and what ``get_pair`` raises."""
-    if isinstance(decoding.drafter, EagleDrafter) and get_pair(pair).head is None:
+    if decoding.drafter is not None and decoding.drafter.needs_head and get_pair(pair).head is None:
         raise InvalidSetting(NO_HEAD)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fsd_core.plugins import Registry
+from fsd_core.plugins import Registry, classes_of
 from fsd_core.rules.base import (
     CHAIN,
     SEVERAL,
@@ -13,7 +13,6 @@ from fsd_core.rules.base import (
     Knob,
     MissingRule,
     Rule,
-    kind_of,
     passes,
     residual,
 )
@@ -40,6 +39,7 @@ from fsd_core.rules.several import (
 )
 from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
+from fsd_core.values import kind_of
 
 __all__ = [
     "CHAIN",
@@ -89,11 +89,7 @@ _BUILT_IN: tuple[type[Rule], ...] = (
 )
 
 
-def _rule(thing: object) -> type[Rule] | None:
-    return thing if isinstance(thing, type) and issubclass(thing, Rule) else None
-
-
-EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, _rule)
+EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, classes_of(Rule))
 """by their ``kind``, in the order in which they are offered"""
 RULES = EVERY_RULE.where(lambda rule: not rule.timing_only)
 """those that a user may choose"""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn
 from pydantic import ConfigDict
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.values import Frozen
+from fsd_core.plugins import not_installed
+from fsd_core.values import Frozen, changed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -130,14 +131,12 @@ class Rule(Frozen):
 
     def words(self, knob: str) -> list[str]:
         """The parts of its label behind the title. ``knob``: its value in words, such as ``≤ 0.1``."""
-        parts = [f"{self.knob.field.replace('_', ' ')} {knob.removeprefix('≤ ')}".strip()] if self.knob else []
-        for name, field in type(self).model_fields.items():
-            if name != "kind" and not (self.knob and name == self.knob.field):
-                value = getattr(self, name)
-                if value != field.default:
-                    shown = f"{value:g}" if isinstance(value, float) else str(value)
-                    parts.append(f"{(field.title or name.replace('_', ' ')).lower()} {shown}")
-        return parts
+        if self.knob is None:
+            return changed(self)
+        return [
+            f"{self.knob.field.replace('_', ' ')} {knob.removeprefix('≤ ')}".strip(),
+            *changed(self, self.knob.field),
+        ]
 
 
 class MissingRule(Rule):
@@ -152,9 +151,7 @@ class MissingRule(Rule):
         return [self.kind]
 
     def refuse(self) -> NoReturn:
-        raise InvalidSetting(
-            f"There is no rule {self.kind[:60]!r} here: install the package that it belongs to, or choose another one."
-        )
+        raise not_installed("rule", self.kind)
 
 
 def passes(verifier_of_token: Tensor, draft_of_token: Tensor, uniforms: Tensor) -> Tensor:
@@ -169,8 +166,3 @@ def residual(verifier: Tensor, draft: Tensor) -> Tensor:
     """(π−q)₊, or π itself where rounding makes that all zero. [B,R,V], [B,R,V] → [B,R,V]"""
     rest = (verifier - draft).clamp_min(0)
     return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
-
-
-def kind_of(rule: type[Rule]) -> str:
-    """The ``kind`` of a rule."""
-    return rule.model_fields["kind"].default

@@ -12,7 +12,7 @@ from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.rules import RULES, Fuzzy, FuzzyReducible, Rule, Speculative, Verifier
-from fsd_core.rules.base import kind_of
+from fsd_core.values import kind_of
 
 P = torch.tensor([0.30, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05, 0.00])
 Q_NEAR = torch.tensor([0.25, 0.30, 0.17, 0.10, 0.08, 0.05, 0.05, 0.00])
@@ -67,7 +67,7 @@ def check_rule(rule: type[Rule], count: int = 200_000) -> None:
     """
     kind = kind_of(rule)
     for words in (rule.title, rule.explanation):
-        _assert(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
+        require(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
     for case in cases(rule):
         for q in (Q_NEAR, Q_FAR):
             _check_case(case, q, count)
@@ -75,24 +75,24 @@ def check_rule(rule: type[Rule], count: int = 200_000) -> None:
     for case in cases(rule):
         decoding = DecodingConfig(acceptance=case)
         again = SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding.acceptance
-        _assert(again == case, f"The rule {case!r} is read back from JSON as {again!r}.")
+        require(again == case, f"The rule {case!r} is read back from JSON as {again!r}.")
 
 
 def _check_case(case: Rule, q: Tensor, count: int) -> None:
     trial = try_position(case, P, q, count, seed=1)
     strict = try_position(Speculative(), P, q, count, seed=1)
     if not case.greedy_draft:  # which drafts other tokens
-        _assert(torch.equal(trial.strict, strict.strict), f"{case!r} marks other tokens as strictly accepted than SD.")
+        require(torch.equal(trial.strict, strict.strict), f"{case!r} marks other tokens as strictly accepted than SD.")
     if is_lossless(case):
         exact = fit(trial.emitted, P) > 1e-6
-        _assert(exact, f"{case!r} is lossless, and writes another distribution than the target's.")
+        require(exact, f"{case!r} is lossless, and writes another distribution than the target's.")
         if not case.lossless:
             same = torch.equal(trial.emitted, strict.emitted) and torch.equal(trial.accepted, strict.accepted)
-            _assert(same, f"{case!r} stands at its strict value, and writes other tokens than SD.")
+            require(same, f"{case!r} stands at its strict value, and writes other tokens than SD.")
     rows = _rows(case, P, q, draw(q.expand(4, 1, -1), torch.rand(4, 1, dtype=torch.float64)), None)
     weights = case.correction(rows, case.judge(rows, torch.rand(4, 1), torch.rand(4, 1)).divergence)
-    _assert(weights.shape == (4, 1, len(P)), f"{case!r} corrects by weights of the shape {tuple(weights.shape)}.")
-    _assert(bool((weights >= 0).all() and (weights.sum(-1) > 0).all()), f"{case!r} corrects by weights below zero.")
+    require(weights.shape == (4, 1, len(P)), f"{case!r} corrects by weights of the shape {tuple(weights.shape)}.")
+    require(bool((weights >= 0).all() and (weights.sum(-1) > 0).all()), f"{case!r} corrects by weights below zero.")
 
 
 def _check_monotone(rule: type[Rule], count: int) -> None:
@@ -101,10 +101,11 @@ def _check_monotone(rule: type[Rule], count: int) -> None:
     for q in (Q_NEAR, Q_FAR):
         trials = (try_position(rule.checked(**{knob.field: v}), P, q, count, seed=2) for v in sorted(knob.grid))
         kept = [trial.accepted.double().mean().item() for trial in trials]
-        _assert(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a larger {knob.field}: {kept}.")
+        require(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a larger {knob.field}: {kept}.")
 
 
-def _assert(holds: bool, sentence: str) -> None:
+def require(holds: bool, sentence: str) -> None:
+    """Raises ``AssertionError`` with the sentence unless it holds."""
     if not holds:
         raise AssertionError(sentence)
 

@@ -1,20 +1,22 @@
-"""The contract of a drafter within the loop. A new drafter joins with one line in ``DRAFTERS``."""
+"""Texts written by a configuration with given models, and what they must be."""
 
 from __future__ import annotations
+
+from itertools import product
+from math import prod
 
 import torch
 from torch import Tensor
 
-from fsd_core.config import DecodingConfig, DrafterConfig, DraftModelDrafter, PromptLookupDrafter
+from fsd_core.config import DecodingConfig
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.decoding.session import Session
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
+from fsd_core.ops.divergences import js
 from fsd_core.testing.toy import in_memory
-
-DRAFTERS: tuple[DrafterConfig, ...] = (DraftModelDrafter(), PromptLookupDrafter(), PromptLookupDrafter(max_ngram=1))
 
 
 def open_session(
@@ -66,7 +68,8 @@ def beginnings(
     What can be written side by side is, which makes no difference to a text (``tests/contract/test_batch.py``).
     """
     found = []
-    if getattr(config.topology, "kind", None) == "chain" and isinstance(config.drafter, DraftModelDrafter):
+    speculation = compose(ModelSet(target, draft, head), config).speculation
+    if speculation is not None and speculation.drafter.side_by_side and speculation.topology.side_by_side:
         decoder = Decoder(in_memory(target, draft), config)
         decoder.eos = frozenset()
         found = [text.tokens[:length] for _, text in decoder.generate_all([prompt] * texts, range(texts), rows=500)]
@@ -84,6 +87,23 @@ def recomputed_logits(model: LanguageModel, tokens: list[int]) -> Tensor:
     """Logits behind ``tokens``, with nothing cached: [V]."""
     fed, cache = torch.tensor([tokens], device=model.device), model.new_cache(len(tokens))
     return model.forward(fed, cache, logits_to_keep=1)[0, 0]
+
+
+def distribution_of_texts(
+    target: LanguageModel, prompt: list[int], length: int, near: tuple[LanguageModel, float] | None = None
+) -> Tensor:
+    """Probability of every text of ``length`` tokens behind a prompt, sampled at temperature 1, by enumeration:
+    [V^length]. ``near``: a draft that writes instead where its Jensen-Shannon divergence is at most so much."""
+    vocabulary = target.vocabulary
+
+    def step(prefix: tuple[int, ...]) -> Tensor:
+        models = (target,) if near is None else (target, near[0])
+        distributions = [recomputed_logits(model, prompt + list(prefix)).softmax(-1) for model in models]
+        return distributions[-1] if near is not None and js(*distributions) <= near[1] else distributions[0]
+
+    known = {prefix: step(prefix) for n in range(length) for prefix in product(range(vocabulary), repeat=n)}
+    texts = product(range(vocabulary), repeat=length)
+    return torch.tensor([prod(known[text[:i]][token].item() for i, token in enumerate(text)) for text in texts])
 
 
 @torch.inference_mode()

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig
 from fsd_core.ops.scored_draft import DraftDistribution
-
-VerifiedAs = Literal["chain", "tree", "several-drafts"]
-"""How what was drafted is verified: position by position; from the root down; or by a verifier of several drafts."""
 
 
 class Source(Protocol):
@@ -66,9 +63,6 @@ class DraftTree:
 class DraftTopology(Protocol):
     """Grows a tree from a drafter's answers."""
 
-    kind: ClassVar[str]
-    """that of its configuration"""
-    verified_as: ClassVar[VerifiedAs]
     side_by_side: ClassVar[bool]
     """whether it grows for several texts at once"""
     length: int

@@ -10,14 +10,12 @@ from torch import Tensor
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.topologies.base import DraftTree, Source, VerifiedAs
+from fsd_core.topologies.base import DraftTree, Source
 
 
 class Chain:
     """A tree with one child per node."""
 
-    kind: ClassVar[str] = "chain"
-    verified_as: ClassVar[VerifiedAs] = "chain"
     side_by_side: ClassVar[bool] = True
     num_uniforms, drafts_bonus = 1, True
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fsd_core.config import DecodingConfig, DynamicTreeTopology
 from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.topologies.base import DraftTree, Source, TreeStructure, VerifiedAs
+from fsd_core.topologies.base import DraftTree, Source, TreeStructure
 
 
 class _Candidates(NamedTuple):
@@ -38,8 +38,6 @@ class DynamicTree:
     distribution, and nothing is drawn: which tokens are proposed does not depend on chance.
     """
 
-    kind: ClassVar[str] = "dynamic-tree"
-    verified_as: ClassVar[VerifiedAs] = "tree"
     side_by_side: ClassVar[bool] = False
     num_uniforms, drafts_bonus = 0, False
 

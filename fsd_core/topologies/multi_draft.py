@@ -10,7 +10,7 @@ from torch import Tensor
 from fsd_core.config import DecodingConfig, MultiDraftTopology, Verifier
 from fsd_core.ops.sampling import draw, draw_several, greedy_distribution, likeliest
 from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.topologies.base import DraftTree, Source, TreeStructure, VerifiedAs
+from fsd_core.topologies.base import DraftTree, Source, TreeStructure
 
 
 class MultiDraft:
@@ -22,8 +22,6 @@ class MultiDraft:
     to the target once; elsewhere the host would have to wait to learn how much that is, and it is fed as drawn.
     """
 
-    kind: ClassVar[str] = "multi-draft"
-    verified_as: ClassVar[VerifiedAs] = "several-drafts"
     side_by_side: ClassVar[bool] = False
     drafts_bonus = False
 

@@ -18,8 +18,8 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.tree_attention import TreeAttention, ancestors
-from fsd_core.rules import VERIFIERS
-from fsd_core.rules.several import (
+from fsd_core.rules import (
+    VERIFIERS,
     GreedyOptimal,
     KSeq,
     RecursiveRejection,
@@ -27,10 +27,18 @@ from fsd_core.rules.several import (
     SpecHub,
 )
 from fsd_core.testing.acceptance import fit
-from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
+from fsd_core.testing.decoding import (
+    beginnings,
+    distribution_of_texts,
+    next_logits,
+    open_session,
+    recomputed_logits,
+    run,
+    written,
+)
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.multi_draft import MultiDraft
-from tests.contract.test_loop import PROMPTS, SAMPLED, _exact_distribution
+from tests.contract.test_loop import PROMPTS, SAMPLED
 
 ALL = [rule() for rule in VERIFIERS.values()]
 
@@ -105,8 +113,8 @@ def test_the_distribution_of_whole_texts_is_the_targets(rule):
     )
     texts = beginnings(target, draft, config, prompt, length, 1200)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
-    assert fit(emitted, _exact_distribution(target, draft, prompt, vocabulary, length, None)) > 1e-4
-    assert fit(emitted, _exact_distribution(draft, target, prompt, vocabulary, length, None)) < 1e-9
+    assert fit(emitted, distribution_of_texts(target, prompt, length)) > 1e-4
+    assert fit(emitted, distribution_of_texts(draft, prompt, length)) < 1e-9
 
 
 def test_a_truncated_draft_that_has_fewer_tokens_than_drafts(models, greedy):

@@ -24,11 +24,19 @@ from fsd_core.config import (
 )
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
-from fsd_core.rules.several import KSeq, RecursiveRejectionWithout
+from fsd_core.rules import KSeq, RecursiveRejectionWithout
 from fsd_core.testing.acceptance import fit
-from fsd_core.testing.decoding import beginnings, next_logits, open_session, recomputed_logits, run, written
+from fsd_core.testing.decoding import (
+    beginnings,
+    distribution_of_texts,
+    next_logits,
+    open_session,
+    recomputed_logits,
+    run,
+    written,
+)
 from fsd_core.testing.toy import related, toy_head, toy_model
-from tests.contract.test_loop import PROMPTS, SAMPLED, _exact_distribution
+from tests.contract.test_loop import PROMPTS, SAMPLED
 
 TREES = (
     DynamicTreeTopology(top_k=3, length=4, total_tokens=12),
@@ -130,8 +138,8 @@ def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
     )
     texts = beginnings(target, draft, config, prompt, length, 1500, head)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
-    assert fit(emitted, _exact_distribution(target, draft, prompt, vocabulary, length, None)) > 1e-4
-    assert fit(emitted, _exact_distribution(draft, target, prompt, vocabulary, length, None)) < 1e-9
+    assert fit(emitted, distribution_of_texts(target, prompt, length)) > 1e-4
+    assert fit(emitted, distribution_of_texts(draft, prompt, length)) < 1e-9
 
 
 def test_a_fuzzy_rule_keeps_the_drafts_favourite_down_to_a_leaf(models):

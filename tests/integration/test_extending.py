@@ -1,4 +1,5 @@
-"""What docs/extending.md shows, as it stands there: a package installed by pip brings a rule, a task and a metric."""
+"""What docs/extending.md shows, as it stands there: a package installed by pip brings a rule, a drafter, a task and a
+metric."""
 
 from __future__ import annotations
 
@@ -15,8 +16,29 @@ ROOT = Path(__file__).resolve().parents[2]
 SHOWN = dict(
     re.findall(r"```\w+\n# (\S+)\n(.*?)```", (ROOT / "docs" / "extending.md").read_text(encoding="utf-8"), re.DOTALL)
 )
+MEASURED = ("--drafter", "repeat", "--repeated", "2", "--task", "capitals", "--limit", "2", "--max-new-tokens", "8")
+# What the author's test checks, then an experiment with what the package brings: torch is loaded once for both.
+WORK = f"""
+{SHOWN["test_extras.py"]}
+from fsd_core.cli.commands import main
+print("CHECKED")
+main(("sweep", "--acceptance", "mixture", "--weights", "off,0.6", "--json", *{MEASURED}))
+"""
+# The pages with the package and without it, in two forks of a process that has loaded Gradio.
 PAGES = """
-import json, sys
+import os, sys
+import gradio
+folder, pages = sys.argv[1:]
+for place in ([folder], []):
+    if not (child := os.fork()):
+        sys.path[:0] = place
+        exec(pages)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+SEEN = """
+import json
 from dashboard.compare.comparison import compare
 from dashboard.compare.comparison_html import comparison_html
 from dashboard.web import build_pages
@@ -30,11 +52,8 @@ pages = build_pages(repository, settings).get_config_file()["components"]
 choices = {str(choice[1]) for part in pages for choice in part["props"].get("choices") or ()}
 labels = {str(part["props"].get("label")) for part in pages}
 found = compare(repository, [run.id for run in repository.runs(limit=10)], None)
-json.dump(
-    {"choices": sorted(choices), "labels": sorted(labels), "compare": comparison_html(found),
-     "torch": "torch" in sys.modules},
-    sys.stdout,
-)
+told = {"choices": sorted(choices), "labels": sorted(labels), "compare": comparison_html(found)}
+print(json.dumps(told | {"torch": "torch" in sys.modules}))
 """
 
 
@@ -73,10 +92,12 @@ def test_the_document_shows_a_package_its_code_and_its_test() -> None:
     assert SHOWN.keys() == {"pyproject.toml", "fsd_extras.py", "test_extras.py"}
 
 
-def test_the_command_line_offers_all_three(package: Path, home: Path) -> None:
+def test_the_command_line_offers_them(package: Path, home: Path) -> None:
     shown = " ".join(call(package, home, "-m", "fsd_core", "sweep", "--help").stdout.split())
     assert "greedy-optimal, mixture" in shown
     assert "--weights TEXT" in shown
+    assert "eagle, repeat" in shown
+    assert "--repeated INTEGER RANGE" in shown
     assert "Capitals" in call(package, home, "-m", "fsd_core", "tasks").stdout
     refused = call(package, home, "-m", "fsd_core", "run", "--weight", "0.3")
     assert refused.stderr.strip() == (
@@ -86,34 +107,34 @@ def test_the_command_line_offers_all_three(package: Path, home: Path) -> None:
     assert refused.stderr.strip() == "error: --weight is 2.0: expected at most 1.0."
 
 
-def test_the_contract_holds_as_its_author_checks_it(package: Path, home: Path) -> None:
-    done = call(package, home, "-c", SHOWN["test_extras.py"])
-    assert done.returncode == 0, done.stderr
+@pytest.fixture(scope="module")
+def worked(package: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    return call(package, home, "-c", WORK)
 
 
-def test_an_experiment_with_all_three_is_compared_on_the_pages(package: Path, home: Path) -> None:
-    done = call(
-        package, home, "-m", "fsd_core", "sweep", "--acceptance", "mixture", "--weights", "off,0.6", "--task",
-        "capitals", "--limit", "2", "--max-new-tokens", "8", "--json",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout.splitlines()[-1])["runs"]
+def test_the_contract_holds_as_its_author_checks_it(worked: subprocess.CompletedProcess[str]) -> None:
+    assert "CHECKED" in worked.stdout, worked.stderr
+
+
+def test_an_experiment_with_them_is_compared_on_the_pages(
+    package: Path, home: Path, worked: subprocess.CompletedProcess[str]
+) -> None:
+    assert worked.returncode == 0, worked.stderr
+    runs = json.loads(worked.stdout.splitlines()[-1])["runs"]
+    drafter = "repeat · repeated tokens 2 · γ 5"
     assert [run["label"] for run in runs] == [
-        "Target alone", "SD · γ 5", "Mixture · weight 0 · γ 5", "Mixture · weight 0.6 · γ 5",
+        "Target alone", f"SD · {drafter}", f"Mixture · weight 0 · {drafter}", f"Mixture · weight 0.6 · {drafter}",
     ]  # fmt: skip
     assert [run["words_per_text"] >= 0 for run in runs] == [True] * 4
-    done = call(package, home, "-c", PAGES)
+    done = call(home, home, "-c", PAGES, str(package), SEEN)
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
-    assert {"mixture", "capitals"} <= {*seen["choices"]}
-    assert {"Weight", "Weights"} <= {*seen["labels"]}
+    seen, without = map(json.loads, done.stdout.splitlines()[-2:])
+    assert {"mixture", "repeat", "capitals"} <= {*seen["choices"]}
+    assert {"Weight", "Weights", "Repeated tokens"} <= {*seen["labels"]}
     assert "Words" in seen["compare"]
     assert not seen["torch"], "the pages have loaded torch"
-    without = call(home, home, "-c", PAGES)
-    assert without.returncode == 0, without.stderr
-    seen = json.loads(without.stdout.splitlines()[-1])
-    assert "mixture" not in seen["choices"]
-    assert "Mixture · weight 0.6 · γ 5" in seen["compare"]
+    assert not {"mixture", "repeat"} & {*without["choices"]}
+    assert f"Mixture · weight 0.6 · {drafter}" in without["compare"]
 
 
 def test_a_plug_in_that_cannot_be_loaded_is_left_out_in_a_sentence(package: Path, home: Path, tmp_path: Path) -> None:

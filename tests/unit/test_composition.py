@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
-from typing import get_args
 
 import pytest
 
 from fsd_core.acceptance.multi_draft import COUPLINGS
 from fsd_core.config import (
+    CHAIN,
+    DRAFTERS,
+    TOPOLOGIES,
+    TREE,
     Autoregressive,
     ChainTopology,
     DecodingConfig,
+    DrafterSettings,
     DraftOnly,
     DynamicTreeTopology,
     EagleDrafter,
@@ -22,21 +26,21 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SamplingConfig,
     Speculative,
+    TopologySettings,
 )
-from fsd_core.config.drafting import DrafterConfig, TopologyConfig
+from fsd_core.config.decoding import chosen_shape
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.drafters import DRAFTERS, DraftModelDrafter, drafter_factory
-from fsd_core.errors import InvalidSetting, PromptTooLong, UnknownName
+from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
+from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.rules import EVERY_RULE, VERIFIERS, Rule
-from fsd_core.rules.several import KSeq
+from fsd_core.rules import EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule
 from fsd_core.testing.toy import related, toy_head, toy_model
-from fsd_core.topologies import TOPOLOGIES, VerifiedAs, make_topology
-from fsd_core.values import members
+from fsd_core.topologies.chain import Chain
+from fsd_core.values import option
 
 
 @pytest.fixture(scope="module")
@@ -47,12 +51,12 @@ def models() -> ModelSet:
 
 
 def test_every_configuration_has_its_implementation() -> None:
-    assert DRAFTERS.keys() == members(DrafterConfig).keys()
-    assert TOPOLOGIES.keys() == members(TopologyConfig).keys()
+    assert all(callable(drafter.checked().load().for_models) for drafter in DRAFTERS.values())
+    assert all(callable(topology.checked().load().for_method) for topology in TOPOLOGIES.values())
     assert VERIFIERS.keys() == COUPLINGS.keys()
     single = [rule for kind, rule in EVERY_RULE.items() if not rule.baseline and kind not in VERIFIERS]
     assert all(rule.judge is not Rule.judge and rule.correction is not Rule.correction for rule in single)
-    assert {topology.verified_as for topology in TOPOLOGIES.values()} == set(get_args(VerifiedAs))
+    assert {topology.judged_as for topology in TOPOLOGIES.values()} == {CHAIN, SEVERAL, TREE}
 
 
 def test_baselines_draft_nothing_and_are_written_by_one_model(models: ModelSet) -> None:
@@ -123,12 +127,12 @@ def test_the_official_rule_samples_at_temperature_0_unless_it_is_told_not_to(mod
 
 def test_what_is_missing_is_refused_before_anything_is_written(models: ModelSet) -> None:
     alone = ModelSet(models.target)
-    for config, told in (
+    for config, message in (
         (DecodingConfig(acceptance=DraftOnly()), "'draft-only' needs a draft model"),
         (DecodingConfig(acceptance=Speculative()), "'draft-model' needs a draft model"),
         (DecodingConfig(acceptance=Speculative(), drafter=EagleDrafter()), "needs a head that was trained"),
     ):
-        with pytest.raises(InvalidSetting, match=told):
+        with pytest.raises(InvalidSetting, match=message):
             compose(alone, config)
     reduced = ModelSet(models.target, None, toy_head(models.target.module, 3, covered=30))
     with pytest.raises(InvalidSetting, match="is infinite with this EAGLE head"):
@@ -159,27 +163,81 @@ def test_prompts_that_leave_no_room_are_refused(models: ModelSet) -> None:
 
 
 def test_names_that_nobody_knows_are_refused(models: ModelSet) -> None:
-    config = DecodingConfig(acceptance=Speculative())
-    with pytest.raises(UnknownName, match="expected one of draft-model, "):
-        drafter_factory("oracle", models, config, config.sampling)
-    with pytest.raises(UnknownName, match="expected one of chain, "):
-        make_topology("forest", config)
-    with pytest.raises(InvalidSetting, match="There is no rule 'gone' here"):
-        compose(models, DecodingConfig.checked(acceptance={"kind": "gone"}))
+    for part, message in (
+        ({"acceptance": {"kind": "gone"}}, "There is no rule 'gone' here"),
+        ({"drafter": {"kind": "oracle"}}, "There is no drafter 'oracle' here"),
+        ({"topology": {"kind": "forest", "length": 2}}, "There is no topology 'forest' here"),
+        ({"drafter": Unwritten()}, "'unwritten' cannot be used: its code, no.such:Thing, cannot be imported"),
+    ):
+        with pytest.raises(InvalidSetting, match=message):
+            compose(models, DecodingConfig.checked(**{"acceptance": Speculative(), **part}))
 
 
-def test_a_new_drafter_needs_its_name_in_the_table_alone(models: ModelSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A drafter of another's making, under the name of a configuration that is there."""
+class Unwritten(DrafterSettings):
+    """Its code is nowhere."""
 
-    class Halves(DraftModelDrafter):
-        """The draft model, which proposes nothing behind texts of an odd length."""
+    title, implementation = "Unwritten", "no.such:Thing"
+    kind: str = "unwritten"
 
-        def begin(self, tokens, texts):
-            row = super().begin(tokens, texts)
-            return None if len(texts[0]) % 2 else row
 
-    monkeypatch.setitem(DRAFTERS, "draft-model", Halves)
-    session = Session(compose(models, DecodingConfig(acceptance=Speculative())), [1, 2, 3], 0, frozenset())
+def test_what_is_not_installed_is_told_as_it_was_stored() -> None:
+    """A stored setting is read, named and hashed as before, with a drafter and a topology that nobody knows here."""
+    stored = {
+        "acceptance": {"kind": "speculative"},
+        "drafter": {"kind": "oracle", "wisdom": 3},
+        "topology": {"kind": "forest", "length": 4, "trees": 2},
+    }
+    decoding = DecodingConfig.checked(**stored)
+    assert decoding.label == "SD · oracle · forest · γ 4"
+    assert {part: decoding.as_json()[part] for part in stored} == stored
+    assert DecodingConfig.model_validate(decoding.as_json()) == decoding
+
+
+class EvenOnly(DraftModelCode):
+    """The draft model, which proposes nothing behind texts of an odd length."""
+
+    def begin(self, tokens, texts):
+        row = super().begin(tokens, texts)
+        return None if len(texts[0]) % 2 else row
+
+
+class EvenDrafter(DrafterSettings):
+    title, word, implementation = "Even", "even", f"{__name__}:EvenOnly"
+    kind: str = "even"
+    patience: int = option(2, "Patience", "What it is told to have")
+
+
+class Duo(TopologySettings):
+    """A chain under another name."""
+
+    title, implementation = "Duo", f"{__name__}:DuoCode"
+    kind: str = "duo"
+    length: int = option(2, "Draft length", "Tokens drafted in a round", name="draft_length", ge=1, le=4)
+
+
+class DuoCode(Chain):
+    @classmethod
+    def for_method(cls, config):
+        return cls(config.topology.length)
+
+
+def test_a_new_topology_needs_its_line_in_the_list_alone(models: ModelSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TOPOLOGIES._things, "duo", Duo)
+    config = DecodingConfig.checked(acceptance=Speculative(), topology={"kind": "duo", "length": 3})
+    assert config.label == "SD · duo · γ 3"
+    assert chosen_shape(Speculative, "duo") == "duo"
+    assert chosen_shape(KSeq, "duo") == "multi-draft"
+    with Session(compose(models, config), [1, 2, 3], 0, frozenset()) as session:
+        assert len(session.run_round().drafted) == 3
+    with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
+        DecodingConfig.checked(acceptance=KSeq(), topology=Duo())
+
+
+def test_a_new_drafter_needs_its_line_in_the_list_alone(models: ModelSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DRAFTERS._things, "even", EvenDrafter)
+    config = DecodingConfig.checked(acceptance=Speculative(), drafter={"kind": "even", "patience": 5})
+    assert config.label == "SD · even · patience 5 · γ 5"
+    session = Session(compose(models, config), [1, 2, 3], 0, frozenset())
     while session.stop_reason is None:
         odd = len(session.history) % 2
         assert bool(session.run_round().drafted) != odd or session.stop_reason

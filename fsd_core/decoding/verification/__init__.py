@@ -11,7 +11,7 @@ from fsd_core.decoding.verification.nodes import MultiDraftNode, SingleDraftNode
 from fsd_core.decoding.verification.plain import write_one
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.topologies import VerifiedAs
+from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 __all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
 
@@ -28,16 +28,17 @@ def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> V
     return TreeVerification(MultiDraftNode.of(acceptance.kind, sampling), sampling)
 
 
-_VERIFICATIONS: dict[VerifiedAs, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
-    "chain": _chain,
-    "tree": _tree,
-    "several-drafts": _several_drafts,
+_VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
+    CHAIN: _chain,
+    TREE: _tree,
+    SEVERAL: _several_drafts,
 }
 
 
-def make_verification(verified_as: VerifiedAs, acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
-    """The verification of what a topology drafts, by a rule or a verifier of several drafts.
+def make_verification(judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+    """The verification of what a topology drafts, by a rule or a verifier of several drafts. ``judged_as``: as its
+    settings say.
 
     Raises ``UnknownName`` for a rule that is no verifier of several drafts where there are such.
     """
-    return _VERIFICATIONS[verified_as](acceptance, sampling)
+    return _VERIFICATIONS[judged_as](acceptance, sampling)

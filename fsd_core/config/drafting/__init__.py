@@ -1,0 +1,67 @@
+"""Drafters and topologies: one file and one line each. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SerializeAsAny
+
+from fsd_core.config.drafting.base import (
+    CopyingDrafter,
+    DrafterSettings,
+    MissingDrafter,
+    MissingTopology,
+    TopologySettings,
+)
+from fsd_core.config.drafting.draft_model import DraftModelDrafter
+from fsd_core.config.drafting.eagle import EagleDrafter
+from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
+from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
+from fsd_core.plugins import Registry, classes_of
+from fsd_core.values import kind_of
+
+__all__ = [
+    "DRAFTERS",
+    "TOPOLOGIES",
+    "ChainTopology",
+    "CopyingDrafter",
+    "DraftModelDrafter",
+    "DrafterConfig",
+    "DrafterSettings",
+    "DynamicTreeTopology",
+    "EagleDrafter",
+    "MissingDrafter",
+    "MissingTopology",
+    "MultiDraftTopology",
+    "PromptLookupDrafter",
+    "TopologyConfig",
+    "TopologySettings",
+]
+
+_DRAFTERS: tuple[type[DrafterSettings], ...] = (
+    DraftModelDrafter,
+    PromptLookupDrafter,
+    EagleDrafter,
+)
+_TOPOLOGIES: tuple[type[TopologySettings], ...] = (
+    ChainTopology,
+    MultiDraftTopology,
+    DynamicTreeTopology,
+)
+
+DRAFTERS: Registry[type[DrafterSettings]] = Registry(lambda: _DRAFTERS, kind_of, classes_of(DrafterSettings))
+TOPOLOGIES: Registry[type[TopologySettings]] = Registry(lambda: _TOPOLOGIES, kind_of, classes_of(TopologySettings))
+"""both by their ``kind``, in the order in which they are offered"""
+
+
+def _drafter(value: Any) -> Any:
+    """The drafter that a value's ``kind`` names; a ``MissingDrafter`` for one of a package that is not installed."""
+    return DRAFTERS.get(str(value.get("kind")), MissingDrafter)(**value) if isinstance(value, dict) else value
+
+
+def _topology(value: Any) -> Any:
+    return TOPOLOGIES.get(str(value.get("kind")), MissingTopology)(**value) if isinstance(value, dict) else value
+
+
+DrafterConfig = Annotated[SerializeAsAny[DrafterSettings], BeforeValidator(_drafter)]
+TopologyConfig = Annotated[SerializeAsAny[TopologySettings], BeforeValidator(_topology)]

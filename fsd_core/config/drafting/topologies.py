@@ -1,0 +1,79 @@
+"""Structures of drafts: a chain, several chains, or a tree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fsd_core.config.drafting.base import TopologySettings
+from fsd_core.rules.base import CHAIN, SEVERAL, TREE
+from fsd_core.values import option
+
+
+def _length(most: int) -> int:
+    return option(5, "Draft length γ", "Tokens drafted per round", name="draft_length", ge=1, le=most)
+
+
+class ChainTopology(TopologySettings):
+    """One candidate per position, ``length`` positions."""
+
+    title, implementation = "Chain", "fsd_core.topologies.chain:Chain"
+    kind: Literal["chain"] = CHAIN
+    length: int = _length(32)
+
+    def words(self) -> list[str]:
+        return []
+
+
+class MultiDraftTopology(TopologySettings):
+    """``drafts`` chains of ``length`` positions side by side, whose first tokens are drawn as the verifier asks."""
+
+    title, judged_as = "Several drafts", SEVERAL
+    implementation = "fsd_core.topologies.multi_draft:MultiDraft"
+    kind: Literal["multi-draft"] = SEVERAL
+    length: int = _length(32)
+    drafts: int = option(
+        3, "Drafts per position", "Drafts per position, for the rules that verify several", ge=2, le=16
+    )
+
+    @property
+    def max_fed_tokens(self) -> int:
+        """Tokens that are fed behind a text in a round at most."""
+        return self.length * self.drafts
+
+    def words(self) -> list[str]:
+        return [f"{self.drafts} drafts"]
+
+
+class DynamicTreeTopology(TopologySettings):
+    """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
+    the ``top_k`` best find behind the first ``top_k``.
+
+    ``length`` is the number of nodes on the longest way. By default a tree is smaller than the published one (60
+    tokens, ``length`` 6), which pays where a forward of many tokens costs little more than one of a few.
+    """
+
+    title, judged_as = "Tree", TREE
+    implementation = "fsd_core.topologies.dynamic_tree:DynamicTree"
+    kind: Literal["dynamic-tree"] = TREE
+    length: int = _length(16)
+    top_k: int = option(
+        10,
+        "Tree width",
+        "Nodes that each level of a tree expands, the best ones",
+        name="tree_top_k",
+        aliases=["tree_width"],
+        ge=1,
+        le=32,
+    )
+    total_tokens: int = option(
+        24, "Tree tokens", "Tokens of a tree, its root included", name="tree_tokens", ge=2, le=256
+    )
+
+    @property
+    def max_fed_tokens(self) -> int:
+        """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
+        return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
+
+    def words(self) -> list[str]:
+        usual = self.top_k == type(self).model_fields["top_k"].default
+        return [f"tree {self.total_tokens}", *([] if usual else [f"top {self.top_k}"])]

@@ -1,0 +1,228 @@
+"""The contract of a drafter and of a topology: :func:`check_drafter` and :func:`check_topology`, for those that
+ship and for plug-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from fsd_core.config import (
+    CHAIN,
+    RULES,
+    TREE,
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DrafterSettings,
+    DynamicTreeTopology,
+    Frozen,
+    Fuzzy,
+    MultiDraftTopology,
+    Rule,
+    SamplingConfig,
+    SettingConfig,
+    Speculative,
+    TopologySettings,
+)
+from fsd_core.decoding.composition import Method, compose
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.session import Session
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import LoadedPair
+from fsd_core.models.model_set import ModelSet
+from fsd_core.ops.scored_draft import DraftDistribution
+from fsd_core.rules import KSeq
+from fsd_core.testing.acceptance import fit, require
+from fsd_core.testing.decoding import beginnings, distribution_of_texts, next_logits, recomputed_logits
+from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
+
+PROMPTS: tuple[Sequence[int], ...] = ((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5), (7,), (2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4))
+_SAMPLED = SamplingConfig(temperature=0.8, top_k=20, top_p=0.95)
+_TOKENS = 24
+_CHAIN = (Speculative(), ChainTopology())
+_CHAINS = (
+    _CHAIN,
+    (Speculative(), ChainTopology(length=1)),
+    (Fuzzy(threshold=None, judge_bonus=True), ChainTopology(length=8)),
+)
+"""in the last of which a bonus is drafted"""
+_TREES = ((Speculative(), DynamicTreeTopology(top_k=3, length=4, total_tokens=12)), (KSeq(), MultiDraftTopology()))
+Settings = TypeVar("Settings", bound=Frozen)
+
+
+@cache
+def toy_models() -> ModelSet:
+    """A random target, a draft that mostly agrees with it, and a random head: 40 tokens each."""
+    target = toy_model(40, seed=11)
+    return ModelSet(LanguageModel(target), LanguageModel(related(target, noise=0.15, seed=12)), toy_head(target))
+
+
+def settings_of(kind: type[Settings]) -> list[Settings]:
+    """A drafter or a topology with its defaults, and with each of its options at the ends of its range."""
+    settings = [kind.checked()]
+    for name, field in kind.model_fields.items():
+        ends = [getattr(bound, end) for bound in field.metadata for end in ("ge", "le") if hasattr(bound, end)]
+        settings += [kind.checked(**{name: end}) for end in ends]
+    return list(dict.fromkeys(settings))
+
+
+def check_drafter(drafter: type[DrafterSettings], models: ModelSet | None = None) -> None:
+    """Raises ``AssertionError`` with a sentence where a drafter does not keep the contract.
+
+    It has a title, and its settings survive JSON. In chains and in trees, and with each of its options at the ends of
+    its range, it answers with distributions. Exact decoding then writes the greedy target's text token for token. The
+    same seed gives the same text, whatever was written between. The target's cache holds the accepted tokens alone.
+    Each text of a batch equals its batch-size-1 result. A plug-in's author calls this in a test of the package.
+    ``models``: to draft with, where tiny random ones do not serve.
+    """
+    usual, *others = settings_of(drafter)
+    for settings in (usual, *others):
+        _check_settings(settings, drafter.title)
+    for rule, topology in (*_CHAINS, *_TREES) if usual.has_distribution else _CHAINS:
+        _check(DecodingConfig.checked(acceptance=rule, drafter=usual, topology=topology), models)
+    for settings in others:
+        _check(DecodingConfig(acceptance=_CHAIN[0], drafter=settings, topology=_CHAIN[1]), models)
+
+
+def check_topology(topology: type[TopologySettings], texts: int = 600) -> None:
+    """Raises ``AssertionError`` with a sentence where a topology does not keep the contract.
+
+    As :func:`check_drafter`, with the draft model. A χ² test of so many ``texts`` must find the target's distribution.
+    """
+    for settings in settings_of(topology):
+        _check_settings(settings, topology.title)
+        _check(DecodingConfig(acceptance=_exact(settings.judged_as), topology=settings), None)
+    vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
+    module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    config = DecodingConfig(
+        acceptance=_exact(topology.judged_as),
+        topology=topology.checked(length=2),
+        sampling=SamplingConfig(temperature=1.0),
+        max_new_tokens=length + 1,
+    )
+    emitted = beginnings(target, draft, config, prompt, length, texts)
+    exact = distribution_of_texts(target, prompt, length)
+    likely = fit(emitted[:, 0] * vocabulary + emitted[:, 1], exact) > 1e-6
+    require(likely, f"Exact decoding with {settings_of(topology)[0]!r} writes another distribution.")
+
+
+def _exact(judged_as: str) -> Rule:
+    """Exact decoding of what is judged so."""
+    if judged_as in (CHAIN, TREE):
+        return Speculative()
+    kinds = (rule for rule in RULES.values() if rule.lossless and judged_as in rule.shapes and rule.drafts is None)
+    return next(kinds).checked()
+
+
+def _check_settings(settings: DrafterSettings | TopologySettings, title: str) -> None:
+    require(bool(title.strip()), f"{settings!r} has no title.")
+    part = "drafter" if isinstance(settings, DrafterSettings) else "topology"
+    rule = Speculative() if part == "drafter" else _exact(settings.judged_as)  # type: ignore[union-attr]
+    decoding = DecodingConfig.checked(acceptance=rule, **{part: settings})
+    again = getattr(SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding, part)
+    require(again == settings, f"{settings!r} is read back from JSON as {again!r}.")
+
+
+def _check(config: DecodingConfig, models: ModelSet | None) -> None:
+    models = models or toy_models()
+    name = config.label
+    method = _watched(compose(models, config.model_copy(update={"max_new_tokens": _TOKENS})))
+    for prompt in PROMPTS:
+        alone = _greedy(models, prompt)
+        require(_text(method, prompt, 0) == alone, f"'{name}' writes another text than the greedy target.")
+    sampled = config.model_copy(update={"sampling": _SAMPLED, "max_new_tokens": _TOKENS})
+    method = _watched(compose(models, sampled))
+    first = _checked_text(method, name)
+    _text(method, PROMPTS[2], 4)
+    require(
+        _text(method, PROMPTS[0], 3) == first, f"'{name}' writes another text with the same seed, after another one."
+    )
+    speculation = method.speculation
+    if speculation is not None and speculation.drafter.side_by_side and speculation.topology.side_by_side:
+        _check_side_by_side(models, sampled)
+
+
+def _text(method: Method, prompt: Sequence[int], seed: int) -> list[int]:
+    with Session(method, prompt, seed, frozenset()) as session:
+        while session.stop_reason is None:
+            session.run_round()
+        return session.history[len(prompt) :]
+
+
+def _checked_text(method: Method, name: str) -> list[int]:
+    """A text, after every round of which the target's cache was that of the text."""
+    with Session(method, PROMPTS[0], 3, frozenset()) as session:
+        while session.stop_reason is None:
+            session.run_round()
+            cached, expected = session.cache.length, len(session.history) - 1
+            require(cached == expected, f"'{name}' leaves {cached} tokens in the target's cache, not {expected}.")
+            near = torch.allclose(
+                next_logits(session), recomputed_logits(method.model, session.history), atol=1e-4, rtol=1e-4
+            )
+            require(near, f"'{name}' leaves rejected tokens in the target's cache.")
+        return session.history[len(PROMPTS[0]) :]
+
+
+def _check_side_by_side(models: ModelSet, config: DecodingConfig) -> None:
+    assert models.draft is not None
+    pair: LoadedPair = replace(in_memory(models.target, models.draft), head=models.head)
+    decoder = Decoder(pair, config)
+    decoder.eos = frozenset()
+    prompts = [list(prompt) for prompt in PROMPTS]
+    for place, text in decoder.generate_all(prompts, range(len(prompts)), rows=2):
+        same = text.tokens == decoder.generate(prompts[place], place).tokens
+        require(same, f"'{config.label}' writes another text beside others than alone.")
+
+
+_written: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+
+
+def _greedy(models: ModelSet, prompt: Sequence[int]) -> list[int]:
+    """What the target alone writes, written once."""
+    key = id(models.target), tuple(prompt)
+    if key not in _written:
+        alone = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=_TOKENS)
+        _written[key] = _text(compose(models, alone), prompt, 0)
+    return _written[key]
+
+
+@dataclass
+class _Watched:
+    """A drafter whose answers must be distributions."""
+
+    drafter: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.drafter, name)
+
+    def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
+        return self._checked(self.drafter.begin(tokens, texts), len(texts))
+
+    def extend(self, token: Tensor) -> DraftDistribution | None:
+        return self._checked(self.drafter.extend(token), len(token))
+
+    def extend_level(self, tokens: Tensor, parents: Tensor) -> DraftDistribution | None:
+        return self._checked(self.drafter.extend_level(tokens, parents), tokens.shape[1])
+
+    def _checked(self, row: DraftDistribution | None, count: int) -> DraftDistribution | None:
+        for name, rows in () if row is None else (("warped", row.warped), ("raw", row.raw)):
+            who = type(self.drafter).__name__
+            require(
+                rows.ndim == 2 and len(rows) == count, f"{who} answers with {name} of the shape {tuple(rows.shape)}."
+            )
+            sums = (rows.sum(-1) - 1).abs() < 1e-3
+            require(bool((rows >= 0).all() and sums.all()), f"{who} answers with {name} that is no distribution.")
+        return row
+
+
+def _watched(method: Method) -> Method:
+    assert method.speculation is not None
+    factory = method.speculation.drafter
+    watched: Any = lambda capacity, rows: _Watched(factory.new(capacity, rows))  # noqa: E731
+    return replace(method, speculation=replace(method.speculation, drafter=replace(factory, new=watched)))

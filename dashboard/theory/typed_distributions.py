@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import ascii_uppercase
 
+from fsd_core.config import VERIFIERS
 from fsd_core.errors import InvalidSetting
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
@@ -72,7 +73,8 @@ def token_names(count: int) -> list[str]:
 
 def curves(p: list[float], q: list[float]) -> Curves:
     """All optima and all verifiers, of 1 to ``MOST_DRAFTS`` drafts."""
-    from fsd_core.theory import VERIFIERS, acceptance_rate, optimal_acceptance
+    from fsd_core.rules.rates import acceptance_rate
+    from fsd_core.theory import optimal_acceptance
 
     counts = range(1, MOST_DRAFTS + 1)
     optima = {sampling: [optimal_acceptance(p, q, n, sampling) for n in counts] for sampling in OPTIMA}

@@ -8,26 +8,27 @@ al. 2025 (arXiv 2502.18779, §6) compare them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fsd_core.benchmarks.ratios import ratio_interval
-from fsd_core.config import DraftSampling, SamplingConfig
+from fsd_core.config import SamplingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.warping import warp
-from fsd_core.theory import VERIFIERS, acceptance_rate, optimal_acceptance
+from fsd_core.rules import VERIFIERS
+from fsd_core.rules.rates import acceptance_rate
+from fsd_core.theory import SAMPLINGS, optimal_acceptance
 from fsd_core.tracking.database.repository import Repository
 
 MOST_DRAFTS = 8
 POSITIONS = 48
 PATHS = 64
 """of rejections without replacement, where they are sampled: a few a position are enough for a mean over positions"""
-SAMPLINGS: tuple[str, ...] = get_args(DraftSampling)
 OnPosition = Callable[[int, int], None]
 
 

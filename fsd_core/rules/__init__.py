@@ -26,17 +26,10 @@ from fsd_core.rules.divergences import (
     divergence_upper_bound,
 )
 from fsd_core.rules.fuzzy import Fuzzy, FuzzyOfficial, FuzzyReducible
-from fsd_core.rules.several import (
-    DraftSampling,
-    FirstDraft,
-    GreedyOptimal,
-    KSeq,
-    NaiveSampling,
-    RecursiveRejection,
-    RecursiveRejectionWithout,
-    SpecHub,
-    Verifier,
-)
+from fsd_core.rules.k_seq import KSeq
+from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
+from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
+from fsd_core.rules.several import Coupled, Drafts, DraftSampling, Verifier
 from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
 from fsd_core.values import kind_of
@@ -54,15 +47,24 @@ __all__ = [
     "VERIFIERS",
     "AcceptanceResult",
     "Autoregressive",
+    "Coupled",
     "DivergenceName",
     "DraftOnly",
     "DraftSampling",
+    "Drafts",
+    "FirstDraft",
     "Fuzzy",
     "FuzzyOfficial",
     "FuzzyReducible",
+    "GreedyOptimal",
+    "KSeq",
     "Knob",
     "MissingRule",
+    "NaiveSampling",
+    "RecursiveRejection",
+    "RecursiveRejectionWithout",
     "Rule",
+    "SpecHub",
     "Speculative",
     "Synthetic",
     "Verifier",

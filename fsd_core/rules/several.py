@@ -1,18 +1,59 @@
-"""Lossless verifiers of several drafts per position: couplings, computed in :mod:`fsd_core.acceptance.multi_draft`."""
+"""What a verifier of several drafts per position is; each has a file with its words, its coupling and its rate."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from fsd_core.rules.base import SEVERAL, Rule
+from fsd_core.rules.base import SEVERAL, Rule, passes, residual
+from fsd_core.theory.samplings import DraftSampling
 
-DraftSampling = Literal["with_replacement", "without_replacement", "greedy"]
-"""How the first tokens of several drafts are drawn: each from q; one after the other from what is left of q; or the
-likeliest of q, and one drawn from the rest."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.theory.distributions import Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Drafts:
+    """Positions with what was drafted there. R positions, n drafts.
+
+    tokens: int64 [R,n] in the order in which they were drawn. valid: bool [R,n], which of them there are. target,
+    draft: p and q, [R,V]; q is the distribution of the first draft, or, where all others are certain (``spec-hub``,
+    ``greedy-optimal``), of the last: the draft's distribution without them.
+    """
+
+    tokens: Tensor
+    valid: Tensor
+    target: Tensor
+    draft: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.tokens.shape[1]
+
+    def none_chosen(self) -> Tensor:
+        """−1 at every position: int64 [R]"""
+        return self.tokens.new_full((len(self.tokens),), -1)
+
+
+class Coupled(NamedTuple):
+    """What a verifier makes of the drafts of R positions.
+
+    chosen: int64 [R], the token of the draft that is written, −1 for none. rest: [R,V], weights from which the token is
+    drawn where no draft is chosen: not negative, with a positive sum. That token may be one of the drafts as well.
+    """
+
+    chosen: Tensor
+    rest: Tensor
 
 
 class Verifier(Rule):
-    """A lossless verifier of several drafts per position."""
+    """A lossless verifier of several drafts per position.
+
+    It is a coupling of the target's distribution p with the joint distribution of the n drafts, so that the token is
+    distributed as p whatever was drafted. Both methods import neither torch nor numpy, because the pages import them.
+    """
 
     lossless, shapes = True, (SEVERAL,)
     note = (
@@ -20,63 +61,31 @@ class Verifier(Rule):
         "forward over many tokens costs little more than one over a few."
     )
     sampling: ClassVar[DraftSampling] = "with_replacement"
+    """how its drafts are drawn"""
     optimal: ClassVar[bool] = False
     """whether no verifier accepts drafts of its kind more often"""
 
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+        """The draft that is written, if any. ``uniforms``: float64 [R,n] in [0,1)."""
+        self.refuse()
 
-class RecursiveRejection(Verifier):
-    """Tests each draft in turn against the residual of p."""
+    @classmethod
+    def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
+        """The chance that the token written is one of ``count`` drafts. p, q: float64 [V].
 
-    title, long_title = "RRS", "RRS · several drafts in turn"
-    explanation = "Tests each draft in turn. After a rejection, the next one is tested against the target's residual."
-    kind: Literal["rrs"] = "rrs"
-
-
-class RecursiveRejectionWithout(Verifier):
-    """The same as RRS, for drafts that are all different."""
-
-    title, sampling = "RRS without replacement", "without_replacement"
-    long_title = "RRS without replacement · several different drafts"
-    explanation = "As RRS, with drafts that all begin with different tokens."
-    kind: Literal["rrs-without-replacement"] = "rrs-without-replacement"
+        ``samples``: how many are taken where it cannot be computed.
+        """
+        raise NotImplementedError(f"{cls.__name__} says how often it accepts in a method 'rate'")
 
 
-class KSeq(Verifier):
-    """Tests each draft against the same lowered p."""
-
-    title, long_title = "K-SEQ", "K-SEQ · several drafts, one test"
-    explanation = "Gives every draft the same test: the target's probability over the draft's, lowered by one factor."
-    kind: Literal["k-seq"] = "k-seq"
+def of_token(probabilities: Tensor, token: Tensor) -> Tensor:
+    """The probability of a token at each position. [R,V], int64 [R] → [R]"""
+    return probabilities.gather(1, token[:, None])[:, 0]
 
 
-class NaiveSampling(Verifier):
-    """Writes a sample of p, and accepts a draft that equals it."""
-
-    title, long_title = "NSS", "NSS · several drafts, the target's sample"
-    explanation = "Samples from the target, and keeps a draft that happens to equal the sample."
-    kind: Literal["nss"] = "nss"
-
-
-class FirstDraft(Verifier):
-    """Speculative decoding on the first draft. Its recovered token may be another of the drafts."""
-
-    title, long_title = "Naive", "Naive · several drafts, the first judged"
-    explanation = "SD on the first draft. If it is rejected, the recovered token may be another of the drafts."
-    kind: Literal["naive"] = "naive"
-
-
-class GreedyOptimal(Verifier):
-    """The optimal verifier of greedy drafts."""
-
-    title, sampling, optimal = "Greedy, optimal", "greedy", True
-    long_title = "Greedy, optimal · likeliest drafts and one sampled"
-    explanation = "Drafts the likeliest tokens and a sampled one. No other verifier accepts such drafts more often."
-    kind: Literal["greedy-optimal"] = "greedy-optimal"
-
-
-class SpecHub(Verifier):
-    """The draft's likeliest token as a hub, and one other: the optimal verifier of two greedy drafts."""
-
-    title, long_title, sampling, drafts = "SpecHub", "SpecHub · two drafts", "greedy", 2
-    explanation = "Drafts the likeliest token and a sampled one. No other verifier accepts two such drafts more often."
-    kind: Literal["spec-hub"] = "spec-hub"
+def judge_one(at: Tensor, drafts: Drafts, uniforms: Tensor, valid: Tensor) -> Coupled:
+    """Speculative decoding on the draft of index ``at`` (int64 [R]), where it is ``valid`` (bool [R,n])."""
+    p, q = drafts.target.double(), drafts.draft.double()
+    x, there = of_token(drafts.tokens, at), of_token(valid, at)
+    accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, 0]) & there
+    return Coupled(x.where(accepted, drafts.none_chosen()), residual(p, q).where(there[:, None], p))

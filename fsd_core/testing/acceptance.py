@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from scipy.stats import chisquare
@@ -62,16 +63,21 @@ def check_rule(rule: type[Rule], count: int = 200_000) -> None:
 
     A rule is told in words, and its settings survive JSON. At every value of its grid it accepts and corrects as an
     acceptance rule does; where it promises the target's distribution a χ² test over ``count`` tokens finds it; at its
-    strict value it is speculative decoding token for token; and a larger knob never accepts less. A plug-in's author
-    calls this in a test of the package.
+    strict value it is speculative decoding token for token; and a larger knob never accepts less. A verifier of several
+    drafts keeps that of :func:`fsd_core.testing.verifiers.check_verifier`. A plug-in's author calls this in a test of
+    the package.
     """
     kind = kind_of(rule)
     for words in (rule.title, rule.explanation):
         require(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
-    for case in cases(rule):
-        for q in (Q_NEAR, Q_FAR):
+    if issubclass(rule, Verifier):
+        from fsd_core.testing.verifiers import check_verifier  # which needs what this file has
+
+        check_verifier(rule, count)
+    else:
+        for case, q in product(cases(rule), (Q_NEAR, Q_FAR)):
             _check_case(case, q, count)
-    _check_monotone(rule, count)
+        _check_monotone(rule, count)
     for case in cases(rule):
         decoding = DecodingConfig(acceptance=case)
         again = SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding.acceptance

@@ -1,11 +1,24 @@
-"""What multi-draft speculative decoding can reach, and what its verifiers reach: numbers alone, without torch.
+"""What multi-draft speculative decoding can reach: numbers alone, without torch.
 
-Distributions come in as arrays or tensors of shape [V] or [R,V].
+Distributions come in as arrays or tensors of shape [V] or [R,V]. What verifiers reach is computed by
+:func:`fsd_core.rules.rates.acceptance_rate`. numpy is imported on first use, because the rules import this package.
 """
 
 from __future__ import annotations
 
-from fsd_core.theory.optimum import SAMPLINGS, optimal_acceptance
-from fsd_core.theory.verifiers import VERIFIERS, acceptance_rate
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["SAMPLINGS", "VERIFIERS", "acceptance_rate", "optimal_acceptance"]
+from fsd_core.theory.samplings import SAMPLINGS, DraftSampling
+
+if TYPE_CHECKING:
+    from fsd_core.theory.optimum import optimal_acceptance
+
+__all__ = ["SAMPLINGS", "DraftSampling", "optimal_acceptance"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "optimal_acceptance":
+        raise AttributeError(f"module 'fsd_core.theory' has no attribute '{name}'")
+    from fsd_core.theory.optimum import optimal_acceptance
+
+    return optimal_acceptance

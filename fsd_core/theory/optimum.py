@@ -12,15 +12,13 @@ descending order of q/p.
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from fsd_core.errors import UnknownName
-from fsd_core.rules import DraftSampling
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
-
-SAMPLINGS: tuple[str, ...] = get_args(DraftSampling)
+from fsd_core.theory.samplings import SAMPLINGS
 
 
 def optimal_acceptance(target_probs: Any, draft_probs: Any, num_drafts: int, sampling: str) -> Any:

@@ -8,7 +8,8 @@ import numpy as np
 
 from fsd_core.errors import UnknownName
 from fsd_core.theory.distributions import Vector
-from fsd_core.theory.optimum import SAMPLINGS, greedy_drafts
+from fsd_core.theory.optimum import greedy_drafts
+from fsd_core.theory.samplings import SAMPLINGS
 
 Joint = dict[tuple[int, ...], float]
 """the drafts in the order in which they are drawn → their probability"""

@@ -6,47 +6,48 @@ import pytest
 import torch
 from torch import Tensor
 
-from fsd_core.acceptance.multi_draft import COUPLINGS, Drafts, get_verifier
-from fsd_core.errors import UnknownName
+from fsd_core.decoding.verification.nodes import written_token
 from fsd_core.ops.sampling import draw, draw_several
-from fsd_core.testing.acceptance import Q_FAR, Q_NEAR, P, fit
-from fsd_core.theory import VERIFIERS, acceptance_rate, optimal_acceptance
+from fsd_core.rules import RULES, VERIFIERS, Coupled, Drafts, RecursiveRejection, Verifier
+from fsd_core.testing.acceptance import Q_FAR, Q_NEAR, P, check_rule, fit
+from fsd_core.testing.verifiers import drafted
+from fsd_core.theory.distributions import Vector
 
 N = 400_000
-CASES = [
-    (name, count)
-    for name in COUPLINGS
-    for count in ((2,) if name == "spec-hub" else (1, 2, 3))
-]  # fmt: skip
 
 
-def drafted(name: str, q: Tensor, count: int, seed: int) -> tuple[Drafts, Tensor]:
-    """N positions with drafts of the kind that a verifier is for, and uniforms for it."""
-    u = torch.rand(N, 2 * count + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    sampling = VERIFIERS[name].sampling
-    tokens = draw_several(q.expand(N, -1), u[:, :count], sampling)
-    if sampling == "greedy":
-        q = q.scatter(0, q.topk(count - 1).indices, 0)
-        q = q / q.sum()
-    return Drafts(tokens, torch.ones_like(tokens).bool(), P.expand(N, -1), q.expand(N, -1)), u[:, count:]
+@pytest.mark.parametrize("kind", VERIFIERS)
+def test_every_verifier_keeps_the_contract(kind: str) -> None:
+    check_rule(VERIFIERS[kind], N)
 
 
-def test_every_verifier_of_the_theory_is_there() -> None:
-    assert list(COUPLINGS) == list(VERIFIERS)
-    with pytest.raises(UnknownName, match="expected one of rrs, "):
-        get_verifier("best")
+class Fresh(RecursiveRejection):
+    """Draws from p where every draft is refused, not from what is left of it."""
+
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+        return super().couple(drafts, uniforms)._replace(rest=drafts.target)
 
 
-@pytest.mark.parametrize(("name", "count"), CASES)
-@pytest.mark.parametrize("q", [Q_NEAR, Q_FAR], ids=["near", "far"])
-def test_a_verifier_is_lossless_and_accepts_as_often_as_its_formula_says(name: str, count: int, q: Tensor) -> None:
-    drafts, uniforms = drafted(name, q, count, seed=count)
-    written = get_verifier(name)(drafts, uniforms)
-    assert fit(written, P) > 1e-4
-    rate = (written[:, None] == drafts.tokens).any(1).double().mean().item()
-    formula = acceptance_rate(name, P.double() / P.double().sum(), q.double() / q.double().sum(), count)
-    assert rate == pytest.approx(formula, abs=4.5 * (0.25 / N) ** 0.5)
-    assert rate < optimal_acceptance(P, q, count, VERIFIERS[name].sampling) + 0.004
+class Boaster(RecursiveRejection):
+    """Says that it accepts more often than it does."""
+
+    @classmethod
+    def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
+        return super().rate(p, q, count + 1, samples)
+
+
+@pytest.mark.parametrize(("verifier", "message"), [(Fresh, "another distribution"), (Boaster, "and its rate is")])
+def test_a_verifier_that_breaks_the_contract_is_told_of_it(
+    monkeypatch: pytest.MonkeyPatch, verifier: type[Verifier], message: str
+) -> None:
+    monkeypatch.setitem(RULES._things, "rrs", verifier)
+    monkeypatch.setitem(VERIFIERS._things, "rrs", verifier)
+    with pytest.raises(AssertionError, match=message):
+        check_rule(verifier, N)
+
+
+def written(name: str, drafts: Drafts, uniforms: Tensor) -> Tensor:
+    return written_token(VERIFIERS[name](), drafts, uniforms)
 
 
 @pytest.mark.parametrize("q", [Q_NEAR, Q_FAR], ids=["near", "far"])
@@ -67,19 +68,17 @@ def test_drafts_are_drawn_as_their_name_says(q: Tensor) -> None:
 
 def test_the_negative_controls_are_told_from_the_target() -> None:
     """The same test at the same size fails where the residual is wrong, or drafts are of another kind."""
-    drafts, uniforms = drafted("rrs", Q_FAR, 2, seed=9)
+    drafts, uniforms = drafted(VERIFIERS["rrs"], Q_FAR, 2, N, seed=9)
     x, kept = drafts.tokens[:, 0], torch.minimum(P / Q_FAR.clamp_min(1e-9), torch.ones(()))
     fresh = torch.where(uniforms[:, 0] < kept[x], x, draw(drafts.target, uniforms[:, -1]))  # p, not the residual
     assert fit(fresh, P) < 1e-9
-    apart, uniforms = drafted("rrs-without-replacement", Q_FAR, 3, seed=9)
-    assert fit(get_verifier("rrs")(apart, uniforms), P) < 1e-9
-    together, uniforms = drafted("rrs", Q_FAR, 3, seed=9)
-    assert (
-        fit(get_verifier("greedy-optimal")(together, uniforms), P) > 1e-4
-    )  # its last draft is a sample of q: plain SD
+    apart, uniforms = drafted(VERIFIERS["rrs-without-replacement"], Q_FAR, 3, N, seed=9)
+    assert fit(written("rrs", apart, uniforms), P) < 1e-9
+    together, uniforms = drafted(VERIFIERS["rrs"], Q_FAR, 3, N, seed=9)
+    assert fit(written("greedy-optimal", together, uniforms), P) > 1e-4  # its last draft is a sample of q: plain SD
 
 
 def test_where_both_are_the_same_the_first_draft_is_written() -> None:
-    drafts, uniforms = drafted("rrs", P, 2, seed=4)
+    drafts, uniforms = drafted(VERIFIERS["rrs"], P, 2, N, seed=4)
     for name in ("rrs", "k-seq", "naive"):
-        assert torch.equal(get_verifier(name)(drafts, uniforms), drafts.tokens[:, 0])
+        assert torch.equal(written(name, drafts, uniforms), drafts.tokens[:, 0])

@@ -11,7 +11,8 @@ from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingCo
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.loading import load_pair
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.theory import acceptance_rate, optimal_acceptance
+from fsd_core.rules.rates import acceptance_rate
+from fsd_core.theory import optimal_acceptance
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 

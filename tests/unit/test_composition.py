@@ -6,7 +6,6 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from fsd_core.acceptance.multi_draft import COUPLINGS
 from fsd_core.config import (
     CHAIN,
     DRAFTERS,
@@ -37,7 +36,7 @@ from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.rules import EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule
+from fsd_core.rules import EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
 from fsd_core.testing.toy import related, toy_head, toy_model
 from fsd_core.topologies.chain import Chain
 from fsd_core.values import option
@@ -53,7 +52,8 @@ def models() -> ModelSet:
 def test_every_configuration_has_its_implementation() -> None:
     assert all(callable(drafter.checked().load().for_models) for drafter in DRAFTERS.values())
     assert all(callable(topology.checked().load().for_method) for topology in TOPOLOGIES.values())
-    assert VERIFIERS.keys() == COUPLINGS.keys()
+    assert all(rule.couple is not Verifier.couple for rule in VERIFIERS.values())
+    assert all(rule.rate.__func__ is not Verifier.rate.__func__ for rule in VERIFIERS.values())
     single = [rule for kind, rule in EVERY_RULE.items() if not rule.baseline and kind not in VERIFIERS]
     assert all(rule.judge is not Rule.judge and rule.correction is not Rule.correction for rule in single)
     assert {topology.judged_as for topology in TOPOLOGIES.values()} == {CHAIN, SEVERAL, TREE}

@@ -13,7 +13,9 @@ import torch
 
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.ops.sampling import greedy_distribution, likeliest
-from fsd_core.theory import SAMPLINGS, VERIFIERS, acceptance_rate, optimal_acceptance
+from fsd_core.rules import VERIFIERS
+from fsd_core.rules.rates import acceptance_rate
+from fsd_core.theory import SAMPLINGS, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
 from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
 from fsd_core.theory.transport import joint_distribution, optimal_coupling

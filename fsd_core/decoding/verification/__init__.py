@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fsd_core.config import AcceptanceConfig, SamplingConfig
+from fsd_core.config import VERIFIERS, AcceptanceConfig, SamplingConfig, Verifier
 from fsd_core.decoding.verification.base import Feed, Verification
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.nodes import MultiDraftNode, SingleDraftNode
 from fsd_core.decoding.verification.plain import write_one
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.decoding.verification.tree import TreeVerification
+from fsd_core.errors import InvalidSetting
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 __all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
@@ -25,7 +26,11 @@ def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verificatio
 
 
 def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
-    return TreeVerification(MultiDraftNode.of(acceptance.kind, sampling), sampling)
+    if not isinstance(acceptance, Verifier):
+        raise InvalidSetting(
+            f"'{acceptance.kind}' is no verifier of several drafts: choose one of {', '.join(VERIFIERS)}."
+        )
+    return TreeVerification(MultiDraftNode(acceptance, sampling), sampling)
 
 
 _VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
@@ -39,6 +44,6 @@ def make_verification(judged_as: str, acceptance: AcceptanceConfig, sampling: Sa
     """The verification of what a topology drafts, by a rule or a verifier of several drafts. ``judged_as``: as its
     settings say.
 
-    Raises ``UnknownName`` for a rule that is no verifier of several drafts where there are such.
+    Raises ``InvalidSetting`` for a rule that is no verifier of several drafts where there are such.
     """
     return _VERIFICATIONS[judged_as](acceptance, sampling)

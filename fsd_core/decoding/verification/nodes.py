@@ -7,13 +7,12 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fsd_core.acceptance.multi_draft import Choose, Drafts, get_verifier
-from fsd_core.config import SamplingConfig
+from fsd_core.config import SamplingConfig, Verifier
 from fsd_core.ops.divergences import js
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot
-from fsd_core.rules import Rule
+from fsd_core.rules import Drafts, NaiveSampling, Rule
 from fsd_core.topologies import DraftTree, TreeStructure
 
 
@@ -61,17 +60,9 @@ class MultiDraftNode:
 
     greedy_draft = False
 
-    def __init__(self, verifier: Choose) -> None:
-        self._verifier = verifier
-
-    @classmethod
-    def of(cls, kind: str, sampling: SamplingConfig) -> MultiDraftNode:
-        """By the verifier of that name. Raises ``UnknownName``.
-
-        A greedy target leaves nothing to couple: it writes its token, drafted or not.
-        """
-        verifier = get_verifier(kind)
-        return cls(get_verifier("nss") if sampling.greedy else verifier)
+    def __init__(self, verifier: Verifier, sampling: SamplingConfig) -> None:
+        """A greedy target leaves nothing to couple: it writes its token, drafted or not."""
+        self._verifier = NaiveSampling() if sampling.greedy else verifier
 
     def num_uniforms(self, structure: TreeStructure) -> int:
         assert structure.chains is not None
@@ -81,8 +72,14 @@ class MultiDraftNode:
         assert structure.chains is not None
         nodes, row = structure.chains[node.level], structure.drawn_from[node.first]
         drafts = Drafts(tree.tokens[:, nodes], node.children[None, nodes], node.target, tree.warped[0, row])
-        written = self._verifier(drafts, uniforms[None])
+        written = written_token(self._verifier, drafts, uniforms[None])
         return NodeResult(written, torch.ones_like(written, dtype=torch.bool), js(node.raw, tree.raw[0, row]))
+
+
+def written_token(verifier: Verifier, drafts: Drafts, uniforms: Tensor) -> Tensor:
+    """The token written at each of R positions, int64 [R]. ``uniforms``: float64 [R,n+1] in [0,1), for n drafts."""
+    chosen, rest = verifier.couple(drafts, uniforms[:, :-1])
+    return torch.where(chosen < 0, draw(rest, uniforms[:, -1]), chosen)
 
 
 class SingleDraftNode:

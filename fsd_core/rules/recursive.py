@@ -1,0 +1,78 @@
+"""Recursive rejection sampling: tests each draft in turn against the residual of p.
+
+Miao et al. 2023 (SpecInfer); without replacement Jeon et al. 2024 and Yang et al. 2024.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fsd_core.rules.base import passes, residual
+from fsd_core.rules.several import Coupled, Drafts, Verifier, of_token
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.theory.distributions import Vector
+
+
+def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> Coupled:
+    """Accept x_i with min(1, p_i/q_i); on rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
+    p, q = drafts.target.double(), drafts.draft.double()
+    chosen = drafts.none_chosen()
+    for i in range(drafts.count):
+        x, there = drafts.tokens[:, i], drafts.valid[:, i]
+        accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, i]) & (chosen < 0) & there
+        chosen = x.where(accepted, chosen)
+        p = _normed(residual(p, q)).where(there[:, None], p)
+        if not replaced:
+            q = _normed(q.scatter(1, x[:, None], 0)).where(there[:, None], q)
+    return Coupled(chosen, p)
+
+
+def _normed(weights: Tensor) -> Tensor:
+    """Divided by its sum; all zero where that is zero. [R,V]"""
+    return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
+
+
+class RecursiveRejection(Verifier):
+    """Tests each draft in turn against the residual of p."""
+
+    title, long_title = "RRS", "RRS · several drafts in turn"
+    explanation = "Tests each draft in turn. After a rejection, the next one is tested against the target's residual."
+    kind: Literal["rrs"] = "rrs"
+
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+        return _recursive(drafts, uniforms, replaced=True)
+
+    @classmethod
+    def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
+        """1 − Π_i (1 − Σ min(p_i, q)), p_1 = p, p_{i+1} = norm((p_i − q)₊)."""
+        rejected = 1.0
+        for _ in range(count):
+            rest = (p - q).clip(0)
+            missed = rest.sum()
+            rejected *= missed
+            if missed <= 0:
+                break
+            p = rest / missed
+        return 1 - rejected
+
+
+class RecursiveRejectionWithout(Verifier):
+    """The same as RRS, for drafts that are all different."""
+
+    title, sampling = "RRS without replacement", "without_replacement"
+    long_title = "RRS without replacement · several different drafts"
+    explanation = "As RRS, with drafts that all begin with different tokens."
+    kind: Literal["rrs-without-replacement"] = "rrs-without-replacement"
+
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+        return _recursive(drafts, uniforms, replaced=False)
+
+    @classmethod
+    def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
+        """See :mod:`fsd_core.theory.rejections`; sampled where V^(n−1) is beyond its ``MOST_PATHS``."""
+        from fsd_core.theory.rejections import without_replacement
+
+        return without_replacement(p, q, count, sampled=samples)

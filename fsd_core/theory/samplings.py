@@ -1,0 +1,10 @@
+"""How several drafts of a position are drawn."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+DraftSampling = Literal["with_replacement", "without_replacement", "greedy"]
+"""How the first tokens of several drafts are drawn: each from q; one after the other from what is left of q; or the
+likeliest of q, and one drawn from the rest."""
+SAMPLINGS: tuple[DraftSampling, ...] = get_args(DraftSampling)

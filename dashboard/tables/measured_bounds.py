@@ -27,7 +27,7 @@ def rates(bounds: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, 
     optima = {sampling: [row["rate"] for row in bounds["optima"][sampling]] for sampling in OPTIMA}
     verifiers = {
         kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
-        for kind, rows in bounds["verifiers"].items()
+        for kind, rows in _known(bounds).items()
     }
     return optima, verifiers
 
@@ -38,10 +38,15 @@ def by_sampling(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tup
     for sampling, (title, _) in OPTIMA.items():
         own = [
             (VERIFIERS[kind].title, _rows(rows))
-            for kind, rows in bounds["verifiers"].items()
+            for kind, rows in _known(bounds).items()
             if VERIFIERS[kind].sampling == sampling
         ]
         yield title, _rows(bounds["optima"][sampling]), own
+
+
+def _known(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured of the verifiers that are installed; only they say how their drafts are drawn."""
+    return {kind: rows for kind, rows in bounds["verifiers"].items() if kind in VERIFIERS}
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:

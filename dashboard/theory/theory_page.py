@@ -15,6 +15,7 @@ from dashboard.ui.components import QUIET, Tile, heading, notice, on_load, show,
 from fsd_core.errors import FsdError
 from fsd_core.figures import acceptance_by_drafts
 from fsd_core.figures.numbers import count
+from fsd_core.theory.samplings import SAMPLINGS, TITLES
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -24,11 +25,6 @@ LEAD = (
     "A verifier may get several drafted tokens per position. Optimal transport bounds how often it can keep one and "
     "still write from the target's distribution. Type in two distributions to see the bound and what each verifier "
     "reaches."
-)
-SAMPLINGS = (
-    ("with replacement", "with_replacement"),
-    ("without replacement", "without_replacement"),
-    ("greedy, the last sampled", "greedy"),
 )
 COUPLING = (
     "A coupling is a joint distribution of the drafts and the token that is written. Each column is one outcome of the "
@@ -52,7 +48,9 @@ def build(repository: Repository, settings: Settings) -> None:
         drafts = gr.Radio(
             [str(n) for n in range(1, acceptance_by_drafts.MOST_DRAFTS + 1)], value="2", label="Drafts", min_width=200
         )
-        sampling = gr.Radio(list(SAMPLINGS), value="with_replacement", label="Drawn", min_width=340)
+        sampling = gr.Radio(
+            [(title, name) for name, title in TITLES.items()], value=SAMPLINGS[0], label="Drawn", min_width=340
+        )
     numbers = show()
     with gr.Row(equal_height=False):
         with gr.Column(min_width=340):
@@ -101,7 +99,7 @@ def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure,
 def _tiles(optima: dict[str, list[float]], drafts: int) -> str:
     single = next(iter(optima.values()))[0]
     named = [Tile("One draft", f"{100 * single:.2f} %", "speculative decoding, Σ min(p, q)")]
-    for title, sampling in SAMPLINGS:
+    for sampling, title in TITLES.items():
         rate = optima[sampling][drafts - 1]
         named.append(Tile(title.capitalize(), f"{100 * rate:.2f} %", f"at best, with {count(drafts, 'draft')}"))
     return tiles(named)

@@ -23,9 +23,9 @@ from fsd_core.ops.warping import warp
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
 from fsd_core.theory import SAMPLINGS, optimal_acceptance
+from fsd_core.theory.samplings import MOST_DRAFTS
 from fsd_core.tracking.database.repository import Repository
 
-MOST_DRAFTS = 8
 POSITIONS = 48
 PATHS = 64
 """of rejections without replacement, where they are sampled: a few a position are enough for a mean over positions"""

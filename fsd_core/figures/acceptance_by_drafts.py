@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from fsd_core.figures.style import figure, hover
+from fsd_core.theory.samplings import MOST_DRAFTS as MOST_DRAFTS
 
-MOST_DRAFTS = 8
 OPTIMA = {
     "with_replacement": ("Optimum, with replacement", "#0d9488"),
     "without_replacement": ("Optimum, without replacement", "#8b5cf6"),
@@ -34,7 +34,13 @@ def draw(
     for name, sampling, rates in verifiers.values():
         nth, seen[sampling] = seen[sampling], seen[sampling] + 1
         line = {"color": OPTIMA[sampling][1], "width": 1.2, "dash": _DASHES[nth % len(_DASHES)]}
-        _line(drawn, name if len(rates) > 1 else f"{name} (2 drafts)", rates, line, _SYMBOLS[nth % len(_SYMBOLS)])
+        _line(
+            drawn,
+            name if len(rates) > 1 else f"{name} ({next(iter(rates))} drafts)",
+            rates,
+            line,
+            _SYMBOLS[nth % len(_SYMBOLS)],
+        )
     drawn.update_xaxes(dtick=1)
     drawn.update_yaxes(range=[0, 102])
     return drawn.update_layout(margin_b=120)

@@ -63,4 +63,7 @@ def test_gaps_stand_below_each_verifier():
     assert verifiers["rrs"][1:] == ("with_replacement", {n: 0.5 + 0.04 * n for n in range(1, 9)})
     html = gaps_html(BOUNDS)
     assert "58.0<br><small>−2.0</small>" in html  # RRS with two drafts, where 60 % could be
+    gone = BOUNDS | {"verifiers": BOUNDS["verifiers"] | {"of-a-package-that-is-gone": BOUNDS["verifiers"]["rrs"]}}
+    assert gaps_html(gone) == html
+    assert rates(gone) == (optima, verifiers)
     assert html.count("<td") == 5 * 9

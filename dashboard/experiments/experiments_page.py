@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
 
-LEAD = "Several settings on the same prompts, taking turns. The worker goes on whether this page is open or not."
+LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
 POLL_SECONDS = 1.0
 KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
 DIALS = [

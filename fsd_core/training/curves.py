@@ -22,7 +22,7 @@ def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callabl
         with reached(uri):
             run_id = client.create_run(experiment, run_name=name, tags={"fsd.kind": "training"}).info.run_id
     except TrackingUnavailable as error:
-        warn(f"The training goes on without curves. {error}")
+        warn(f"The training continues without curves. {error}")
         yield lambda row: None
         return
     lost = False
@@ -40,7 +40,7 @@ def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callabl
                 client.log_batch(run_id, [Metric(key, float(v), moment, row["step"]) for key, v in numbers.items()])
         except TrackingUnavailable as error:
             lost = True
-            warn(f"The training goes on without curves. {error}")
+            warn(f"The training continues without curves. {error}")
 
     status = "FAILED"
     try:
@@ -51,4 +51,4 @@ def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callabl
             with reached(uri):
                 client.set_terminated(run_id, status)
         except TrackingUnavailable as error:
-            warn(f"The training goes on without curves. {error}")
+            warn(f"The training continues without curves. {error}")

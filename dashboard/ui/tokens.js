@@ -2,10 +2,10 @@
 (() => {
   const REASONS = {
     strict: "Drafted, and accepted by the strict test.",
-    lenient: "Lenient: drafted, and accepted although the strict test would have rejected it.",
-    correction: "Written by the target in place of a rejected token.",
+    lenient: "Drafted, and accepted only because the rule is lenient: the strict test would have rejected it.",
+    correction: "Recovered token: drawn in place of a rejected token.",
     bonus: "The whole draft was accepted, so the round brought one token more.",
-    plain: "Written by one model alone; nothing was drafted.",
+    plain: "Written by one model alone: nothing was drafted.",
   };
   const number = (text) => (text === undefined ? null : Number(text));
   const probability = (value) => (value >= 0.001 ? value.toFixed(3) : value === 0 ? "0" : value.toExponential(1));

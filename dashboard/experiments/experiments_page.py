@@ -249,12 +249,13 @@ class ExperimentsPage:
         if now == shown:
             return (gr.skip(),) * 6
         same = now.tasks == shown.tasks
+        kept = task if task in now.tasks else kept_or_first(task, get_pair(pair))
         return (
             now.worker,
             now.experiments,
             gr.Button(visible=more),
             gr.skip() if now.missing == shown.missing else now.missing,
-            gr.skip() if same else gr.Dropdown(task_choices(pair), value=task if task in now.tasks else None),
+            gr.skip() if same else gr.Dropdown(task_choices(pair), value=kept),
             now,
         )
 

@@ -50,7 +50,7 @@ def request(repository: Repository, act: str, kind: str, name: str) -> None:
     """Leaves it to the worker to fetch a task, unless that is under way. Raises ``InvalidSetting``, ``UnknownName``."""
     if (act, kind) != ("fetch", "task"):
         raise InvalidSetting("This page offers no such thing: reload it.")
-    origin(name)
+    origin(name[:40])  # refuses a name that is none, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
     if last is None or last.status not in OPEN:
         repository.enqueue(FetchJob(name), PRIORITY)

@@ -55,10 +55,14 @@ def _splits(task: str) -> tuple[Split, ...]:
 
 
 def _ask(repo: str) -> None:
-    """Raises at once where the hub does not answer, which the library tries again for half a minute."""
-    from huggingface_hub import HfApi
+    """Raises at once where the hub does not answer, which the library tries again for half a minute.
 
-    HfApi().dataset_info(repo, timeout=_HUB_PATIENCE)
+    A folder is not asked for, and neither is anything where people have said that the hub's cache is all there is.
+    """
+    from huggingface_hub import HfApi, constants
+
+    if not (Path(repo).exists() or constants.HF_HUB_OFFLINE):
+        HfApi().dataset_info(repo, timeout=_HUB_PATIENCE)
 
 
 def _pattern(split: Split) -> str:
@@ -70,8 +74,7 @@ def _fetch(split: Split, folder: Path) -> list[Path]:
 
     datasets.disable_progress_bars()
     try:
-        if not Path(split.repo).exists():
-            _ask(split.repo)
+        _ask(split.repo)
         dataset: Any = datasets.load_dataset(split.repo, split.name, split=split.split)
         by_file: dict[str, list[dict[str, Any]]] = {}
         for row in dataset:

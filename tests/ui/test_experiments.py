@@ -45,91 +45,6 @@ def test_the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page, site: S
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
 
 
-def choose(page: Page, label: str, option: str) -> None:
-    page.get_by_label(label, exact=True).click()
-    page.get_by_role("option", name=option, exact=True).click()
-
-
-def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
-    opened(page, site)
-    task = page.get_by_label("Task", exact=True)
-    expect(task).to_have_value("Arithmetic word problems")
-    choose(page, "Model pair", "SmolLM2 135M with our draft")
-    expect(task).to_have_value("Everyday prompts")
-    task.click()
-    expect(page.get_by_role("option")).to_have_text(
-        [re.compile(title) for title in ("Everyday prompts", "Short word problems", "Arithmetic word problems")]
-    )
-    page.get_by_role("option", name="Short word problems").click()
-    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
-    expect(task).to_have_value("Short word problems")  # it suits this pair as well
-    choose(page, "Model pair", "Bundled arithmetic pair")
-    expect(task).to_have_value("Arithmetic word problems")
-    choose(page, "Model pair", "SmolLM2 135M, taught word problems")
-    expect(task).to_have_value("Short word problems")
-    choose(page, "Task", "Arithmetic word problems")  # it may be run all the same
-    page.get_by_label("Name").fill("Unsuitable")
-    page.get_by_role("button", name="Start experiment").click()
-    expect(card(page, "Unsuitable")).to_be_visible()
-    run = site.repository.experiments()[0].runs[0]
-    assert (run.pair, run.task) == ("smollm2-135m-math", "arithmetic")
-
-
-def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, site: Site):
-    repository, folder = site.repository, site.home / "data" / "gsm8k"
-
-    def alive(activity: str = "idle") -> None:
-        repository.report_worker(pid=1, host="here", device="cpu", activity=activity)
-
-    def claimed() -> JobView:
-        job = repository.claim(("fetch",), lease_seconds=600)
-        assert job is not None
-        return job
-
-    opened(page, site)
-    line = page.locator(".more-task", has_text="GSM8K")
-    expect(line).not_to_be_visible()  # a quiet place
-    page.get_by_role("button", name="More tasks").click()
-    expect(line).to_contain_text("1,319 prompts, licence MIT, from openai/gsm8k")
-    expect(line.get_by_role("link")).to_have_attribute("href", "https://huggingface.co/datasets/openai/gsm8k")
-    alive()
-    line.get_by_role("button", name="Fetch").click()
-    expect(line.get_by_role("button", name="Fetch")).to_be_disabled()
-    job = claimed()
-    assert job.payload == {"task": "gsm8k"}
-    alive("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2")
-    expect(line).to_contain_text("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2.")
-    sentence = "The dataset openai/gsm8k could not be had from the Hugging Face hub (ConnectError): check the network."
-    repository.finish_job(job.id, job.claim_token or "", "failed", sentence)
-    expect(line.locator(".fsd-notice.warn")).to_have_text(sentence)
-
-    alive()
-    expect(line.get_by_role("button", name="Fetch")).to_be_enabled()
-    line.get_by_role("button", name="Fetch").click()
-    expect(line.locator(".fsd-notice.warn")).to_have_count(0)
-    job = claimed()
-    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
-    expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")
-    folder.mkdir(parents=True)
-    try:
-        for split in ("train", "test"):
-            (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
-        repository.finish_job(job.id, job.claim_token or "", "finished")
-        expect(line).to_contain_text("GSM8K is in the list of tasks.")
-        expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")  # nothing is chosen for anybody
-        choose(page, "Task", "GSM8K")
-        expect(page.get_by_text("= 350 generations")).to_be_visible()
-        expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
-        opened(page, site)  # as another visitor finds it
-        choose(page, "Task", "GSM8K")
-        page.get_by_label("Name").fill("Fetched")
-        page.get_by_role("button", name="Start experiment").click()
-        expect(card(page, "Fetched")).to_be_visible()
-        assert repository.experiments()[0].runs[0].task == "gsm8k"
-    finally:
-        shutil.rmtree(folder)
-
-
 def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     opened(page, site)
     name = "<i>First</i> ${7*7}"
@@ -228,3 +143,88 @@ def test_older_experiments_are_one_click_away(page: Page, site: Site):
     expect(page.locator("article.exp")).to_have_count(10)
     page.get_by_role("button", name="Show older experiments").click()
     expect(card(page, "Number 00")).to_be_visible()
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option, exact=True).click()
+
+
+def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
+    opened(page, site)
+    task = page.get_by_label("Task", exact=True)
+    expect(task).to_have_value("Arithmetic word problems")
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    expect(task).to_have_value("Everyday prompts")
+    task.click()
+    expect(page.get_by_role("option")).to_have_text(
+        [re.compile(title) for title in ("Everyday prompts", "Short word problems", "Arithmetic word problems")]
+    )
+    page.get_by_role("option", name="Short word problems").click()
+    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+    expect(task).to_have_value("Short word problems")  # it suits this pair as well
+    choose(page, "Model pair", "Bundled arithmetic pair")
+    expect(task).to_have_value("Arithmetic word problems")
+    choose(page, "Model pair", "SmolLM2 135M, taught word problems")
+    expect(task).to_have_value("Short word problems")
+    choose(page, "Task", "Arithmetic word problems")  # it may be run all the same
+    page.get_by_label("Name").fill("Unsuitable")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(card(page, "Unsuitable")).to_be_visible()
+    run = site.repository.experiments()[0].runs[0]
+    assert (run.pair, run.task) == ("smollm2-135m-math", "arithmetic")
+
+
+def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, site: Site):
+    repository, folder = site.repository, site.home / "data" / "gsm8k"
+
+    def alive(activity: str = "idle") -> None:
+        repository.report_worker(pid=1, host="here", device="cpu", activity=activity)
+
+    def claimed() -> JobView:
+        job = repository.claim(("fetch",), lease_seconds=600)
+        assert job is not None
+        return job
+
+    opened(page, site)
+    line = page.locator(".more-task", has_text="GSM8K")
+    expect(line).not_to_be_visible()  # a quiet place
+    page.get_by_role("button", name="More tasks").click()
+    expect(line).to_contain_text("1,319 prompts, licence MIT, from openai/gsm8k")
+    expect(line.get_by_role("link")).to_have_attribute("href", "https://huggingface.co/datasets/openai/gsm8k")
+    alive()
+    line.get_by_role("button", name="Fetch").click()
+    expect(line.get_by_role("button", name="Fetch")).to_be_disabled()
+    job = claimed()
+    assert job.payload == {"task": "gsm8k"}
+    alive("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2")
+    expect(line).to_contain_text("Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2.")
+    sentence = "The dataset openai/gsm8k could not be had from the Hugging Face hub (ConnectError): check the network."
+    repository.finish_job(job.id, job.claim_token or "", "failed", sentence)
+    expect(line.locator(".fsd-notice.warn")).to_have_text(sentence)
+
+    alive()
+    expect(line.get_by_role("button", name="Fetch")).to_be_enabled()
+    line.get_by_role("button", name="Fetch").click()
+    expect(line.locator(".fsd-notice.warn")).to_have_count(0)
+    job = claimed()
+    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+    expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")
+    folder.mkdir(parents=True)
+    try:
+        for split in ("train", "test"):
+            (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
+        repository.finish_job(job.id, job.claim_token or "", "finished")
+        expect(line).to_contain_text("GSM8K is in the list of tasks.")
+        expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")  # nothing is chosen for anybody
+        choose(page, "Task", "GSM8K")
+        expect(page.get_by_text("= 350 generations")).to_be_visible()
+        expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
+        opened(page, site)  # as another visitor finds it
+        choose(page, "Task", "GSM8K")
+        page.get_by_label("Name").fill("Fetched")
+        page.get_by_role("button", name="Start experiment").click()
+        expect(card(page, "Fetched")).to_be_visible()
+        assert repository.experiments()[0].runs[0].task == "gsm8k"
+    finally:
+        shutil.rmtree(folder)

@@ -34,7 +34,8 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
-        "--pair", "--acceptance", "--divergence", "--threshold", "--divergence-top-k", "--guard", "--drafter",
+        "--pair", "--acceptance", "--divergence", "--threshold", "--divergence-top-k", "--guard", "--judge-bonus",
+        "--sample-target", "--drafter",
         "--max-ngram", "--topology", "--draft-length", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
         "--top-k", "--top-p", "--max-new-tokens", "--seed", "--dtype", "--device", "--task", "--limit", "--batch",
         "--fresh", "--json",

@@ -93,7 +93,7 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
     assert "drafts" not in hidden(acceptance="k-seq")
     assert "guard" in hidden(acceptance="fsd")
     assert "judge_bonus" not in hidden(acceptance="fsd")
-    assert "judge_bonus" in hidden(acceptance="fsd", shape="dynamic-tree")  # there the bonus is the target's
+    assert "judge_bonus" in hidden(acceptance="fsd", topology="dynamic-tree")  # there the bonus is the target's
     assert "sample_target" not in hidden(acceptance="fsd-official")
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dashboard.compare.comparison import compare
+from dashboard.compare.comparison import DEFAULT_MARGIN, compare
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
@@ -22,6 +22,9 @@ from fsd_core.tracking.database.session import open_database
 def export(
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Runs or experiments, by the beginning of an id.")],
     out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("results"),
+    margin: Annotated[
+        float, typer.Option(help="Points of accuracy that may be lost, 0 to 20, for the verdict on each run.")
+    ] = DEFAULT_MARGIN,
     by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
 ) -> None:
     """Write comparisons as Markdown and CSV: one of each experiment that is named, or of the runs."""
@@ -29,7 +32,7 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
         work = find_work(repository, id.lower(), ended=True)
-        comparison = compare(repository, [run.id for run in work.runs], None)
+        comparison = compare(repository, [run.id for run in work.runs], None, margin)
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")

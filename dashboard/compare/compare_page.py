@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.compare.comparison import MOST_RUNS, Comparison, Stage, compare, experiment_runs, progress
+from dashboard.compare.comparison import (
+    DEFAULT_MARGIN,
+    MOST_RUNS,
+    Comparison,
+    Stage,
+    compare,
+    experiment_runs,
+    progress,
+)
 from dashboard.compare.comparison_html import (
     comparison_html,
     nothing_chosen,
@@ -15,7 +23,7 @@ from dashboard.compare.comparison_html import (
     warnings_html,
     worst_prompts_html,
 )
-from dashboard.compare.export_links import links_html, named_runs, query_of
+from dashboard.compare.export_links import links_html, named_margin, named_runs, query_of
 from dashboard.compare.figures_panel import FiguresPanel
 from dashboard.compare.prompt_pairs import Show
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
@@ -87,6 +95,7 @@ class ComparePage:
                 elem_classes=["cmp-runs"],
             )
             self.baseline = gr.Dropdown([], label="Baseline", info="All differences are against it", min_width=240)
+            self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", info="Points that may be lost", min_width=140)
 
     def _settings(self) -> None:
         show(section("Settings"))
@@ -108,10 +117,10 @@ class ComparePage:
                 self.exports = show()
 
     def _events(self) -> None:
-        chosen = [self.runs, self.baseline, self.differences_only]
+        chosen = [self.runs, self.baseline, self.margin, self.differences_only]
         told = [self.warnings, self.table, self.seen, self.clock]
         first = [
-            *told, self.experiment, self.runs, self.baseline, self.empty, self.results, self.settings,
+            *told, self.experiment, self.runs, self.baseline, self.margin, self.empty, self.results, self.settings,
             self.pairs.run_a, self.pairs.run_b, self.link, self.exports,
         ]  # fmt: skip
 
@@ -122,12 +131,12 @@ class ComparePage:
 
         then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET))
         then_the_rest(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], first, **QUIET))
-        for field in (self.runs, self.baseline):
+        for field in (self.runs, self.baseline, self.margin):
             then_the_rest(field.input(self.choose, chosen, first, **QUIET))
         self.differences_only.input(tells_errors(1)(self.show_settings), chosen, self.settings, **QUIET)
         self.clock.tick(
             self.refresh,
-            [self.runs, self.baseline, self.figures.run, self.seen, *self.pairs.chosen, self.pairs.page],
+            [self.runs, self.baseline, self.figures.run, self.seen, *self.pairs.chosen, self.pairs.page, self.margin],
             [*told, *self.figures.outputs, *self.pairs.outputs],
             queue=False,
             trigger_mode="once",
@@ -141,19 +150,22 @@ class ComparePage:
         """The page as its address asks for it."""
         query = request.query_params
         ids = named_runs(query.get("runs", ""))
-        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline")))
+        margin = named_margin(query.get("margin", ""))
+        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline"), margin))
 
     def choose_experiment(
-        self, experiment: str | None, ids: list[str], baseline: str | None, differences_only: bool
+        self, experiment: str | None, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
     ) -> Updates:
         """All runs of an experiment take the place of those chosen."""
         if not experiment:
             return {self.experiment: gr.skip()}
-        return self._guarded(lambda: self._shown(experiment_runs(self.repository, experiment), None, differences_only))
+        return self._guarded(
+            lambda: self._shown(experiment_runs(self.repository, experiment), None, margin, differences_only)
+        )
 
-    def choose(self, ids: list[str], baseline: str | None, differences_only: bool) -> Updates:
+    def choose(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
         """The chosen runs and baseline."""
-        shown = self._guarded(lambda: self._shown(ids, baseline, differences_only))
+        shown = self._guarded(lambda: self._shown(ids, baseline, margin, differences_only))
         return {self.experiment: None} | shown
 
     def draw(self, ids: list[str], baseline: str | None) -> Updates:
@@ -163,19 +175,19 @@ class ComparePage:
         except FsdError:
             return {}  # the page says so already
 
-    def show_settings(self, ids: list[str], baseline: str | None, differences_only: bool) -> str:
+    def show_settings(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> str:
         """The settings table alone."""
         return settings_html(compare(self.repository, ids, baseline), differences_only)
 
     def refresh(
         self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, Stage],
-        run_a: str | None, run_b: str | None, which: Show, page: int,
+        run_a: str | None, run_b: str | None, which: Show, page: int, margin: float | None = DEFAULT_MARGIN,
     ) -> Any:  # fmt: skip
         """What has changed of the runs since ``seen``; stops looking when all have ended."""
         try:
             if progress(self.repository.runs(ids=ids, limit=MOST_RUNS)) == seen:
                 return gr.skip()
-            comparison = compare(self.repository, ids, baseline)
+            comparison = compare(self.repository, ids, baseline, margin)
         except FsdError:
             return gr.skip()  # the header says that the database does not answer
         now = progress(comparison.runs)
@@ -192,17 +204,17 @@ class ComparePage:
 
     # --- what they share -----------------------------------------------------------------------------------------
 
-    def _opened(self, ids: list[str], experiment: str | None, baseline: str | None) -> Updates:
+    def _opened(self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None) -> Updates:
         if experiment and not ids:
             ids = experiment_runs(self.repository, experiment)
         found = self.repository.experiment_names(OFFERED_EXPERIMENTS)
         choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
-        return self._shown(ids, baseline, True) | {
+        return self._shown(ids, baseline, margin, True) | {
             self.experiment: gr.Dropdown(choices, value=experiment if experiment in {id for _, id in choices} else None)
         }
 
-    def _shown(self, ids: Sequence[str], baseline: str | None, differences_only: bool) -> Updates:
-        comparison = compare(self.repository, ids, baseline)
+    def _shown(self, ids: Sequence[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
+        comparison = compare(self.repository, ids, baseline, margin)
         names = [(row.name, row.run.id) for row in comparison.rows]
         pinned = comparison.baseline.id if comparison.baseline else None
         others = [run_id for _, run_id in names if run_id != pinned]
@@ -210,6 +222,7 @@ class ComparePage:
         return {
             self.runs: gr.Dropdown(self._offered(comparison.runs), value=[run.id for run in comparison.runs]),
             self.baseline: gr.Dropdown(names, value=pinned),
+            self.margin: gr.skip() if comparison.margin is None else comparison.margin,
             self.warnings: warnings_html(comparison.warnings),
             self.empty: "" if comparison.rows else nothing_chosen(self.repository.experiments(limit=5, offset=0)),
             self.results: gr.Column(visible=bool(comparison.rows)),

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.metrics import refreshed
-from fsd_core.errors import UnknownName
+from fsd_core.benchmarks.noninferiority import Verdict, checked_margin, verdict
+from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.figures.cells import Cell, cells, shared
 from fsd_core.figures.series import run_names
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import Prompts, RunView
 
 MOST_RUNS = 60
+DEFAULT_MARGIN = 2.0
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
 
 
@@ -29,6 +31,8 @@ class Row(NamedTuple):
     name: str
     is_baseline: bool
     cells: list[Cell]
+    verdict: Verdict | None
+    """on its accuracy; ``None`` where it cannot be compared"""
 
 
 class Comparison(NamedTuple):
@@ -40,10 +44,17 @@ class Comparison(NamedTuple):
     warnings: list[str]
     prompts: Prompts
     """what was counted of each prompt"""
+    margin: float | None
+    """points of accuracy that may be lost; ``None`` where that was no margin"""
 
 
-def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | None) -> Comparison:
-    """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it."""
+def compare(
+    repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: float | None = DEFAULT_MARGIN
+) -> Comparison:
+    """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it.
+
+    A margin outside of 0 to 20 points becomes a warning, too: then there is no verdict.
+    """
     wanted = list(dict.fromkeys(run_ids))
     possible = [run_id for run_id in wanted[:MOST_RUNS] if _ID.fullmatch(run_id)]
     found = repository.runs(ids=possible, limit=MOST_RUNS) if possible else []
@@ -51,6 +62,11 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     known = {run.id: refreshed(run, prompts.get(run.id, {})) for run in found}
     runs = [known[run_id] for run_id in wanted if run_id in known]
     warnings = []
+    try:
+        margin = checked_margin(margin)
+    except InvalidSetting as error:
+        margin = None
+        warnings.append(f"{error} No verdict is given.")
     if len(wanted) > MOST_RUNS:
         warnings.append(f"{len(wanted)} runs were asked for; the first {MOST_RUNS} are shown.")
     if unknown := [run_id for run_id in wanted[:MOST_RUNS] if run_id not in known]:
@@ -64,11 +80,19 @@ def compare(repository: Repository, run_ids: Sequence[str], baseline_id: str | N
     names = run_names(runs)
     warnings += comparability(runs, names)
     if baseline is None:
-        return Comparison(runs, baseline, [], warnings, prompts)
+        return Comparison(runs, baseline, [], warnings, prompts, margin)
     warnings += strangers(runs, baseline, prompts, names)
     found = cells(runs, baseline, prompts)
-    rows = [Row(run, names[run.id], run.id == baseline.id, found[run.id]) for run in runs]
-    return Comparison(runs, baseline, rows, warnings, prompts)
+    rows = [
+        Row(run, names[run.id], run.id == baseline.id, found[run.id], _verdict(found[run.id], margin)) for run in runs
+    ]
+    return Comparison(runs, baseline, rows, warnings, prompts, margin)
+
+
+def _verdict(cells: Sequence[Cell], margin: float | None) -> Verdict | None:
+    if margin is None:
+        return None
+    return next((verdict(cell.paired, margin) for cell in cells if cell.paired is not None), None)
 
 
 def strangers(runs: Sequence[RunView], baseline: RunView, prompts: Prompts, names: dict[str, str]) -> list[str]:

@@ -18,6 +18,7 @@ from fsd_core.figures.numbers import count, decimals, number, p_value
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
+    from fsd_core.benchmarks.noninferiority import Verdict
     from fsd_core.tracking.records import ExperimentView, GenerationView
 
 
@@ -54,7 +55,7 @@ def comparison_html(comparison: Comparison) -> str:
         f"<small>{escape(m.unit)}</small></th>"
         for m in (compared()[column] for column in columns)
     )
-    body = "".join(_row(row, columns) for row in comparison.rows)
+    body = "".join(_row(row, columns, comparison.margin) for row in comparison.rows)
     return (
         _table(head, body, "Metrics of the runs")
         + '<p class="cmp-note">Below each number is its 95 % interval, from three prompts on. '
@@ -62,7 +63,7 @@ def comparison_html(comparison: Comparison) -> str:
         "both runs have. For accuracy, p is McNemar's exact test of &ldquo;neither is better&rdquo;. Where several "
         "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy "
         f"is coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
-        "direction.</p>"
+        "direction. Below a run's name is what a one-sided test at 5 % says of its accuracy within the margin.</p>"
     )
 
 
@@ -83,15 +84,21 @@ def shown_columns(rows: Sequence[Row]) -> list[int]:
     return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
-def _row(row: Row, columns: Sequence[int]) -> str:
+def _row(row: Row, columns: Sequence[int], margin: float | None) -> str:
     pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
+    said = _verdict(row.verdict, margin) if row.verdict and margin is not None else ""
     more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
     cells = "".join(f'<td class="num">{_cell(row.cells[i], compared()[i])}</td>' for i in columns)
     return (
         f'<tr class="{"baseline" if row.is_baseline else ""}"><th scope="row">{escape(row.name)}{pill}'
-        f'<span class="more">{escape(more)}</span></th>{cells}</tr>'
+        f'<span class="more">{escape(more)}</span>{said}</th>{cells}</tr>'
     )
+
+
+def _verdict(verdict: Verdict, margin: float) -> str:
+    tone = {"non-inferior": "good", "worse": "bad"}.get(verdict.kind, "")
+    return f'<span class="delta {tone}">{escape(verdict.sentence(margin))}</span>'
 
 
 def _cell(cell: Cell, metric: Metric) -> str:

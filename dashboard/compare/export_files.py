@@ -24,7 +24,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def table(comparison: Comparison) -> pd.DataFrame:
     """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
-    return pd.DataFrame([_record(row) for row in comparison.rows])
+    return pd.DataFrame([_record(row, comparison.margin) for row in comparison.rows])
 
 
 def csv_text(comparison: Comparison) -> str:
@@ -62,7 +62,7 @@ main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
 """
 
 
-def _record(row: Row) -> dict[str, Any]:
+def _record(row: Row, margin: float | None) -> dict[str, Any]:
     run = row.run
     record: dict[str, Any] = {
         "run": run.id,
@@ -75,6 +75,12 @@ def _record(row: Row) -> dict[str, Any]:
     record |= settings_read(run.config)
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
     record["negative_log_likelihood_under"] = only_model(run) if run.metrics else None
+    record |= {
+        "margin": margin,
+        "verdict": row.verdict.sentence(margin) if row.verdict and margin is not None else None,
+        "non_inferiority_p": row.verdict.p_value if row.verdict else None,
+        "prompts_to_decide": row.verdict.prompts if row.verdict else None,
+    }
     return record | delta_columns(row.cells)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.compare.comparison import Comparison, compare
+from dashboard.compare.comparison import DEFAULT_MARGIN, Comparison, compare
 from dashboard.compare.export_files import csv_text, html
 from dashboard.ui.components import escape
 from fsd_core.errors import DatabaseUnavailable
@@ -30,12 +30,21 @@ def query_of(comparison: Comparison) -> str:
     if not comparison.runs or not comparison.baseline:
         return ""
     ids = ",".join(run.id for run in comparison.runs)
-    return urlencode({"runs": ids, "baseline": comparison.baseline.id}, safe=",")
+    margin = {} if comparison.margin in (None, DEFAULT_MARGIN) else {"margin": f"{comparison.margin:g}"}
+    return urlencode({"runs": ids, "baseline": comparison.baseline.id} | margin, safe=",")
 
 
 def named_runs(text: str) -> list[str]:
     """The ids in the query of such an address."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def named_margin(text: str) -> float | None:
+    """The margin in the query of such an address, in points; ``None`` for what is no number."""
+    try:
+        return float(text) if text else DEFAULT_MARGIN
+    except ValueError:
+        return None
 
 
 def links_html(comparison: Comparison) -> str:
@@ -53,13 +62,13 @@ def export_routes(repository: Repository) -> APIRouter:
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/comparison.{extension}")
-    def export(extension: str, runs: str = "", baseline: str | None = None) -> Response:
+    def export(extension: str, runs: str = "", baseline: str | None = None, margin: str = "") -> Response:
         write, media_type = FORMATS[extension]
         ids = named_runs(runs)
         if not ids:
             return PlainTextResponse(NO_RUNS, 400)
         try:
-            comparison = compare(repository, ids, baseline)
+            comparison = compare(repository, ids, baseline, named_margin(margin))
         except DatabaseUnavailable as error:
             return PlainTextResponse(str(error), 503)
         if not comparison.runs:

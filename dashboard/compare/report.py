@@ -39,6 +39,11 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
         cells = (_cell(row.cells[i], compared()[i]) for i in places)
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    if comparison.margin is not None and any(row.verdict for row in comparison.rows):
+        lines += ["", f"Accuracy against the baseline, within {comparison.margin:g} points, one-sided at 5 %:", ""]
+        lines += [
+            f"- {_plain(row.name)}: {row.verdict.sentence(comparison.margin)}" for row in comparison.rows if row.verdict
+        ]
     for row in comparison.rows:
         for bounds in of_run(row.run):
             lines += ["", *_bounds(row.name, bounds)]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from fsd_core.benchmarks.statistics import Interval
 
@@ -56,28 +58,28 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def tango_score(only_a: int, only_b: int, n: int, difference: float) -> float:
-    """Tango's score of "the shares differ by ``difference``" (1998): standard normal if they do, above 0 if by more."""
+def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
+    """Tango's score of "the shares differ by ``difference``" (1998): standard normal if they do, above 0 if by more.
+
+    The counts are numbers, or arrays of one shape, which the score then has.
+    """
     second = (2 * n - only_a + only_b) * difference - only_a - only_b
     third = -only_b * difference * (1 - difference)
-    lost = (math.sqrt(max(second**2 - 8 * n * third, 0.0)) - second) / (4 * n)
-    return _standardised(only_a - only_b - n * difference, n * (2 * lost + difference * (1 - difference)))
+    lost = (np.sqrt(np.maximum(second**2 - 8 * n * third, 0.0)) - second) / (4 * n)
+    variance = n * (2 * lost + difference * (1 - difference))
+    excess = only_a - only_b - n * difference
+    certain = np.where(np.abs(excess) < 1e-9, 0.0, np.copysign(np.inf, excess))
+    return np.where(variance > 1e-12, excess / np.sqrt(np.maximum(variance, 1e-12)), certain)
 
 
 def _tango(only_a: int, only_b: int, n: int, confidence: float) -> Interval:
     """Tango's score interval of a difference of paired shares, which knows what it means to see no disagreement."""
 
     def score(difference: float) -> float:
-        return tango_score(only_a, only_b, n, difference)
+        return float(tango_score(only_a, only_b, n, difference))
 
     value, bound = (only_a - only_b) / n, _normal(confidence)
     return Interval(_crossing(score, bound, -1.0, value), _crossing(score, -bound, value, 1.0))
-
-
-def _standardised(excess: float, variance: float) -> float:
-    if variance > 1e-12:
-        return excess / math.sqrt(variance)
-    return 0.0 if abs(excess) < 1e-9 else math.copysign(math.inf, excess)
 
 
 def _normal(confidence: float) -> float:

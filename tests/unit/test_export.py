@@ -20,11 +20,13 @@ from dashboard.compare.comparison_html import (
     worst_prompts_html,
 )
 from dashboard.compare.export_files import csv_text, html, table
+from dashboard.compare.export_links import links_html, named_margin
 from dashboard.compare.prompt_pairs import pair_up
+from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import PROMPTS, add_finished, do_prompts, new_repository, sweep
+from tests.ui.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
 
@@ -74,6 +76,38 @@ def test_a_run_that_an_earlier_version_measured_has_the_intervals_of_today(repos
     repository.set_scores(run.id, {}, earlier | {"tokens_per_second_low": 0.0, "same_text": 0.5})
     (row,) = compare(repository, [run.id], None).rows
     assert row.run.metrics == now | {"same_text": 0.5}
+
+
+def test_each_run_has_a_verdict_within_the_margin(repository: Repository, experiment: str):
+    ids = experiment_runs(repository, experiment)
+    comparison = compare(repository, ids, None, 20)
+    assert [row.verdict.kind if row.verdict else "" for row in comparison.rows[:2]] == ["", "worse"]
+    read = pd.read_csv(io.StringIO(csv_text(comparison)))
+    assert (read["margin"][1], read["verdict"][1]) == (20, "Worse")
+    assert "Worse" in comparison_html(comparison)
+    assert "&amp;margin=20" in links_html(comparison)
+
+
+@pytest.mark.parametrize("margin", [-1.0, 21.0, float("nan"), named_margin("much")])
+def test_what_is_no_margin_is_a_sentence_and_no_verdict(repository: Repository, experiment: str, margin: float | None):
+    comparison = compare(repository, experiment_runs(repository, experiment), None, margin)
+    (warning,) = comparison.warnings
+    assert "expected 0 to 20 points of accuracy. No verdict is given." in warning
+    assert not any(row.verdict for row in comparison.rows)
+    assert "margin" not in links_html(comparison)
+
+
+def test_runs_of_different_tasks_have_no_verdict(repository: Repository, experiment: str):
+    other = repository.create_run(
+        RunConfig(
+            setting=repository.run(experiment_runs(repository, experiment)[0]).config.setting, task="gsm8k", limit=3
+        )
+    )
+    finish(repository, repository.run(other))
+    comparison = compare(repository, [experiment_runs(repository, experiment)[0], other], None)
+    assert comparison.rows[1].verdict is None
+    assert all(cell.delta is None for cell in comparison.rows[1].cells)
+    assert any("no prompt in common with the baseline" in sentence for sentence in comparison.warnings)
 
 
 def test_a_run_without_numbers_never_stands_in_as_baseline(repository: Repository, experiment: str):

@@ -1,0 +1,71 @@
+"""Verdicts on accuracy: that the test keeps its level, finds what is there, and refuses what is no margin."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom, multinomial
+
+from fsd_core.benchmarks.noninferiority import LEVEL, checked_margin, p_value, verdict
+from fsd_core.benchmarks.paired import PairedDifference, paired_difference
+from fsd_core.errors import InvalidSetting
+
+
+def pair(both: int, gained: int, lost: int) -> PairedDifference:
+    a = [True] * (both + gained) + [False] * lost
+    b = [True] * both + [False] * gained + [True] * lost
+    return paired_difference(dict(enumerate(a)), dict(enumerate(b)))
+
+
+@pytest.mark.parametrize("n", [10, 24, 60])
+@pytest.mark.parametrize("margin", [0.01, 0.05, 0.1])
+def test_a_run_that_is_worse_by_the_margin_is_rarely_called_non_inferior(n: int, margin: float) -> None:
+    """The level, summed exactly: at few prompts and hardly any disagreement as well."""
+    counts = np.array([(b, c) for b in range(min(n, 14) + 1) for c in range(min(n - b, 22) + 1)])
+    called = np.array([p_value(int(b), int(c), n, margin) < LEVEL for b, c in counts])
+    for gained in (0.0, 0.005, 0.02, 0.1):
+        shares = [gained, gained + margin, 1 - 2 * gained - margin]
+        chance = multinomial.pmf(np.column_stack([counts, n - counts.sum(1)]), n, shares)
+        assert chance[called].sum() <= LEVEL
+
+
+def test_without_disagreement_it_takes_the_rule_of_three() -> None:
+    """No loss among n has the chance (1 − margin)ⁿ: 59 prompts show that 5 points are not lost, 58 do not."""
+    needed = math.ceil(math.log(LEVEL) / math.log(0.95))
+    assert p_value(0, 0, needed, 0.05) == pytest.approx(0.95**needed, rel=0.3)
+    assert verdict(pair(150, 0, 0), 5).kind == "non-inferior"
+    assert verdict(pair(40, 0, 0), 5).kind == "undecided"
+
+
+def test_verdicts() -> None:
+    assert verdict(pair(190, 4, 5), 5).sentence(5) == "Non-inferior within 5 points"
+    assert verdict(pair(190, 4, 5), 1).kind == "undecided"
+    lost = verdict(pair(20, 0, 8), 2)
+    assert (lost.kind, lost.sentence(2), lost.prompts) == ("worse", "Worse", None)
+    assert verdict(pair(20, 12, 0), 0).sentence(0) == "Better"
+    few = verdict(pair(20, 2, 2), 5)
+    assert few.sentence(5) == f"Not enough prompts: about {few.prompts:,} would decide"
+
+
+def test_so_many_prompts_would_decide_in_four_of_five_cases() -> None:
+    seen = pair(20, 1, 2)
+    needed = verdict(seen, 10).prompts
+    assert needed is not None
+    gains, losses = (seen.only_a + 0.5) / 24, (seen.only_b + 0.5) / 24
+    drawn = np.random.default_rng(0).multinomial(needed, [gains, losses, 1 - gains - losses], 300)
+    decided = np.mean([p_value(int(b), int(c), needed, 0.1) < LEVEL for b, c, _ in drawn])
+    assert 0.7 < decided < 0.9
+
+
+def test_a_margin_of_nothing_is_mcnemars_question() -> None:
+    for gained, lost in ((9, 1), (6, 3), (30, 15)):
+        exact = binom.sf(gained - 1, gained + lost, 0.5)
+        assert p_value(gained, lost, 100, 0.0) == pytest.approx(exact, abs=0.02)
+
+
+@pytest.mark.parametrize("points", [-1.0, 20.5, math.nan, math.inf, None])
+def test_what_is_no_margin_is_told(points: float | None) -> None:
+    with pytest.raises(InvalidSetting, match="expected 0 to 20 points"):
+        checked_margin(points)

@@ -121,19 +121,19 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> str:
     if (p := cell.paired) is not None:
         told = p_values(cell)
         if not p.only_a + p.only_b:
-            text, told = "no prompt differs", ""
-        more = f'<span class="range">{escape(", ".join(filter(None, (told, f"n = {p.n}"))))}</span>'
+            text, told = "no prompt differs", []
+        more = "".join(f'<span class="range">{escape(line)}</span>' for line in (*told, f"n = {p.n}"))
     tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
     ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
     return f'<div><span class="delta {tone}">{escape(text)}{ends}</span></div>{more}'
 
 
-def p_values(cell: Cell) -> str:
+def p_values(cell: Cell) -> list[str]:
     """McNemar's p and, where several runs were tested, that corrected by Holm."""
     if cell.paired is None:
-        return ""
+        return []
     p, corrected = cell.paired.p_value, cell.corrected_p
-    return p_value(p) + ("" if corrected is None or corrected == p else f", Holm {p_value(corrected)}")
+    return [p_value(p)] + ([] if corrected is None or corrected == p else [f"Holm {p_value(corrected)}"])
 
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:

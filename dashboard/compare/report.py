@@ -96,7 +96,7 @@ def _cell(cell: Cell, metric: Metric) -> str:
         text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
-        more = p_values(cell) or ends
+        more = ", ".join(p_values(cell)) or ends
         text += f"; {change}" + (f" ({more})" if more else "")
     return text
 

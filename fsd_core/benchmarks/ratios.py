@@ -21,6 +21,8 @@ Pairs = Sequence[tuple[float, float]]
 """numerator and denominator of each prompt"""
 Ends = tuple[np.ndarray, np.ndarray]
 """low and high, NaN where there is no interval"""
+_ROUNDING = 1e-12
+"""below which a standard error is none: prompts that do not differ say nothing of how others would"""
 
 
 class _Parts(NamedTuple):
@@ -33,11 +35,11 @@ class _Parts(NamedTuple):
 
 
 def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
-    """The interval of 95 % of ``Σ numerators / Σ denominators``; ``None`` below three prompts that have either.
+    """The interval of 95 % of ``Σ numerators / Σ denominators``; ``None`` below three prompts that have either,
+    and where these do not differ.
 
     It is symmetric on the logarithm's scale, of a share of something (``is_share``) on the logit's, so that it stays
-    where such ratios are; ``None`` for a share of 0 or 1, whose prompts do not differ. Raises ``ValueError`` if every
-    denominator is 0.
+    where such ratios are. Raises ``ValueError`` if every denominator is 0.
     """
     return _interval(ratio_ends(_table(pairs), is_share=is_share))
 
@@ -125,7 +127,8 @@ def _half(
         # Few prompts may make up most of the spread, too; of normal residuals half of them do not.
         effective = np.fmin(_effective(weights), 2 * _effective(influence**2)).clip(2)
         error = np.sqrt((n - 1) / n * (influence**2).sum(-1))
-    return np.where(telling.sum(-1) >= FEWEST, stdtrit(effective - 1, 0.975) * error, np.nan)
+    spread = (telling.sum(-1) >= FEWEST) & (error > _ROUNDING)
+    return np.where(spread, stdtrit(effective - 1, 0.975) * error, np.nan)
 
 
 def _any(table: np.ndarray) -> np.ndarray:

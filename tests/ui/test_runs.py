@@ -133,7 +133,7 @@ def test_a_run_shows_its_numbers_its_figures_and_its_link(page: Page, site: Site
     page.goto(f"{site.url}/runs?run={real}")
     expect(page.locator("h1:visible")).to_contain_text("FSD reducible")
     expect(page.locator(".fsd-tile").first).to_contain_text("50 %")
-    expect(page.locator(".js-plotly-plot:visible")).to_have_count(2)
+    expect(page.locator(".js-plotly-plot:visible")).to_have_count(3)
     href = page.get_by_role("link", name="Open in MLflow").get_attribute("href")
     assert href == "http://127.0.0.1:5999/#/runs/abc123"
     page.get_by_text("Settings and provenance").click()

@@ -137,7 +137,7 @@ def test_several_thresholds_against_one_baseline_are_corrected_by_holm():
     assert [one.paired.p_value for one in (first, second)] == pytest.approx([2 / 2**6, 2 / 2**7])  # type: ignore[union-attr]
     assert [one.corrected_p for one in (first, second, third)] == pytest.approx([4 / 2**6, 6 / 2**7, 1.0])
     assert [one.verdict(ACCURACY) for one in (first, second, third)] == [0, -1, 0]  # 0.0625, 0.047
-    assert p_values(second) == "p = 0.016, Holm p = 0.047"
+    assert p_values(second) == ["p = 0.016", "Holm p = 0.047"]
     assert delta_columns(found[runs[1].id])["mcnemar_p_holm"] == pytest.approx(6 / 2**7)
     assert found[TARGET.id][0].corrected_p is None
 

@@ -41,8 +41,9 @@ def test_with_equal_denominators_a_ratio_has_the_textbooks_interval_on_the_scale
     assert math.log(high / low) / 2 == pytest.approx(half / values.mean(), rel=0.1)
 
 
-def test_a_constant_ratio_has_no_width() -> None:
-    assert ratio_interval([(2, 1), (4, 2), (6, 3)]) == pytest.approx((2, 2))
+def test_a_constant_ratio_has_no_interval() -> None:
+    assert ratio_interval([(2, 1), (4, 2), (6, 3)]) is None
+    assert difference_interval([(2, 1), (4, 2), (6, 3)], [(1, 1), (3, 3), (5, 5)]) is None
 
 
 def test_below_three_prompts_there_is_no_interval() -> None:

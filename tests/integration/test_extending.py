@@ -51,9 +51,9 @@ repository = Repository(open_database(settings.resolved_database_url))
 pages = build_pages(repository, settings).get_config_file()["components"]
 choices = {str(choice[1]) for part in pages for choice in part["props"].get("choices") or ()}
 labels = {str(part["props"].get("label")) for part in pages}
-found = compare(repository, [run.id for run in repository.runs(limit=10)], None)
-told = {"choices": sorted(choices), "labels": sorted(labels), "compare": comparison_html(found)}
-print(json.dumps(told | {"torch": "torch" in sys.modules}))
+comparison = compare(repository, [run.id for run in repository.runs(limit=10)], None)
+offered = {"choices": sorted(choices), "labels": sorted(labels), "compare": comparison_html(comparison)}
+print(json.dumps(offered | {"torch": "torch" in sys.modules}))
 """
 
 

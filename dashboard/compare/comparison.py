@@ -14,6 +14,7 @@ from fsd_core.benchmarks.noninferiority import Verdict, checked_margin, verdict
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.figures.cells import Cell, cells, shared
 from fsd_core.figures.series import run_names
+from fsd_core.figures.slowdown import Slowdown, slowdown
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -33,6 +34,8 @@ class Row(NamedTuple):
     cells: list[Cell]
     verdict: Verdict | None
     """on its accuracy; ``None`` where it cannot be compared"""
+    slowdown: Slowdown | None
+    """why it is slower than the baseline, where it is"""
 
 
 class Comparison(NamedTuple):
@@ -83,9 +86,10 @@ def compare(
         return Comparison(runs, baseline, [], warnings, prompts, margin)
     warnings += strangers(runs, baseline, prompts, names)
     found = cells(runs, baseline, prompts)
-    rows = [
-        Row(run, names[run.id], run.id == baseline.id, found[run.id], _verdict(found[run.id], margin)) for run in runs
-    ]
+    rows = []
+    for run in runs:
+        said = _verdict(found[run.id], margin), slowdown(run, baseline, prompts)
+        rows.append(Row(run, names[run.id], run.id == baseline.id, found[run.id], *said))
     return Comparison(runs, baseline, rows, warnings, prompts, margin)
 
 

@@ -64,6 +64,11 @@ def comparison_html(comparison: Comparison) -> str:
         "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy "
         f"is coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
         "direction. Below a run's name is what a one-sided test at 5 % says of its accuracy within the margin.</p>"
+        + "".join(
+            f'<p class="cmp-note"><b>Why {escape(row.name)} is slower:</b> {escape(row.slowdown.sentence())}</p>'
+            for row in comparison.rows
+            if row.slowdown
+        )
     )
 
 

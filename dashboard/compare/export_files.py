@@ -79,6 +79,8 @@ def _record(row: Row, margin: float | None) -> dict[str, Any]:
         "margin": margin,
         "verdict": row.verdict.sentence(margin) if row.verdict and margin is not None else None,
         "non_inferiority_p": row.verdict.p_value if row.verdict else None,
+        "slower_because": ", ".join(row.slowdown.parts) if row.slowdown else None,
+        "break_even_acceptance_length": row.slowdown.break_even if row.slowdown else None,
         "prompts_to_decide": row.verdict.prompts if row.verdict else None,
     }
     return record | delta_columns(row.cells)

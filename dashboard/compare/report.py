@@ -44,6 +44,9 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
         lines += [
             f"- {_plain(row.name)}: {row.verdict.sentence(comparison.margin)}" for row in comparison.rows if row.verdict
         ]
+    if slower := [row for row in comparison.rows if row.slowdown]:
+        lines += ["", "Slower than the baseline:", ""]
+        lines += [f"- {_plain(row.name)}: {_plain(row.slowdown.sentence())}" for row in slower if row.slowdown]
     for row in comparison.rows:
         for bounds in of_run(row.run):
             lines += ["", *_bounds(row.name, bounds)]

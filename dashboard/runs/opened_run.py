@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.runs.run_html import CHOOSE_PROMPT, header_html, prompt_html, prompts_html, provenance_html, tiles_html
+from dashboard.runs.run_html import (
+    CHOOSE_PROMPT,
+    header_html,
+    prompt_html,
+    prompts_html,
+    provenance_html,
+    slower_html,
+    tiles_html,
+)
 from dashboard.runs.token_text import shown_tokens
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
@@ -15,6 +23,7 @@ from dashboard.ui.pager import Pager
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures import divergence, positions, requests
+from fsd_core.figures.slowdown import slowdown
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -180,7 +189,10 @@ class OpenedRun:
         return {self.prompts: html} | self.pager.updates(page, total)
 
     def _run(self, run: RunView) -> Updates:
-        run = refreshed(run, self.repository.prompts([run.id])[run.id] if run.metrics else {})
+        beside = self._target_alone(run)
+        prompts = self.repository.prompts([run.id, *([beside.id] if beside else [])]) if run.metrics else {}
+        run = refreshed(run, prompts.get(run.id, {}))
+        slower = slowdown(run, beside, prompts) if beside else None
         drawn = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {
@@ -194,13 +206,21 @@ class OpenedRun:
         return figures | {
             self.head: header_html(run, self.mlflow_url),
             **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
-            self.tiles: tiles_html(run),
+            self.tiles: tiles_html(run) + (slower_html(slower) if slower else ""),
             self.figures: gr.Row(visible=drawn),
             self.provenance: provenance_html(run),
             self.shown: _state(run),
             # An ended run still waits for its mirror, whose link appears when it is there.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),
         }
+
+    def _target_alone(self, run: RunView) -> RunView | None:
+        """The target alone on the same prompts, if the experiment of the run measured it."""
+        if not run.metrics or run.experiment_id is None:
+            return None
+        found = self.repository.runs(experiment_id=run.experiment_id, acceptance="autoregressive", task=run.task)
+        alike = (other for other in found if other.metrics and (other.pair, other.seed) == (run.pair, run.seed))
+        return next(alike, None)
 
     def _prompt(self, run: RunView, generation: GenerationView) -> str:
         try:

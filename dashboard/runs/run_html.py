@@ -28,6 +28,7 @@ from fsd_core.tracking.links import run_url
 from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
+    from fsd_core.figures.slowdown import Slowdown
     from fsd_core.tracking.messages import EmittedToken
     from fsd_core.tracking.records import GenerationView, RunView
 
@@ -109,6 +110,11 @@ def tiles_html(run: RunView) -> str:
             Tile("Time to first token", duration(m.get("time_to_first_token")), "median"),
         )
     )
+
+
+def slower_html(found: Slowdown) -> str:
+    """Why the run is slower than the target alone."""
+    return notice(f"Slower than the target alone. {found.sentence()}", "warn")
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
+from sqlalchemy import update
 from tracking_examples import generation
 
+from dashboard.runs.opened_run import OpenedRun
 from fsd_core.config import RunConfig
+from fsd_core.tracking.database.models import Generation
 from tests.ui import plausible
 from tests.ui.conftest import Site
 from tests.ui.real_tokens import HOSTILE, TEXTS, add_run
@@ -202,3 +206,26 @@ def test_a_run_that_failed_is_resumed_and_deleted(page: Page, filled: Site) -> N
     assert repository.count_runs(id_begins=run) == 0
     page.get_by_role("link", name="All runs").click()
     expect(rows(page)).to_have_count(50)
+
+
+def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None:
+    target, _, sd, *_ = (
+        run.id for run in site.repository.experiment(plausible.add_finished(site.repository, "Slow")).runs
+    )
+    with site.repository._database.session() as session:
+        session.execute(update(Generation).where(Generation.run_id == sd).values(seconds=3 * Generation.seconds))
+    with gr.Blocks():
+        page = OpenedRun(site.repository, site.home, None)
+    assert "Slower than the target alone. " in page.open(sd)[page.tiles]
+    assert "Slower" not in page.open(target)[page.tiles]
+
+
+def test_the_worst_prompts_come_first_where_the_address_asks_for_them(page: Page, site: Site) -> None:
+    run = site.repository.experiment(plausible.add_finished(site.repository, "Worst")).runs[2]
+    worst = site.repository.generations(run.id, worst_first=True, limit=1)[0].position
+    page.goto(f"{site.url}/runs?run={run.id}&prompts=worst")
+    expect(page.locator("#prompts tbody tr").first.locator("td").first).to_have_text(str(worst + 1))
+    expect(page.locator("#prompt")).to_contain_text(f"Prompt {worst + 1}")
+    page.get_by_label("Order", exact=True).locator("visible=true").click()
+    page.get_by_role("option", name="As in the task").click()
+    expect(page.locator("#prompts tbody tr").first.locator("td").first).to_have_text("1")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sqlalchemy import update
 
 from dashboard.compare.comparison import MOST_RUNS, compare, experiment_runs
 from dashboard.compare.comparison_html import (
@@ -22,9 +23,13 @@ from dashboard.compare.comparison_html import (
 from dashboard.compare.export_files import csv_text, html, table
 from dashboard.compare.export_links import links_html, named_margin
 from dashboard.compare.prompt_pairs import pair_up
+from dashboard.compare.report import markdown
+from dashboard.runs.run_html import slower_html
+from dashboard.ui.components import escape
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
+from fsd_core.tracking.database.models import Generation
 from fsd_core.tracking.database.repository import Repository
 from tests.ui.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
@@ -95,6 +100,21 @@ def test_what_is_no_margin_is_a_sentence_and_no_verdict(repository: Repository, 
     assert "expected 0 to 20 points of accuracy. No verdict is given." in warning
     assert not any(row.verdict for row in comparison.rows)
     assert "margin" not in links_html(comparison)
+
+
+def test_a_run_that_is_slower_says_why(repository: Repository):
+    target, _, sd, *_ = experiment_runs(repository, add_finished(repository, "Slow"))
+    with repository._database.session() as session:
+        own = update(Generation).where(Generation.run_id == sd)
+        session.execute(own.values(seconds=3 * Generation.seconds, tokens=Generation.tokens))
+    comparison = compare(repository, [target, sd], None)
+    slower = comparison.rows[1].slowdown
+    assert slower is not None
+    assert comparison.rows[0].slowdown is None
+    assert f"Why {comparison.rows[1].name} is slower" in comparison_html(comparison)
+    assert "Slower than the baseline:" in markdown(comparison, "Slow")
+    assert table(comparison)["slower_because"][1] == ", ".join(slower.parts)
+    assert escape(slower.sentence()) in slower_html(slower)
 
 
 def test_runs_of_different_tasks_have_no_verdict(repository: Repository, experiment: str):

@@ -19,7 +19,7 @@ run: $(RUNTIME)
 	@$(BIN)/python app.py
 
 test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone" --durations=15
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" --durations=15
 	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-fast: $(DEVELOPMENT)

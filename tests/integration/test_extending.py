@@ -97,7 +97,7 @@ def test_the_command_line_offers_them(package: Path, home: Path) -> None:
     assert "greedy-optimal, mixture" in shown
     assert "--weights TEXT" in shown
     assert "eagle, repeat" in shown
-    assert "--repeated INTEGER RANGE" in shown
+    assert "--repeated <int>" in shown
     assert "Capitals" in call(package, home, "-m", "fsd_core", "tasks").stdout
     refused = call(package, home, "-m", "fsd_core", "run", "--weight", "0.3")
     assert refused.stderr.strip() == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -182,7 +183,9 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         repository.report_worker(pid=1, host="here", device="cpu", activity=activity)
 
     def claimed() -> JobView:
-        job = repository.claim(("fetch",), lease_seconds=600)
+        end = time.monotonic() + 20  # a click takes a moment to arrive
+        while (job := repository.claim(("fetch",), lease_seconds=600)) is None and time.monotonic() < end:
+            page.wait_for_timeout(100)
         assert job is not None
         return job
 

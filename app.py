@@ -10,7 +10,6 @@ import sys
 
 import uvicorn
 
-from dashboard.web import build_app
 from fsd_core.asgi.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs.supervisor import Supervisor
@@ -70,6 +69,8 @@ def serve(settings: Settings) -> None:
         with Supervisor(settings) as supervisor:
             if sys.platform == "linux":  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
+            from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
+
             app = build_app(repository, supervisor.settings)
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
             Server(config).run(sockets=[listener])

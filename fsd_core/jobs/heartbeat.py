@@ -16,6 +16,7 @@ from fsd_core.tracking.records import JobView
 logger = logging.getLogger(__name__)
 
 INTERVAL = 2.0  # seconds
+IDLE = "idle"
 
 
 class Heartbeat:
@@ -23,7 +24,7 @@ class Heartbeat:
 
     def __init__(self, repository: Repository, device: str, lease: float) -> None:
         """``lease``: seconds that a job stays ours without a beat."""
-        self.activity = "idle"
+        self.activity = IDLE
         """what the worker is busy with, as the pages show it"""
         self._repository, self._device, self._lease = repository, device, lease
         self._held: dict[str, str] = {}  # job id: claim token

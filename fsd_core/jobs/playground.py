@@ -1,5 +1,7 @@
 """Two to four settings on one prompt, side by side: their rounds take turns, each on its own clock.
 
+Each turn begins with another setting than the last, since the first round behind a write to the database is slower.
+
 What a job has written lies in its stream of chunks. A job that a lost worker left half-way is generated again from
 the start, which gives the same tokens, and only what is not in the stream yet is added to it.
 """
@@ -41,10 +43,12 @@ def generate(
     for stream in streams:
         stream.begin(job)
     flushed = -math.inf  # the first tokens do not wait
+    first = 0
     while any(not stream.done for stream in streams):
-        for stream in streams:
+        for stream in streams[first:] + streams[:first]:
             if not stream.done:
                 stream.run_round()
+        first = (first + 1) % len(streams)
         if time.monotonic() - flushed >= FLUSH_SECONDS:
             _flush(streams, write)
             check()

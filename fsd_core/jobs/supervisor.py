@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
+HEAD_START = 15.0  # seconds that the worker has to be ready before MLflow's pages take a share of the processor
 
 
 class Supervisor:
@@ -49,6 +50,7 @@ class Supervisor:
         """the same, with the port that MLflow's pages really have"""
         self._stop = threading.Event()
         self._lock: lock.Lock | None = None
+        self._begun = 0.0
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def _supervises(self) -> bool:
@@ -60,14 +62,20 @@ class Supervisor:
 
     def _watch(self) -> None:
         while not self._stop.is_set():
-            for service in self._services if self._supervises() else ():
+            for service in self._due() if self._supervises() else ():
                 try:
                     service.keep_alive()
                 except OSError as error:  # no process, no disk: told, and tried again
                     logger.warning("%s cannot be started: %s", service.name, error)
             self._stop.wait(TICK)
 
+    def _due(self) -> list[Service]:
+        """What should be running by now: the worker at once, the others when it has taken its lock, or is late."""
+        late = time.monotonic() - self._begun > HEAD_START
+        return self._services if late or lock.holder(self.worker.path) is not None else [self.worker]
+
     def __enter__(self) -> Supervisor:
+        self._begun = time.monotonic()
         self._thread.start()
         return self
 

@@ -23,13 +23,14 @@ from fsd_core.benchmarks import bounds, hub_data
 from fsd_core.benchmarks.execution import execute_runs, give_up
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, user_message
 from fsd_core.jobs import lock, playground
-from fsd_core.jobs.heartbeat import Heartbeat
+from fsd_core.jobs.heartbeat import IDLE, Heartbeat
 from fsd_core.jobs.last_words import LastWords
 from fsd_core.jobs.mirroring import Mirroring
 from fsd_core.jobs.pair_cache import PairCache
 from fsd_core.jobs.service import SUPERVISED
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair, resolve_device
+from fsd_core.models.model_pairs import PAIRS
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -64,6 +65,7 @@ class Worker:
         self._stop = threading.Event()
         self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
+        self._preloaded = False
         self._kinds = {
             ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
@@ -259,10 +261,23 @@ class Worker:
 
     def _tidy(self) -> None:
         """What can wait until there is nothing else to do."""
+        if not self._preloaded:
+            self._preload()
+            return
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
             self._patiently(self._prune)
             self._prune_at = time.monotonic() + 3600
+
+    def _preload(self) -> None:
+        """Loads the pair that pages offer first, which ships with the program: the first click should not wait."""
+        self._preloaded = True
+        try:
+            self._pair(next(iter(PAIRS)))
+        except Exception as error:  # whoever asks for it is told
+            logger.warning("The first pair is not loaded yet: %s", error)
+        finally:
+            self._heartbeat.activity = IDLE
 
     def _prune(self) -> None:
         """Deletes what the settings do not keep any longer."""

@@ -74,6 +74,18 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: 
     until(lambda: not alive(worker), "the worker's end")
 
 
+def test_mlflow_s_pages_begin_once_the_worker_has_begun(home: Home) -> None:
+    settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True, "mlflow_port": 5700})
+    with Supervisor(settings) as supervisor:
+        worker, mlflow = supervisor._services
+        until(lambda: worker.pid, "the worker's process")
+        while working(home) is None:
+            before = mlflow.pid
+            assert before is None or working(home) is not None
+            time.sleep(0.05)
+        until(lambda: mlflow.pid, "MLflow's process")
+
+
 def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, mlflow_ui=False, device="cuda:77")  # no database either: it ends at once
     with Supervisor(settings):

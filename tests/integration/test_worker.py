@@ -55,6 +55,13 @@ def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(home: Home) -> 
         assert run.metrics["n"] == 12
 
 
+def test_an_idle_worker_has_loaded_the_pair_that_pages_offer_first(home: Home) -> None:
+    home.worker()
+    log = home.settings.home / "logs" / "worker.log"
+    until(lambda: log.exists() and "Loaded bundled on cpu" in log.read_text(), "the first pair")
+    until(lambda: (worker := home.repository.worker()) and worker.activity == "idle", "the worker's rest")
+
+
 def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=12))
     job_id = home.job_of(experiment)

@@ -16,10 +16,11 @@ ROOT = Path(__file__).resolve().parents[2]
 WEB_PROCESS = """
 import sys
 import app
+from dashboard.web import build_app
 from fsd_core.settings import Settings
 settings = Settings(home=sys.argv[1], mlflow_ui=False)
 app.upgrade(settings.resolved_database_url)
-app.build_app(app.Repository(app.open_database(settings.resolved_database_url)), settings)
+build_app(app.Repository(app.open_database(settings.resolved_database_url)), settings)
 app.Supervisor(settings)
 print("LOADED", *sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "transformers", "mlflow"}))
 """

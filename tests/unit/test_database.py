@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from pydantic import ValidationError
 from sqlalchemy import text
 from tracking_examples import run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting
 from fsd_core.settings import Settings
+from fsd_core.tracking.database import schema
 from fsd_core.tracking.database.models import Base
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
@@ -51,6 +53,21 @@ def test_a_database_of_the_first_revision_is_upgraded(database_url: str) -> None
     with database.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
     database.close()
+
+
+def test_revisions_are_those_of_alembic() -> None:
+    scripts = ScriptDirectory.from_config(schema.config())
+    assert [script.revision for script in scripts.walk_revisions()][::-1] == [*schema.revisions()]
+    assert schema.head() == scripts.get_current_head()
+
+
+def test_a_database_that_stands_where_it_should_is_opened_without_alembic(database_url: str) -> None:
+    upgrade(database_url)
+    opened = (
+        "import sys; from fsd_core.tracking.database import session; "
+        f"session.upgrade({database_url!r}); session.open_database({database_url!r}); print('alembic' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", opened], capture_output=True, text=True).stdout.strip() == "False"
 
 
 def test_upgrading_twice_changes_nothing(repository: Repository, database_url: str) -> None:

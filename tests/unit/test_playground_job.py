@@ -10,6 +10,7 @@ from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import Cancelled
 from fsd_core.jobs import playground
 from fsd_core.jobs.playground import generate
+from fsd_core.jobs.setting_stream import SettingStream
 from fsd_core.jobs.token_builder import IncrementalText
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import toy_pair
@@ -75,6 +76,19 @@ def test_settings_take_turns(pair: LoadedPair) -> None:
     order = [chunk.setting for chunk in run(job(*SETTINGS), pair) if chunk.tokens]
     assert order[:3] == [0, 1, 2]
     assert order.count(0) > 1
+
+
+def test_no_setting_is_always_the_one_behind_a_write(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    run_round = SettingStream.run_round
+
+    def noted(stream: SettingStream) -> None:
+        turns.append(stream.index)
+        run_round(stream)
+
+    monkeypatch.setattr(SettingStream, "run_round", noted)
+    run(job(*SETTINGS), pair)
+    assert turns[:9] == [0, 1, 2, 1, 2, 0, 2, 0, 1]
 
 
 def test_drafted_tokens_carry_their_numbers_and_corrections_the_rejected_token(pair: LoadedPair) -> None:

@@ -22,9 +22,10 @@ from fsd_core.benchmarks.harness import failure, run_examples
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.tasks import Example, Task, get_task
 from fsd_core.benchmarks.versus import versus_target
+from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, user_message
-from fsd_core.models.loading import LoadedPair
+from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.tracking import provenance
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import GenerationRecord, RunView
@@ -53,6 +54,8 @@ class _Turn:
     decoder: Decoder
     left: dict[int, Example]
     """by position"""
+    conditions: Conditions
+    """that decide speed; of them the number of threads may change from prompt to prompt"""
 
 
 def execute_runs(
@@ -121,10 +124,11 @@ def _take_turn(
             if run.ended:
                 return
             on_prompt(run)
+            conditions = dict(turn.conditions) | {"threads": torch.get_num_threads()}
             with _failing_alone(repository, run.id):
                 with writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
                     record = next(records)
-                repository.record_generation(run.id, record)
+                repository.record_generation(run.id, record, conditions)
                 left.remove(record.position)
 
 
@@ -172,12 +176,12 @@ def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writin
             f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
             "same settings."
         )
-    about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads())
+    about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
     repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
     first = next(iter(left))
     with writing(run.id, [first]):
         _warm_up(decoder, left[first])
-    return [_Turn(run, task, decoder, left)]
+    return [_Turn(run, task, decoder, left, conditions_of(about))]
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:

@@ -18,6 +18,7 @@ from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Sampl
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import Session
 from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import gpu_name
 from fsd_core.models.model_set import ModelSet
 from fsd_core.tracking import provenance
 
@@ -66,7 +67,9 @@ def measure_rounds(
         "probability": probability,
         "device": str(target.device),
         "dtype": str(target.dtype).removeprefix("torch."),
-        "provenance": provenance.collect(str(target.device), str(target.dtype), torch.get_num_threads()),
+        "provenance": provenance.collect(
+            str(target.device), str(target.dtype), torch.get_num_threads(), gpu_name(str(target.device))
+        ),
     }
 
 

@@ -29,7 +29,7 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.models.loading import LoadedPair
+from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.tracking import provenance
 
 WARM_UP_PROMPTS = 2
@@ -99,7 +99,7 @@ def measure(
         "threads": torch.get_num_threads(),
         "contenders": [_row(contender, timings) for contender in contenders],
         "outputs_agree": all(timings[name].outputs == timings[GENERATE].outputs for name in EXACT),
-        "provenance": provenance.collect(pair.device, pair.dtype, torch.get_num_threads()),
+        "provenance": provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     }
 
 

@@ -57,6 +57,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def gpu_name(device: str) -> str | None:
+    """The name of a CUDA device, the first one if none is named; ``None`` for any other device."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else None
+
+
 def fitting_dtype(dtype: str, device: torch.device) -> str:
     """What to load as: a CPU computes in float16 slower than in float32, and so in bfloat16 unless it has it."""
     if device.type != "cpu" or dtype in ("float32", "bfloat16"):

@@ -32,6 +32,7 @@ def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[
 
 def _write_table(path: Path, generations: list[GenerationView]) -> None:
     """As MLflow's ``log_table`` writes it; that one would append to what an earlier copy has left."""
-    names = [field.name for field in fields(GenerationView) if field.name not in ("id", "run_id", "created_at")]
+    ours = ("id", "run_id", "sitting_id", "created_at")  # of the database alone
+    names = [field.name for field in fields(GenerationView) if field.name not in ours]
     rows = [[getattr(generation, name) for name in names] for generation in generations]
     path.write_text(json.dumps({"columns": names, "data": rows}), encoding="utf-8")

@@ -14,9 +14,12 @@ _PACKAGES = ("fsd-lab", "torch", "transformers", "tokenizers", "safetensors", "n
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def collect(device: str, dtype: str, threads: int) -> dict[str, Any]:
-    """Versions, git revision (``None`` outside a checkout), platform, processor, and how the models run."""
-    return {
+def collect(device: str, dtype: str, threads: int, gpu: str | None = None) -> dict[str, Any]:
+    """Versions, git revision (``None`` outside a checkout), platform, processor, and how the models run.
+
+    ``gpu`` is the name of the graphics processor, where one computes.
+    """
+    return ({"gpu": gpu} if gpu else {}) | {
         "device": str(device), "dtype": str(dtype), "threads": threads,
         "python": platform.python_version(), "versions": _versions(), "git_revision": _git_revision(),
         "platform": f"{platform.system()} {platform.machine()}", "cpu": _cpu(), "cpu_count": os.cpu_count(),

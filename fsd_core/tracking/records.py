@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from fsd_core.conditions import Conditions, conditions_of, mixed
 from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
 
@@ -55,7 +56,20 @@ class GenerationView(_Generation):
 
     id: int
     run_id: str
+    sitting_id: int | None
+    """``None`` where it was measured before sittings were recorded, or not at all"""
     created_at: datetime
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """Prompts of a run that were measured under the same conditions."""
+
+    id: int
+    conditions: Conditions
+    """empty where they were not recorded"""
+    started_at: datetime | None
+    """when the first of its prompts was recorded"""
 
 
 class PromptCounts(NamedTuple):
@@ -106,10 +120,28 @@ class RunView:
     """workers lost while writing a prompt, by its position"""
     metrics: dict[str, Any] | None
     provenance: dict[str, Any] | None
+    """of the process that took the run up last"""
+    sittings: tuple[Sitting, ...] = ()
+    """in the order in which they began; none of a run that was measured before they were recorded"""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     mlflow_run_id: str | None
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        """To hold against those of other runs: of all sittings, or what the provenance says where there are none.
+
+        A dtype that was asked for is part of what is compared, and left out.
+        """
+        known = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
+        chosen = {"dtype"} if self.config.dtype != "auto" else set()
+        return [{key: value for key, value in one.items() if key not in chosen} for one in known]
+
+    @property
+    def speed_mixed(self) -> tuple[str, ...]:
+        """Why its speeds and times are not one figure: what differs between its sittings. Empty where they are."""
+        return mixed([sitting.conditions for sitting in self.sittings])
 
     @property
     def ended(self) -> bool:

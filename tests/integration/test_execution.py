@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
+import torch
 
 from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.benchmarks.rescoring import rescore
 from fsd_core.benchmarks.tasks import Example, Score, Task, get_task
+from fsd_core.conditions import sittings_sentence
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -99,6 +101,35 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repositor
     assert repository.run(broken).status == "finished"
     assert repository.generations(broken)[:2] == before
     assert texts(repository, broken) == texts(repository, whole)
+
+
+def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, pair: LoadedPair) -> None:
+    before, run_id = torch.get_num_threads(), new_run(repository)
+    try:
+        for threads, prompts in ((2, 1), (2, 1), (1, 3)):  # a worker that goes on as before keeps the sitting
+            torch.set_num_threads(threads)
+            stop = Stops(prompts, RuntimeError("killed"))
+            with pytest.raises(RuntimeError) if prompts < 3 else nullcontext():
+                execute_runs(repository, [run_id], lambda *_: pair, stop)
+    finally:
+        torch.set_num_threads(before)
+    run, positions = repository.run(run_id), repository.sitting_positions(run_id)
+    assert [sitting.conditions["threads"] for sitting in run.sittings] == [2, 1]
+    assert [positions[sitting.id] for sitting in run.sittings] == [[0, 1], [2, 3, 4]]
+    assert (run.status, run.speed_mixed) == ("finished", ("number of threads",))
+    assert sittings_sentence([(sitting.conditions, positions[sitting.id]) for sitting in run.sittings]) == (
+        "Prompts 1 to 2 were measured with 2 threads, the other 3 with 1 thread."
+    )
+
+
+def test_threads_that_change_within_a_process_are_another_sitting(repository: Repository, pair: LoadedPair) -> None:
+    before, run_id = torch.get_num_threads(), new_run(repository, limit=4)
+    try:  # as threads.fit does where a neighbour comes and goes
+        execute_runs(repository, [run_id], lambda *_: pair, lambda run: torch.set_num_threads(1 + run.prompts_done % 2))
+    finally:
+        torch.set_num_threads(before)
+    found = repository.sitting_positions(run_id)
+    assert list(found.values()) == [[0, 2], [1, 3]]
 
 
 def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: LoadedPair) -> None:

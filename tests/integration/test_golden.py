@@ -18,7 +18,7 @@ from dashboard.tables.run_settings import settings_table
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig, content_hash
 from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.database.session import open_database, upgrade
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN: dict[str, Any] = json.loads((GOLDEN / "settings.json").read_text(encoding="utf-8"))
@@ -44,6 +44,7 @@ def test_a_database_of_an_earlier_version_is_opened_and_compared(tmp_path: Path)
     with sqlite3.connect(file) as old:
         old.executescript((GOLDEN / "database.sql").read_text(encoding="utf-8"))
     old.close()
+    upgrade(sqlite_url(file))
     repository = Repository(open_database(sqlite_url(file)))
     runs = repository.runs(limit=10)
     labels = sorted(run.label for run in runs)

@@ -71,6 +71,20 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
     assert found.created_at.utcoffset().total_seconds() == 0
 
 
+def test_sittings(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+    repository.record_generation(run_id, generation(0))  # as before sittings were recorded
+    with ThreadPoolExecutor(4) as pool:  # recorders take turns, so none makes a sitting that is there
+        turns = range(1, 9)
+        list(pool.map(lambda i: repository.record_generation(run_id, generation(i), {"threads": 1 + i % 2}), turns))
+    run = repository.run(run_id)
+    unrecorded, *others = (sitting.conditions.get("threads", 0) for sitting in run.sittings)
+    assert (unrecorded, sorted(others)) == (0, [1, 2])
+    assert sorted(map(len, repository.sitting_positions(run_id).values())) == [1, 4, 4]
+    repository.delete_run(run_id)
+    assert repository.sitting_positions(run_id) == {}
+
+
 def test_a_lost_worker(repository: Repository) -> None:
     id = repository.enqueue(playground_job("\0"))
     lost = repository.claim(("playground",), -1)

@@ -8,11 +8,13 @@ from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Select, delete, func, or_, select, update
+from sqlalchemy.orm import Session
 
+from fsd_core.conditions import Conditions
 from fsd_core.decoding.trace import RoundRecord, pack, unpack
 from fsd_core.errors import DataDamaged, UnknownName
 from fsd_core.metrics import foreign_ratios
-from fsd_core.tracking.database.models import Generation, Run, Trace, now
+from fsd_core.tracking.database.models import Generation, Run, Sitting, Trace, now
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 from fsd_core.tracking.database.store import Store, changed, get_row, unknown
 from fsd_core.tracking.database.views import generation_view, storable
@@ -22,8 +24,11 @@ _BATCH = 50  # traces read at once
 
 
 class GenerationStore(Store):
-    def record_generation(self, run_id: str, record: GenerationRecord) -> None:
-        """Writes a prompt, its trace and the run's progress: all or nothing. A prompt recorded before is left alone."""
+    def record_generation(self, run_id: str, record: GenerationRecord, conditions: Conditions | None = None) -> None:
+        """Writes a prompt, its trace and the run's progress: all or nothing. A prompt recorded before is left alone.
+
+        ``conditions`` are those under which it was measured; without them it belongs to no sitting.
+        """
         data, checksum = pack(record.records)
         values = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "records"}
         values = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
@@ -35,7 +40,8 @@ class GenerationStore(Store):
             mine = Generation.run_id == run_id, Generation.position == record.position
             if session.scalar(select(Generation.id).where(*mine)) is not None:
                 return
-            session.add(Generation(run_id=run_id, **values, trace=Trace(data=data, sha256=checksum)))
+            sitting = None if conditions is None else _sitting(session, run, storable(dict(conditions)))
+            session.add(Generation(run_id=run_id, **values, sitting=sitting, trace=Trace(data=data, sha256=checksum)))
             run.prompts_done += 1
             run.decoding_seconds += record.seconds
             if run.losses:
@@ -87,6 +93,16 @@ class GenerationStore(Store):
         with self._database.session(readonly=True) as session:
             for run_id, position, *counts in session.execute(statement):
                 found[run_id][position] = PromptCounts(*counts)
+        return found
+
+    def sitting_positions(self, run_id: str) -> dict[int, list[int]]:
+        """The positions of the prompts of each sitting of a run, by its id; in order."""
+        statement = select(Generation.sitting_id, Generation.position).where(Generation.run_id == run_id)
+        found: dict[int, list[int]] = {}
+        with self._database.session(readonly=True) as session:
+            for sitting_id, position in session.execute(statement.order_by(Generation.position)):
+                if sitting_id is not None:
+                    found.setdefault(sitting_id, []).append(position)
         return found
 
     def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:
@@ -141,6 +157,24 @@ class GenerationStore(Store):
         lacking = lacking.where(Generation.run_id == run_id, Trace.generation_id.is_(None))
         with self._database.session(readonly=True) as session:
             return session.scalar(lacking.limit(1)) is None
+
+
+def _sitting(session: Session, run: Run, conditions: dict[str, Any]) -> Sitting:
+    """The run's sitting of these conditions, made where there is none.
+
+    Prompts that were measured before sittings were recorded get one then, of which nothing is known.
+    """
+    for sitting in run.sittings:
+        if sitting.conditions == conditions:
+            return sitting
+    if not run.sittings:
+        former = Generation.run_id == run.id, Generation.sitting_id.is_(None), Generation.seconds > 0
+        if session.scalar(select(Generation.id).where(*former).limit(1)) is not None:
+            run.sittings.append(unrecorded := Sitting(conditions={}, started_at=run.started_at))
+            session.flush()
+            session.execute(update(Generation).where(*former).values(sitting_id=unrecorded.id))
+    run.sittings.append(found := Sitting(conditions=conditions, started_at=now()))
+    return found
 
 
 def _unpacked(data: bytes, checksum: str) -> list[RoundRecord]:

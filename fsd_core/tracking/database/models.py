@@ -104,6 +104,17 @@ class Run(Base):
     setting: Mapped[Setting] = relationship(lazy="joined")
     experiment: Mapped[Experiment | None] = relationship(back_populates="runs")
     generations: Mapped[list[Generation]] = relationship(order_by="Generation.position", cascade="all, delete-orphan")
+    sittings: Mapped[list[Sitting]] = relationship(order_by="Sitting.id", cascade="all, delete-orphan", lazy="selectin")
+
+
+class Sitting(Base):
+    """The conditions under which some prompts of a run were measured; there as long as one of these prompts is."""
+
+    __tablename__ = "sittings"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    conditions: Mapped[dict[str, Any]]  # fsd_core.conditions; empty where they were not recorded
+    started_at: Mapped[datetime | None]
 
 
 class Generation(Base):
@@ -131,6 +142,9 @@ class Generation(Base):
     seconds: Mapped[float]
     time_to_first_token: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(default=now)
+    # None: measured before sittings were recorded, or not measured at all
+    sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
+    sitting: Mapped[Sitting | None] = relationship()
     trace: Mapped[Trace | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
-from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, now
+from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, Sitting, now
 from fsd_core.tracking.database.store import Store, changed, new_id, unknown
 from fsd_core.tracking.database.views import run_view, storable
 from fsd_core.tracking.messages import ExperimentJob, RunJob
@@ -175,6 +175,8 @@ def _reopen(session: Session, run: Run) -> bool:
     count = changed(session, delete(Generation).where(*failed))
     if run.status == "finished" and not count:
         return False
+    empty = ~select(Generation.id).where(Generation.sitting_id == Sitting.id).exists()
+    session.execute(delete(Sitting).where(Sitting.run_id == run.id, empty))
     seconds = select(func.coalesce(func.sum(Generation.seconds), 0.0)).where(Generation.run_id == run.id)
     run.prompts_done, run.decoding_seconds = run.prompts_done - count, session.scalar(seconds) or 0.0
     run.status, run.error, run.metrics, run.losses = "queued", None, None, None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.tracking.database.models import Base, Experiment, Generation, Job, Run, WorkerState
-from fsd_core.tracking.records import ExperimentView, GenerationView, JobView, RunView, WorkerView
+from fsd_core.tracking.records import ExperimentView, GenerationView, JobView, RunView, Sitting, WorkerView
 
 V = TypeVar("V", GenerationView, JobView, WorkerView)
 
@@ -37,8 +37,10 @@ def run_view(row: Run, experiment_name: str | None) -> RunView:
         task=row.task, seed=row.seed, config=config, status=row.status, error=row.error,
         prompts_done=row.prompts_done, prompts_total=row.prompts_total, decoding_seconds=row.decoding_seconds,
         losses={int(position): count for position, count in (_fields(row.losses) or {}).items()},
-        metrics=_fields(row.metrics), provenance=_fields(row.provenance), created_at=row.created_at,
-        started_at=row.started_at, finished_at=row.finished_at, mlflow_run_id=row.mlflow_run_id,
+        metrics=_fields(row.metrics), provenance=_fields(row.provenance),
+        sittings=tuple(Sitting(one.id, _fields(one.conditions) or {}, one.started_at) for one in row.sittings),
+        created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
+        mlflow_run_id=row.mlflow_run_id,
     )  # fmt: skip
 
 

@@ -67,6 +67,9 @@ class Metric:
     """the title of its column in lists of runs; empty if they have no such column"""
     compared: bool = True
     """whether Compare has a column of it"""
+    timed: bool = False
+    """whether it is a speed or a time, which the machine decides; :mod:`fsd_core.conditions` then says where it is not
+    one figure"""
 
     @property
     def is_share(self) -> bool:
@@ -101,7 +104,7 @@ _BUILT_IN = (
     ),
     Metric(
         "tokens_per_second", "Throughput", "Emitted tokens per second of decoding", "tok/s", better=1,
-        as_ratio=True, digits=1, ratio=lambda g: (g.tokens, g.seconds), listed="Tokens/s",
+        as_ratio=True, digits=1, ratio=lambda g: (g.tokens, g.seconds), listed="Tokens/s", timed=True,
     ),
     Metric(
         "acceptance_rate", "Acceptance rate", "Drafted tokens accepted, of all drafted", "%", 100.0, digits=1,
@@ -132,7 +135,7 @@ _BUILT_IN = (
     ),
     Metric(
         "seconds_per_solved_task", "Time per solved", "Seconds of decoding per prompt solved", "s", better=-1,
-        as_ratio=True, digits=3, listed="s/solved",
+        as_ratio=True, digits=3, listed="s/solved", timed=True,
     ),
     Metric(
         "negative_log_likelihood", "NLL per token",
@@ -144,8 +147,10 @@ _BUILT_IN = (
         "Beyond the NLL of the target's own texts on the same prompts: near 0 for a lossless method",
         "nats per token", digits=3,
     ),
-    Metric("time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False),
-    Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False),
+    Metric(
+        "time_to_first_token", "Time to first token", "Median over prompts", "s", better=-1, compared=False, timed=True,
+    ),
+    Metric("seconds", "Time", "Seconds of decoding, of all prompts", "s", better=-1, compared=False, timed=True),
     Metric("tokens", "Tokens", "Tokens of all texts", "tokens", compared=False, digits=0, listed="Tokens"),
 )  # fmt: skip
 METRICS: Registry[Metric] = Registry(

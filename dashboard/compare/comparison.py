@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.benchmarks.noninferiority import Verdict, checked_margin, verdict
+from fsd_core.conditions import MARK, differences, listed
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.figures.cells import Cell, cells, shared
 from fsd_core.figures.series import run_names
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 60
 DEFAULT_MARGIN = 2.0
+MARKED = f"{MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ."
+"""what stands below a table with marks"""
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
 
 
@@ -49,6 +52,11 @@ class Comparison(NamedTuple):
     """what was counted of each prompt"""
     margin: float | None
     """points of accuracy that may be lost; ``None`` where that was no margin"""
+
+    @property
+    def marked(self) -> bool:
+        """Whether a speed, a time or a ratio of them is not one figure."""
+        return any(cell.mixed or cell.delta_mixed for row in self.rows for cell in row.cells)
 
 
 def compare(
@@ -143,12 +151,14 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    if found := differences([run.conditions for run in runs]):
+        differing = listed([f"{difference.name} ({_list(difference.values)})" for difference in found])
+        reasons.append(f"The runs differ in {differing}: ratios of their speeds and times are marked {MARK}.")
     return reasons
 
 
 _PAIR = "their accuracies and speeds are those of different models"
 _PROMPTS = "their figures are of different prompts, so no difference between tasks is shown"
-_SPEED = "throughput cannot be compared between them"
 _GROUNDS = (
     ("model pair", lambda run: run.pair, _PAIR),
     ("task", lambda run: run.task, _PROMPTS),
@@ -158,12 +168,8 @@ _GROUNDS = (
         "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
     ),
     ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
-    ("device", lambda run: (run.provenance or {}).get("device"), _SPEED),
-    ("dtype", lambda run: (run.provenance or {}).get("dtype"), _SPEED),
-    ("processor", lambda run: (run.provenance or {}).get("cpu"), _SPEED),
     ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
-    ("batch size", lambda run: run.config.batch, _SPEED),
-    ("number of threads", lambda run: (run.provenance or {}).get("threads"), _SPEED),
+    ("batch size", lambda run: run.config.batch, "throughput cannot be compared between them"),
 )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.compare.comparison import Comparison, Row
+from dashboard.compare.comparison import MARKED, Comparison, Row
 from dashboard.compare.prompt_pairs import Pair, Pairing, Piece, difference
 from dashboard.tables.run_settings import settings_table
-from dashboard.ui.components import empty_state, escape, notice, pill
+from dashboard.ui.components import empty_state, escape, mixed_mark, notice, pill
 from dashboard.ui.formatting import duration
 from fsd_core.figures.cells import SIGNIFICANT, Cell, Estimate
 from fsd_core.figures.numbers import count, decimals, number, p_value
@@ -63,7 +63,9 @@ def comparison_html(comparison: Comparison) -> str:
         "both runs have. For accuracy, p is McNemar's exact test of &ldquo;neither is better&rdquo;. Where several "
         "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy "
         f"is coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
-        "direction. Below a run's name is what a one-sided test at 5 % says of its accuracy within the margin.</p>"
+        "direction. Below a run's name is what a one-sided test at 5 % says of its accuracy within the margin."
+        + (f" {MARKED}" if comparison.marked else "")
+        + "</p>"
         + "".join(
             f'<p class="cmp-note"><b>Why {escape(row.name)} is slower:</b> {escape(row.slowdown.sentence())}</p>'
             for row in comparison.rows
@@ -111,7 +113,7 @@ def _cell(cell: Cell, metric: Metric) -> str:
         return "–"
     e = cell.estimate
     digits = decimals(*e)
-    shown = number(e.value, digits)
+    shown = number(e.value, digits) + mixed_mark(cell.mixed)
     if e.low is not None and e.high is not None:
         shown += f'<span class="range">{number(e.low, digits)} to {number(e.high, digits)}</span>'
     if cell.remark:
@@ -130,7 +132,7 @@ def _delta(cell: Cell, metric: Metric, digits: int) -> str:
         more = "".join(f'<span class="range">{escape(line)}</span>' for line in (*told, f"n = {p.n}"))
     tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
     ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
-    return f'<div><span class="delta {tone}">{escape(text)}{ends}</span></div>{more}'
+    return f'<div><span class="delta {tone}">{escape(text)}{mixed_mark(cell.delta_mixed)}{ends}</span></div>{more}'
 
 
 def p_values(cell: Cell) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.compare.comparison import Comparison
+from dashboard.compare.comparison import MARKED, Comparison
 from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import TITLES, value_text
+from fsd_core.conditions import MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
 from fsd_core.figures.cells import Cell
@@ -39,6 +40,13 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
         cells = (_cell(row.cells[i], compared()[i]) for i in places)
         lines.append(f"| {name} | {' | '.join(cells)} |")
+    if comparison.marked:
+        lines += ["", MARKED, ""]
+        lines += [
+            f"- {_plain(row.name)}: {mixed_sentence(row.run.speed_mixed)}"
+            for row in comparison.rows
+            if row.run.metrics and row.run.speed_mixed
+        ]
     if comparison.margin is not None and any(row.verdict for row in comparison.rows):
         lines += ["", f"Accuracy against the baseline, within {comparison.margin:g} points, one-sided at 5 %:", ""]
         lines += [
@@ -76,31 +84,26 @@ def _grounds(comparison: Comparison) -> str:
     alike = [key for key in SAME if key in read[0] and len({value_text(settings.get(key)) for settings in read}) == 1]
     shared = [f"{TITLES[key].lower()} {value_text(read[0][key])}" for key in alike]
     machines = {
-        ", ".join(str(about[key]) for key in ("cpu", "device", "dtype") if about.get(key))
-        + f", {about.get('threads', '?')} CPU threads, commit {_short(about.get('git_revision'))}"
+        ", ".join(str(about[key]) for key in ("cpu", "gpu", "device", "dtype") if about.get(key))
+        + f", {about.get('threads', '?')} CPU threads, commit {short_commit(about.get('git_revision') or 'unknown')}"
         for run in comparison.runs
-        if (about := run.provenance)
+        for about in [sitting.conditions for sitting in run.sittings] or [run.provenance]
+        if about
     }
     return _plain("; ".join([*shared, *sorted(machines)])) + "."
-
-
-def _short(revision: str | None) -> str:
-    """The first digits of a commit, and whether files differed from it."""
-    commit, changed, _ = (revision or "unknown").partition("+")
-    return commit[:12] + (" with changes" if changed else "")
 
 
 def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "–"
     digits = decimals(*cell.estimate)
-    text = number(cell.estimate.value, digits)
+    text = number(cell.estimate.value, digits) + MARK * bool(cell.mixed)
     if cell.estimate.low is not None and cell.estimate.high is not None:
         text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
         more = ", ".join(p_values(cell)) or ends
-        text += f"; {change}" + (f" ({more})" if more else "")
+        text += f"; {change}" + MARK * bool(cell.delta_mixed) + (f" ({more})" if more else "")
     return text
 
 

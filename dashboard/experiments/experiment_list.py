@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.ui.actions import button, delete_button
-from dashboard.ui.components import Column, empty_state, escape, notice, pill, table
+from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
 from dashboard.ui.formatting import NONE, ago, percent, quantity
 from fsd_core.figures.numbers import count
 from fsd_core.jobs.queue import time_left
@@ -94,6 +94,7 @@ def _run(run: RunView) -> tuple[str, ...]:
     m = run.metrics or {}
     accuracy = percent(m.get("accuracy"), m.get("accuracy_low"), m.get("accuracy_high"))
     speed = quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high"))
+    speed += mixed_mark(run.speed_mixed if m.get("tokens_per_second") else ())
     error = f"<br><small>{escape(run.error)}</small>" if run.error else ""
     return (
         escape(run.label) + error, str(run.seed), f"{run.prompts_done}/{run.prompts_total}",

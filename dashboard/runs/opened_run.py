@@ -13,6 +13,7 @@ from dashboard.runs.run_html import (
     prompt_html,
     prompts_html,
     provenance_html,
+    sittings_html,
     slower_html,
     tiles_html,
 )
@@ -193,6 +194,7 @@ class OpenedRun:
         prompts = self.repository.prompts([run.id, *([beside.id] if beside else [])]) if run.metrics else {}
         run = refreshed(run, prompts.get(run.id, {}))
         slower = slowdown(run, beside, prompts) if beside else None
+        measured = self.repository.sitting_positions(run.id)
         drawn = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {
@@ -206,9 +208,9 @@ class OpenedRun:
         return figures | {
             self.head: header_html(run, self.mlflow_url),
             **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
-            self.tiles: tiles_html(run) + (slower_html(slower) if slower else ""),
+            self.tiles: tiles_html(run) + sittings_html(run, measured) + (slower_html(slower) if slower else ""),
             self.figures: gr.Row(visible=drawn),
-            self.provenance: provenance_html(run),
+            self.provenance: provenance_html(run, measured),
             self.shown: _state(run),
             # An ended run still waits for its mirror, whose link appears when it is there.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboard.runs.run_list import estimate
+from dashboard.runs.run_list import estimate, mixed_of
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.actions import button, delete_button
 from dashboard.ui.components import (
@@ -22,6 +22,7 @@ from dashboard.ui.components import (
     tokens_html,
 )
 from dashboard.ui.formatting import NONE, duration, interval, moment, percent, quantity
+from fsd_core.conditions import MARK, phrases, sittings_sentence, which
 from fsd_core.figures.cells import only_model
 from fsd_core.figures.numbers import count
 from fsd_core.tracking.links import run_url
@@ -79,7 +80,12 @@ def tiles_html(run: RunView) -> str:
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
-            Tile("Throughput", quantity(*estimate(m, "tokens_per_second"), "tok/s"), _ends(m, "tokens_per_second")),
+            Tile(
+                "Throughput",
+                quantity(*estimate(m, "tokens_per_second"), "tok/s"),
+                _ends(m, "tokens_per_second"),
+                mixed_of(run, "tokens_per_second"),
+            ),
             Tile("Acceptance rate", percent(*estimate(m, "acceptance_rate")), _ends(m, "acceptance_rate", 100)),
             Tile(
                 "Mean acceptance length",
@@ -99,7 +105,10 @@ def tiles_html(run: RunView) -> str:
             else Tile("Target passes", NONE, "a draft alone asks no target"),
             Tile("Runaways", percent(*estimate(m, "runaway_rate")), "answers stopped by the limit"),
             Tile(
-                "Time per solved task", duration(m.get("seconds_per_solved_task")), f"of {duration(m.get('seconds'))}"
+                "Time per solved task",
+                duration(m.get("seconds_per_solved_task")),
+                f"of {duration(m.get('seconds'))}",
+                mixed_of(run, "seconds_per_solved_task"),
             ),
             Tile(
                 "NLL per token",
@@ -107,7 +116,12 @@ def tiles_html(run: RunView) -> str:
                 f"under the {only_model(run)}",
             ),
             Tile("Lenient tokens", f"{m.get('fuzzy_tokens', 0):,}", f"of {count(m.get('tokens', 0), 'token')}"),
-            Tile("Time to first token", duration(m.get("time_to_first_token")), "median"),
+            Tile(
+                "Time to first token",
+                duration(m.get("time_to_first_token")),
+                "median",
+                mixed_of(run, "time_to_first_token"),
+            ),
         )
     )
 
@@ -115,6 +129,13 @@ def tiles_html(run: RunView) -> str:
 def slower_html(found: Slowdown) -> str:
     """Why the run is slower than the target alone."""
     return notice(f"Slower than the target alone. {found.sentence()}", "warn")
+
+
+def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str:
+    """Which prompts were measured how, where speeds and times are not one figure. ``positions`` are of the prompts,
+    by their sitting's id."""
+    said = sittings_sentence([(sitting.conditions, positions.get(sitting.id, ())) for sitting in run.sittings])
+    return notice(f"{said} Speeds and times marked {MARK} are not one figure.", "warn") if said else ""
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
@@ -138,14 +159,19 @@ def _outcomes(metrics: dict[str, Any]) -> str:
     return "; ".join(filter(None, [ends, *others]))
 
 
-def provenance_html(run: RunView) -> str:
-    """All settings, the times, and what the run was computed with; folded away."""
+def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str:
+    """All settings, the times, what the run was computed with, and its sittings, whose prompts have these positions;
+    folded away."""
     table_of_settings = settings_table([run], differences_only=False)
     values: dict[str, object] = dict(zip(table_of_settings.columns, table_of_settings.rows[0], strict=True))
     values |= {"Run": run.id, "Created": moment(run.created_at), "Finished": moment(run.finished_at)}
     for key, value in (run.provenance or {}).items():
         name = key.replace("_", " ").capitalize()
         values[name] = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+    for number, sitting in enumerate(run.sittings, start=1):
+        if sitting.id in positions:
+            began = f"from {moment(sitting.started_at)}, {which(positions[sitting.id])}"
+            values[f"Sitting {number}"] = f"{began}: {phrases(sitting.conditions)}"
     return f'<details class="run-facts"><summary>Settings and provenance</summary>{facts(values)}</details>'
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.ui.components import Column, empty_state, escape, pill, table
+from dashboard.ui.components import Column, empty_state, escape, mixed_mark, pill, table
 from dashboard.ui.formatting import NONE, ago, percent, quantity
-from fsd_core.metrics import Metric, compared, listed
+from fsd_core.metrics import METRICS, Metric, compared, listed
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -86,10 +86,16 @@ def _row(run: RunView) -> tuple[str, ...]:
         escape(run.task),
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
-        *(figure(m, metric) for metric in SHOWN),
+        *(figure(m, metric) + mixed_mark(mixed_of(run, metric.key)) for metric in SHOWN),
         pill(run.status),
         escape(ago(run.created_at)),
     )
+
+
+def mixed_of(run: RunView, key: str) -> Sequence[str]:
+    """Why a metric of a run is not one figure: the conditions that differ; none for one that the machine does not
+    decide, and where there is no value."""
+    return run.speed_mixed if METRICS[key].timed and (run.metrics or {}).get(key) is not None else ()
 
 
 def figure(metrics: dict, metric: Metric, unit: str = "") -> str:

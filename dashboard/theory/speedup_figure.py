@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.conditions import MARK
+from fsd_core.figures.cells import ratio_mixed
 from fsd_core.figures.series import PALETTE, metrics, run_names
-from fsd_core.figures.style import figure, hover, note
+from fsd_core.figures.style import figure, hover, mixed_lines, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -26,6 +28,8 @@ class Measured(NamedTuple):
     length: int
     cost: float
     speedup: float
+    mixed: tuple[str, ...] = ()
+    """why that is not one figure: the conditions that differ between and within the two runs"""
 
 
 def predicted(acceptance: float, length: int, cost: float) -> float:
@@ -37,16 +41,15 @@ def predicted(acceptance: float, length: int, cost: float) -> float:
 
 def measured(runs: Sequence[RunView]) -> list[Measured]:
     """Those of the runs that draft chains and were measured beside the target alone, on the same prompts."""
-    alone = {
-        _company(run): metrics(run).get("tokens_per_second")
-        for run in runs
-        if run.decoding.acceptance.kind == "autoregressive"
-    }
+    alone = {_company(run): run for run in runs if run.decoding.acceptance.kind == "autoregressive"}
     found = []
     names = run_names(runs)
     for run in runs:
-        m, base, topology = metrics(run), alone.get(_company(run)), run.decoding.topology
-        if not (m.get("drafted") and m.get("draft_seconds") and base and topology and topology.kind == "chain"):
+        m, target, topology = metrics(run), alone.get(_company(run)), run.decoding.topology
+        base = metrics(target).get("tokens_per_second") if target else None
+        if not (
+            m.get("drafted") and m.get("draft_seconds") and target and base and topology and topology.kind == "chain"
+        ):
             continue
         accepted = [share * m["rounds"] for share in m["acceptance_at_position"]]
         given = m["conditional_acceptance_at_position"]
@@ -61,6 +64,7 @@ def measured(runs: Sequence[RunView]) -> list[Measured]:
                     topology.length,
                     cost,
                     m["tokens_per_second"] / base,
+                    ratio_mixed(run, target),
                 )
             )
     return found
@@ -95,8 +99,9 @@ def draw(points: Sequence[Measured]) -> go.Figure:
                 hover(
                     point.name,
                     f"{100 * point.acceptance:.1f} % of judged tokens kept",
-                    f"measured {point.speedup:.2f} ×, predicted "
+                    f"measured {point.speedup:.2f} ×{MARK * bool(point.mixed)}, predicted "
                     f"{predicted(point.acceptance, point.length, point.cost):.2f} ×",
+                    *mixed_lines(point.mixed),
                 )
                 for point in own
             ],

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.context import Context
 
+from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import FsdError
 from fsd_core.tracking.messages import EmittedToken
 
@@ -61,18 +62,29 @@ def empty_state(title: str, text: str, link: tuple[str, str] | None = None) -> s
     return f'<div class="fsd-empty"><b>{escape(title)}</b><p>{escape(text)}{more}</p></div>'
 
 
+def mixed_mark(names: Sequence[str]) -> str:
+    """The mark behind a speed or a time that is not one figure, with the conditions for which it is not; nothing for
+    none."""
+    if not names:
+        return ""
+    why = escape(mixed_sentence(names))
+    return f'<sup class="fsd-mark" role="img" tabindex="0" title="{why}" aria-label="{why}">{MARK}</sup>'
+
+
 class Tile(NamedTuple):
     """A named number, and below it what qualifies it."""
 
     name: str
     value: str
     note: str = ""
+    mixed: Sequence[str] = ()
+    """of a speed or a time: why it is not one figure"""
 
 
 def tiles(values: Iterable[Tile]) -> str:
     """Named numbers side by side."""
     inner = "".join(
-        f'<div class="fsd-tile"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}'
+        f'<div class="fsd-tile"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}{mixed_mark(tile.mixed)}'
         f"{f'<small>{escape(tile.note)}</small>' if tile.note else ''}</dd></div>"
         for tile in values
     )

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import listed
 from fsd_core.tracking.messages import StreamFigures
@@ -106,14 +107,17 @@ def print_runs(runs: Sequence[RunView]) -> None:
     columns = ("Setting", *(metric.listed for metric in listed()))
     rows = []
     for run in runs:
-        figures = run.metrics or {}
+        figures, mark = run.metrics or {}, MARK * bool(run.speed_mixed)
         rows.append(
             (
                 run.label if run.status == "finished" else f"{run.label} ({run.status})",
-                *(_figure(figures, metric.key, metric.form) for metric in listed()),
+                *(_figure(figures, metric.key, metric.form, mark * metric.timed) for metric in listed()),
             )
         )
     print_table(columns, rows)
+    for run in runs:
+        if run.metrics and run.speed_mixed:
+            print(f"{MARK} {run.label}: {mixed_sentence(run.speed_mixed)}")
 
 
 def print_bench(report: dict[str, Any]) -> None:
@@ -154,12 +158,12 @@ def print_rounds(report: dict[str, Any]) -> None:
     )
 
 
-def _figure(figures: dict[str, Any], name: str, form: str) -> str:
+def _figure(figures: dict[str, Any], name: str, form: str, mark: str) -> str:
     value = figures.get(name)
     if value is None:
         return "–"
     low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
-    return form.format(value) + (f" [{form.format(low)}, {form.format(high)}]" if low is not None else "")
+    return form.format(value) + mark + (f" [{form.format(low)}, {form.format(high)}]" if low is not None else "")
 
 
 def _plain(decoding: DecodingConfig) -> dict[str, Any]:
@@ -191,6 +195,11 @@ def run_json(run: RunView) -> dict[str, Any]:
         **figures,
         "accuracy_interval": [figures.get("accuracy_low"), figures.get("accuracy_high")],
         "provenance": run.provenance,
+        "speed_mixed": list(run.speed_mixed),
+        "sittings": [
+            {"started_at": sitting.started_at and sitting.started_at.isoformat(), **sitting.conditions}
+            for sitting in run.sittings
+        ],
     }
 
 

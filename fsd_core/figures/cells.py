@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.paired import PairedDifference, holm, paired_difference
 from fsd_core.benchmarks.versus import versus
+from fsd_core.conditions import differences
 from fsd_core.figures.series import metrics
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
 
@@ -40,6 +41,10 @@ class Cell(NamedTuple):
     """its p-value, corrected by Holm for all runs that are compared to the same baseline"""
     remark: str = ""
     """what sets the value apart from the others of its column"""
+    mixed: tuple[str, ...] = ()
+    """why the value is not one figure: what differs between the sittings of the run, for a metric that is timed"""
+    delta_mixed: tuple[str, ...] = ()
+    """the same of ``delta``: what differs between and within the two runs"""
 
     def verdict(self, metric: Metric) -> int:
         """+1 if the run is better than the baseline beyond doubt, -1 if worse, 0 if that cannot be told.
@@ -88,14 +93,15 @@ def cells(runs: Sequence[RunView], baseline: RunView, prompts: Prompts) -> dict[
     return found
 
 
-def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
+def delta_columns(cells: Sequence[Cell]) -> dict[str, float | str | None]:
     """A run's differences from the baseline as columns of a table, in the units in which metrics are stored.
 
     ``accuracy_difference``, ``tokens_per_second_ratio`` and so on, each with ``_low`` and ``_high``; ``mcnemar_p`` is
     of the accuracy, ``mcnemar_p_holm`` corrected for the other runs of the comparison. ``None`` where there is nothing
-    to compare.
+    to compare. ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions for which the run's speeds and times, and
+    ratios of them, are not one figure.
     """
-    columns: dict[str, float | None] = {}
+    columns: dict[str, float | str | None] = {}
     for cell, metric in zip(cells, compared(), strict=True):
         kind = "ratio" if metric.as_ratio else "difference"
         scale = 1.0 if metric.as_ratio else metric.scale
@@ -107,6 +113,8 @@ def delta_columns(cells: Sequence[Cell]) -> dict[str, float | None]:
         if metric.key == "accuracy":
             columns["mcnemar_p"] = cell.paired.p_value if cell.paired else None
             columns["mcnemar_p_holm"] = cell.corrected_p
+    columns["speed_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.mixed)) or None
+    columns["speed_ratio_mixed"] = ", ".join(dict.fromkeys(name for cell in cells for name in cell.delta_mixed)) or None
     return columns
 
 
@@ -115,8 +123,23 @@ def only_model(run: RunView) -> str:
     return "draft" if run.decoding.acceptance.kind == "draft-only" else "target"
 
 
+def ratio_mixed(run: RunView, baseline: RunView) -> tuple[str, ...]:
+    """Why a ratio of their speeds is not one of their settings alone: the conditions that differ. Empty if it is."""
+    between = (difference.name for difference in differences([run.conditions, baseline.conditions]))
+    return tuple(dict.fromkeys([*run.speed_mixed, *baseline.speed_mixed, *between]))
+
+
 def cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
     """The run's cell; without a difference where the two have no prompt of one task in common."""
+    found = _cell(run, baseline, metric, prompts)
+    if not metric.timed:
+        return found
+    return found._replace(
+        mixed=run.speed_mixed if found.estimate else (), delta_mixed=ratio_mixed(run, baseline) if found.delta else ()
+    )
+
+
+def _cell(run: RunView, baseline: RunView, metric: Metric, prompts: Prompts) -> Cell:
     ours = estimate(run, metric)
     of_model = metric.key in _OF_ONE_MODEL
     remark = _OF_ONE_MODEL[metric.key] if ours and of_model and only_model(run) == "draft" else ""

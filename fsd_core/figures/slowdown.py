@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.ratios import quotient_interval
-from fsd_core.figures.cells import shared
+from fsd_core.conditions import MARK, mixed_sentence
+from fsd_core.figures.cells import ratio_mixed, shared
 from fsd_core.figures.series import metrics
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Slowdown(NamedTuple):
     """tokens that a round can bring; ``None`` where its shape does not say"""
     acceptance: float | None
     """of each drafted token that is judged, to break even on a chain; ``None`` where none would do"""
+    mixed: tuple[str, ...] = ()
+    """why the times are not one figure: the conditions that differ between and within the two runs"""
 
     def sentence(self) -> str:
         """What a page says of it."""
@@ -48,10 +51,11 @@ class Slowdown(NamedTuple):
         elif self.most is not None:
             reach += f", which {self.most} at most cannot reach"
         return (
-            f"{self.time:.2f}× the baseline's time per answer: {', '.join(self.parts)}. Answers are {self.length:.2f}× "
-            f"as long, a pass brings {self.tokens:.2f} tokens, drafting takes {100 * self.draft:.0f} % of a round, "
-            f"and the rest {self.verification:.2f}× that of the baseline's. It would break even at {reach}."
-        )
+            f"{self.time:.2f}×{MARK * bool(self.mixed)} the baseline's time per answer: {', '.join(self.parts)}. "
+            f"Answers are {self.length:.2f}× as long, a pass brings {self.tokens:.2f} tokens, drafting takes "
+            f"{100 * self.draft:.0f} % of a round, and the rest {self.verification:.2f}× that of the baseline's. "
+            f"It would break even at {reach}. {mixed_sentence(self.mixed)}"
+        ).rstrip()
 
 
 def slowdown(run: RunView, baseline: RunView, prompts: Prompts) -> Slowdown | None:
@@ -79,7 +83,8 @@ def slowdown(run: RunView, baseline: RunView, prompts: Prompts) -> Slowdown | No
     break_even, most = time * tokens, _most(run)
     parts = tuple(part for part, left in ended.items() if left <= 1) or (ACCEPTANCE,)
     acceptance = _acceptance(run, break_even)
-    return Slowdown(time, length, tokens, draft, verification, parts, break_even, most, acceptance)
+    mixed = ratio_mixed(run, baseline)
+    return Slowdown(time, length, tokens, draft, verification, parts, break_even, most, acceptance, mixed)
 
 
 def _sum(counts: Sequence[PromptCounts], name: str) -> float:

@@ -7,9 +7,13 @@ pages draw with an older plotly.js than the exports.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape as _escape
+from textwrap import wrap
 
 import plotly.graph_objects as go
+
+from fsd_core.conditions import MARK
 
 TEXT = "#71757f"  # at least 4.2:1 on white and on the dark theme's background
 GRID = "rgba(128, 132, 145, 0.22)"
@@ -61,6 +65,11 @@ def escape(text: object) -> str:
 def hover(title: str, *lines: str) -> str:
     """A hover text: a bold title, then lines; everything escaped."""
     return "<br>".join([f"<b>{escape(title)}</b>", *(escape(line) for line in lines if line)])
+
+
+def mixed_lines(names: Sequence[str]) -> list[str]:
+    """Lines of a hover text that say which conditions differ, for a speed that is not one figure; none for one."""
+    return wrap(f"{MARK} Conditions differ: {', '.join(names)}", 60) if names else []
 
 
 def between(low: float, high: float, digits: int = 1) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from fsd_core.figures.cells import speedup
+from fsd_core.conditions import MARK as MIXED
+from fsd_core.figures.cells import ratio_mixed, speedup
 from fsd_core.figures.numbers import decimals, number
 from fsd_core.figures.series import families, measured, metrics, run_names
-from fsd_core.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, note
+from fsd_core.figures.style import MUTED, TEXT, between, error_bar, escape, figure, hover, mixed_lines, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import Prompts, RunView
@@ -30,6 +31,10 @@ class Bar(NamedTuple):
     speedup: float
     low: float | None
     high: float | None
+    mixed: tuple[str, ...] = ()
+    """why the tokens per second are not one figure: the conditions that differ"""
+    speedup_mixed: tuple[str, ...] = ()
+    """the same of the speed-up"""
 
 
 class ThroughputInfo(NamedTuple):
@@ -48,7 +53,15 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
     names = run_names(timed if any(run.id == baseline.id for run in timed) else [*timed, baseline])
     colours = {run.id: family.colour for family in families(timed) for run in family.runs}
     bars = [
-        Bar(run.id, names[run.id], colours[run.id], metrics(run)["tokens_per_second"], *found)
+        Bar(
+            run.id,
+            names[run.id],
+            colours[run.id],
+            metrics(run)["tokens_per_second"],
+            *found,
+            run.speed_mixed,
+            ratio_mixed(run, baseline),
+        )
         for run in timed
         if (found := speedup(run, baseline, prompts)) is not None
     ]
@@ -92,15 +105,14 @@ def _ends(bar: Bar) -> tuple[float, float]:
 
 def _label(bar: Bar, baseline: str) -> str:
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
-    ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×"
-    return f"{escape(bar.name)} · {bar.tokens_per_second:,.0f} tokens/s · {ratio}"
+    mark, ratio_mark = MIXED * bool(bar.mixed), MIXED * bool(bar.speedup_mixed)
+    ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"
+    return f"{escape(bar.name)} · {bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
 
 
 def _hover(bar: Bar, baseline: str) -> str:
+    speed = f"{bar.tokens_per_second:.1f} tokens/s{MIXED * bool(bar.mixed)}"
     if bar.name == baseline:
-        return hover(bar.name, f"{bar.tokens_per_second:.1f} tokens/s", "The baseline")
-    return hover(
-        bar.name,
-        f"{bar.tokens_per_second:.1f} tokens/s",
-        f"{bar.speedup:.2f}× the baseline{between(*_ends(bar), digits=2)}",
-    )
+        return hover(bar.name, speed, "The baseline", *mixed_lines(bar.mixed))
+    ratio = f"{bar.speedup:.2f}×{MIXED * bool(bar.speedup_mixed)} the baseline{between(*_ends(bar), digits=2)}"
+    return hover(bar.name, speed, ratio, *mixed_lines(bar.speedup_mixed))

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from fsd_core.benchmarks.statistics import pareto_front
+from fsd_core.conditions import MARK
 from fsd_core.figures.numbers import count
 from fsd_core.figures.series import families, interval, measured, metrics, run_names
-from fsd_core.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, note
+from fsd_core.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, mixed_lines, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -36,6 +37,8 @@ class Point(NamedTuple):
     quality_high: float
     prompts: int
     on_front: bool
+    mixed: tuple[str, ...] = ()
+    """why the speed is not one figure: the conditions that differ"""
 
 
 class Group(NamedTuple):
@@ -96,7 +99,8 @@ def _quality(run: RunView, measure: Measure) -> tuple[Any, Any, Any]:
 def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
     low, value, high = (100 * end for end in _quality(run, measure))
     slow, speed, fast = interval(run, "tokens_per_second")
-    return Point(run.id, name, run.decoding.threshold, speed, slow, fast, value, low, high, metrics(run)["n"], on_front)
+    ends = speed, slow, fast, value, low, high
+    return Point(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
 
 
 def draw(data: TradeoffInfo) -> go.Figure:
@@ -133,6 +137,7 @@ def _hover(p: Point, measure: Measure) -> str:
     return hover(
         p.name,
         f"{measure.title} {p.quality:.1f} %{between(p.quality_low, p.quality_high)}, {count(p.prompts, 'prompt')}",
-        f"{p.speed:.1f} tokens/s{between(p.speed_low, p.speed_high)}",
+        f"{p.speed:.1f} tokens/s{MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
+        *mixed_lines(p.mixed),
     )

@@ -63,7 +63,9 @@ class Comparison:
         ``failed`` (prompts that came to nothing); each metric of :data:`fsd_core.metrics.METRICS` by its key, with the
         ends of its 95 % interval in ``_low`` and ``_high`` where it has one; and the differences from the baseline,
         or ratios to it, that the page Compare shows (``accuracy_difference``, ``mcnemar_p``,
-        ``tokens_per_second_ratio`` and so on). Shares are from 0 to 1, times in seconds, likelihoods in nats.
+        ``tokens_per_second_ratio`` and so on). ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions, such as
+        the number of threads, for which a setting's speeds, or the ratios of them, are not one figure. Shares are from
+        0 to 1, times in seconds, likelihoods in nats.
 
         Raises ``PackageMissing`` without pandas.
 

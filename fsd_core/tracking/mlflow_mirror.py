@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.conditions import MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
@@ -104,13 +105,14 @@ class MlflowMirror:
         name = f"{run.label} · seed {run.seed}"
         copy = self._find_run("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
+            "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
             "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": _note(run),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
             "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
         }  # fmt: skip
         tags = {key: str(value)[:5000] for key, value in optional.items() if value is not None}
         for key in set(self._client.get_run(copy).data.tags) - set(tags):
-            if key in ("fsd.error", "mlflow.loggedArtifacts") or key.startswith("fsd.provenance."):
+            if key in ("fsd.error", "fsd.speed_mixed", "mlflow.loggedArtifacts") or key.startswith("fsd.provenance."):
                 self._client.delete_tag(copy, key)  # of an earlier copy
         self._client.log_batch(
             copy,
@@ -215,7 +217,9 @@ def _note(run: RunView) -> str:
     """One sentence. MLflow shows it as Markdown, so it holds no text that a user wrote."""
     done = f"{run.label} on {run.task}, {run.prompts_done} of {run.prompts_total} prompts"
     found = run.metrics or {}
-    parts = [f"{found[m.key]:.4g} {m.key.replace('_', ' ')}" for m in listed() if _is_number(found.get(m.key))]
+    mark = MARK * bool(run.speed_mixed)
+    shown = [metric for metric in listed() if _is_number(found.get(metric.key))]
+    parts = [f"{found[m.key]:.4g}{mark * m.timed} {m.key.replace('_', ' ')}" for m in shown]
     return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."
 
 

@@ -152,6 +152,23 @@ def test_a_run_that_failed_and_was_gone_on_with_has_no_error_left(repository: Re
     assert "fsd.error" not in client.get_run(copy).data.tags
 
 
+def test_a_speed_that_is_not_one_figure_is_tagged(repository: Repository, store: str) -> None:
+    run_id = repository.create_run(run_config(0.65))
+    for threads in (1, 2):
+        outcome = "failed" if threads == 2 else "correct"
+        repository.record_generation(run_id, generation(threads - 1, outcome=outcome), {"threads": threads})
+    repository.finish_run(run_id, METRICS | {"failed": 1})
+    copy, client = MlflowMirror(store).sync(repository, run_id), client_of(store)
+    tags = client.get_run(copy).data.tags
+    assert tags["fsd.speed_mixed"] == "number of threads"
+    assert tags["mlflow.note.content"].endswith("0.5 accuracy, 4† tokens per second.")
+    repository.reopen_runs([run_id])
+    repository.record_generation(run_id, generation(1), {"threads": 1})
+    repository.finish_run(run_id, METRICS)
+    assert MlflowMirror(store).sync(repository, run_id) == copy
+    assert "fsd.speed_mixed" not in client.get_run(copy).data.tags
+
+
 def test_what_is_deleted_here_goes_there_with_its_files(repository: Repository, store: str, tmp_path: Path) -> None:
     experiment_id = repository.create_experiment(sweep("unwanted"), enqueue=False)
     runs = [run.id for run in repository.experiment(experiment_id).runs]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.metrics import summarise
+from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.tracking.database.repository import Repository
@@ -60,7 +61,7 @@ def do_prompts(repository: Repository, run: RunView, count: int) -> list[Generat
     problems = arithmetic.held_out(count)
     generations = [generation(run, position, problem) for position, problem in enumerate(problems)]
     for done in generations:
-        repository.record_generation(run.id, done)
+        repository.record_generation(run.id, done, conditions_of(PROVENANCE))
     return generations
 
 

@@ -12,8 +12,9 @@ from sqlalchemy import update
 from tracking_examples import generation
 
 from dashboard.runs.opened_run import OpenedRun
+from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig
-from fsd_core.tracking.database.models import Generation
+from fsd_core.tracking.database.models import Generation, Sitting
 from tests.ui import plausible
 from tests.ui.conftest import Site
 from tests.ui.real_tokens import HOSTILE, TEXTS, add_run
@@ -218,6 +219,29 @@ def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None
         page = OpenedRun(site.repository, site.home, None)
     assert "Slower than the target alone. " in page.open(sd)[page.tiles]
     assert "Slower" not in page.open(target)[page.tiles]
+
+
+def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: Page, site: Site) -> None:
+    experiment = plausible.add_finished(site.repository, "Resumed", limit=4)
+    run = site.repository.experiment(experiment).runs[2]
+    with site.repository._database.session() as session:
+        conditions = conditions_of(plausible.PROVENANCE | {"threads": 1})
+        session.add(sitting := Sitting(run_id=run.id, conditions=conditions))
+        session.flush()
+        last = Generation.run_id == run.id, Generation.position == 3
+        session.execute(update(Generation).where(*last).values(sitting_id=sitting.id))
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.goto(f"{site.url}/runs?run={run.id}")
+    said = "Prompts 1 to 3 were measured with 2 threads, the other with 1 thread."
+    expect(page.get_by_text(said)).to_be_visible()
+    mark = page.get_by_role("img", name="differ in number of threads").first
+    expect(mark).to_be_visible()
+    assert mark.bounding_box()["width"] < 20  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    page.goto(f"{site.url}/compare?experiment={experiment}")
+    expect(page.get_by_text("The runs differ in number of threads (1, 2)")).to_be_visible()
+    expect(page.get_by_role("img", name="differ in number of threads")).to_have_count(4)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
 def test_the_worst_prompts_come_first_where_the_address_asks_for_them(page: Page, site: Site) -> None:

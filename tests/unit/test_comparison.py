@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from run_views import decoding, metrics, prompts, run_view
@@ -13,10 +15,11 @@ from dashboard.tables.run_settings import settings_table
 from fsd_core.benchmarks.paired import paired_difference
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.cells import Cell, Estimate, cell, cells, delta_columns
+from fsd_core.figures.cells import Cell, Estimate, cell, cells, delta_columns, ratio_mixed
 from fsd_core.figures.numbers import decimals, number, p_value
-from fsd_core.metrics import METRICS
+from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.divergences import divergence
+from fsd_core.tracking.records import Sitting
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
 LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)
@@ -165,14 +168,50 @@ def test_equal_ground_needs_no_warning():
         (run_view(LOOSE.decoding, metrics(), provenance={"device": "cuda"}), "differ in device"),
         (run_view(LOOSE.decoding, metrics(), provenance={"cpu": "another"}), "differ in processor"),
         (run_view(LOOSE.decoding, metrics(), provenance={"dtype": "bfloat16"}), "differ in dtype"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"threads": 1}), "differ in number of threads (1, 2): ratios"),
+        (run_view(LOOSE.decoding, metrics(), provenance={"git_revision": "b" * 40}), "commit (aaaaaaaaaaaa, bbbbbbb"),
+        (
+            run_view(LOOSE.decoding, metrics(), provenance={"cpu": "another", "versions": {"torch": "3"}}),
+            "differ in processor (another, one) and version of torch (2, 3): ratios of their speeds",
+        ),
         (run_view(LOOSE.decoding), "1 run is not finished: run 1"),
         (run_view(LOOSE.decoding, status="failed"), "1 run failed"),
     ],
 )
 def test_what_does_not_stand_on_equal_ground_is_said(other, sentence):
-    here = run_view(TARGET.decoding, metrics(47), provenance={"device": "cpu", "dtype": "float32", "cpu": "one"})
+    about = {"device": "cpu", "dtype": "float32", "cpu": "one", "threads": 2, "git_revision": "a" * 40}
+    here = run_view(TARGET.decoding, metrics(47), provenance=about | {"versions": {"torch": "2"}})
     (warning,) = comparability([here, other], names(here, other))
     assert sentence in warning
+
+
+def test_dtypes_that_were_asked_for_are_compared_on_purpose():
+    runs = [
+        run_view(decoding("fsd"), metrics(), seed=seed, provenance={"dtype": dtype}) for seed, dtype in enumerate("ab")
+    ]
+    chosen = [replace(run, config=run.config.model_copy(update={"dtype": "float32"})) for run in runs]
+    assert len(comparability(runs, names(*runs))) == 1
+    assert comparability(chosen, names(*chosen)) == []
+    assert (ratio_mixed(*runs), ratio_mixed(*chosen)) == (("dtype",), ())
+
+
+def test_speeds_and_times_alone_carry_the_mark():
+    about = {"device": "cpu", "threads": 2}
+    here, there = replace(TARGET, provenance=about), replace(LOOSE, provenance=about | {"threads": 1})
+    sittings = tuple(Sitting(i, about | {"threads": i}, None) for i in (1, 2))
+    resumed = replace(LOOSE, sittings=sittings)
+    counts, timed = prompts(TARGET, LOOSE), [metric.key for metric in compared() if metric.timed]
+    assert timed == ["tokens_per_second", "seconds_per_solved_task"]
+    for metric in compared():
+        threads = ("number of threads",) if metric.timed else ()
+        assert (cell(there, here, metric, counts).mixed, cell(there, here, metric, counts).delta_mixed) == ((), threads)
+        assert cell(resumed, here, metric, counts).mixed == threads
+        assert cell(here, resumed, metric, counts).delta_mixed == threads
+        assert cell(here, resumed, metric, counts).mixed == ()
+    columns = delta_columns(cells([here, resumed], here, counts)[resumed.id])
+    assert (columns["speed_mixed"], columns["speed_ratio_mixed"]) == ("number of threads", "number of threads")
+    columns = delta_columns(cells([here, there], here, counts)[there.id])
+    assert (columns["speed_mixed"], columns["speed_ratio_mixed"]) == (None, "number of threads")
 
 
 def test_settings_table_shows_differences_only_on_demand():

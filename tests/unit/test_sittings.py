@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
+from alembic import command
 from sqlalchemy import text
 from tracking_examples import generation, run_config, sweep
 
 from fsd_core.conditions import UNRECORDED
 from fsd_core.settings import sqlite_url
+from fsd_core.tracking.database import schema
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 
@@ -43,8 +46,6 @@ def test_a_generation_that_is_recorded_twice_makes_no_sitting(repository: Reposi
 
 
 def test_a_prompt_that_was_set_aside_has_no_sitting_and_mixes_nothing(repository: Repository) -> None:
-    from dataclasses import replace
-
     id = repository.create_run(run_config())
     repository.record_generation(id, replace(generation(0, outcome="failed"), seconds=0.0))
     repository.record_generation(id, generation(1), TWO)
@@ -106,10 +107,6 @@ def test_of_former_prompts_no_sitting_is_known_until_their_run_goes_on(tmp_path:
 
 
 def test_the_migration_can_be_undone(tmp_path: Path, repository: Repository) -> None:
-    from alembic import command
-
-    from fsd_core.tracking.database import schema
-
     id = repository.create_run(run_config())
     repository.record_generation(id, generation(0), TWO)
     with repository._database.engine.connect() as connection:

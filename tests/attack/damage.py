@@ -30,7 +30,7 @@ def filled(path: Path) -> None:
         for run in repository.experiment(id).runs:
             repository.start_run(run.id, {"device": "cpu"})
             for position in range(2):
-                repository.record_generation(run.id, generation(position))
+                repository.record_generation(run.id, generation(position), {"device": "cpu", "threads": 1 + position})
             repository.finish_run(run.id, {"accuracy": 0.5, "n": 2})
     job = repository.enqueue(playground_job(), priority=1)
     repository.append_chunks(job, [chunk(1, 2)] * 3)
@@ -62,7 +62,11 @@ def uses(repository: Repository) -> Iterator[tuple[str, Callable[[], Any]]]:
     for run in runs[:4]:
         yield "generations", lambda run=run: repository.generations(run, search="so")
         yield "traces", lambda run=run: [len(records) for _, records in repository.traces(run)]
-        yield "record", lambda run=run: repository.record_generation(run, generation(7))
+        yield "sittings", lambda run=run: repository.sitting_positions(run)
+        yield (
+            "record",
+            lambda run=run: repository.record_generation(run, generation(7), {"device": "cpu", "threads": 1}),
+        )
         yield "reopen", lambda run=run: repository.reopen_runs([run])
     yield "create", lambda: repository.create_experiment(sweep("third"))
     yield "prune", lambda: repository.report_worker(2, "host", "cpu", "busy")

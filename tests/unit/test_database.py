@@ -14,12 +14,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from pydantic import ValidationError
 from sqlalchemy import text
+from sqlalchemy.orm import Session
 from tracking_examples import run_config, sweep
 
-from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting
+from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, InvalidSetting
 from fsd_core.settings import Settings
 from fsd_core.tracking.database import schema
-from fsd_core.tracking.database.models import Base
+from fsd_core.tracking.database.models import Base, Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from tests.attack import damage
@@ -209,3 +210,20 @@ def test_the_alembic_command_uses_the_same_scripts(home: Path) -> None:
 def test_damaged_bytes_are_a_sentence_wherever_they_are(tmp_path: Path) -> None:
     seen = damage.attack(tmp_path, trials=40)
     assert seen["DataDamaged"] + seen["DatabaseUnavailable"] > 5
+
+
+def test_rows_that_damaged_pages_hide_are_a_sentence(repository: Repository) -> None:
+    run_id = repository.create_run(run_config())
+
+    def of_no_generation(session: Session) -> None:
+        session.execute(text("INSERT INTO traces (generation_id, data, sha256) VALUES (99, x'00', '')"))
+
+    def of_a_run_that_is_gone(session: Session) -> None:
+        run = session.get_one(Run, run_id)
+        session.execute(text("DELETE FROM runs"))
+        run.prompts_done += 1
+
+    for write, error in ((of_no_generation, DatabaseUnavailable), (of_a_run_that_is_gone, DataDamaged)):
+        with pytest.raises(error, match="restore it from a backup"), repository._database.session() as session:
+            write(session)
+    assert repository.run(run_id).prompts_done == 0

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from sqlalchemy import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.orm.exc import StaleDataError
 
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, FsdError
 
@@ -33,7 +34,8 @@ _LACKING = (
 _FOREIGN = "has tables of another program under the names of ours: choose another with FSD_DATABASE_URL"
 _SQLITE_WORDS = {  # SQLite has one code, SQLITE_ERROR, for whatever is wrong with a statement
     r"no such (table|column)\b|table \S+ has no column": _LACKING,
-    r"Could not decode to UTF-8|malformed (JSON|database schema)": f"is damaged: {_RESTORE}",
+    # A row that was written in the same transaction, or read in it, can be missed by damaged pages alone.
+    r"Could not decode to UTF-8|malformed (JSON|database schema)|FOREIGN KEY constraint": f"is damaged: {_RESTORE}",
     r"table \S+ already exists\b": _FOREIGN,
 }
 
@@ -87,7 +89,7 @@ def explained(url: URL) -> Iterator[None]:
         yield
     except (FsdError, UnicodeEncodeError):
         raise
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, StaleDataError) as error:
         raise DataDamaged(f"{_named(url)} holds a value that cannot be read: {_RESTORE}.") from error
     except PoolTimeout:
         raise DatabaseUnavailable(f"The database {redacted(url)} is too busy: try again in a moment.") from None

@@ -66,6 +66,8 @@ class Worker:
         self._pairs = PairCache(settings.device, self._fetching)
         self._prune_at = 0.0
         self._preloaded = False
+        self._adopted: LoadedPair | None = None
+        """the pair that the number of threads was chosen for"""
         self._kinds = {
             ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
@@ -210,6 +212,7 @@ class Worker:
     def _pair(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
         pair = self._pairs(name, device, dtype)
         threads.adopt(pair)
+        self._adopted = pair
         return pair
 
     def _fetching(self, what: str, done: int, total: int) -> None:
@@ -217,9 +220,13 @@ class Worker:
         self._heartbeat.activity = fetched if total else what
 
     def _serve_waiting(self) -> None:
-        """People in front of a page go before an experiment's next prompt."""
+        """People in front of a page go before an experiment's next prompt, which then has its pair's threads again."""
+        ours = self._adopted
         while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, LEASE)):
             self._work(job)
+        if ours is not None and self._adopted is not ours:
+            threads.adopt(ours)
+            self._adopted = ours
 
     def _people_wait(self) -> bool:
         """Whether to leave off what can wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sqlite3
@@ -14,6 +15,11 @@ from typing import Any
 import pytest
 from worker_process import Home, until
 
+from fsd_core.jobs import lock
+from fsd_core.jobs.heartbeat import Heartbeat
+from fsd_core.jobs.last_words import LastWords
+from fsd_core.jobs.worker import LEASE, Worker
+from fsd_core.models import threads
 from fsd_core.tracking.database.models import Job, now
 from fsd_core.tracking.messages import PlaygroundJob
 
@@ -103,6 +109,22 @@ def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
     assert all(chunk.error is None for chunk in chunks)
     done = home.prompts_done(experiment)
     until(lambda: home.prompts_done(experiment) > done, "the experiment to go on")
+
+
+def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(home: Home) -> None:
+    worker = Worker(home.settings)
+    held = lock.acquire(home.settings.home / "worker.lock")
+    assert held is not None
+    worker._repository, worker._words = home.repository, LastWords(held, pid=os.getpid(), supervised=False)
+    asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])
+    job = home.repository.enqueue(asked, priority=10)
+    with Heartbeat(home.repository, "cpu", LEASE) as worker._heartbeat:
+        ours = worker._pair(home.pair)
+        worker._serve_waiting()
+    held.close()
+    assert home.repository.job(job).status == "finished"
+    assert worker._adopted is ours
+    assert threads._pair is ours
 
 
 def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(home: Home) -> None:

@@ -1,9 +1,10 @@
 """Arithmetic word problems with worked steps: the task of the bundled pair.
 
 Every problem is a short story about small whole numbers, every solution a chain
-of one-operation steps and a last line ``#### answer``. The wording of a step is
-drawn at random, its numbers never are: a model that solves the problem still has
-a free choice of words, which is where two models may differ at no cost.
+of one-operation steps and a last line ``#### answer``. The wording of a solution is
+drawn at random by a house style (:mod:`fsd_core.benchmarks.house_styles`), its numbers
+never are: a model that solves the problem still has a free choice of words, which is
+where two models may differ at no cost.
 
 Pure functions of a ``random.Random``; no torch, no files.
 """
@@ -14,17 +15,11 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fsd_core.benchmarks.house_styles import PLAIN, Style
+
 NAMES = ("Ava", "Ben", "Cara", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ivy", "Jack", "Kim", "Leo", "Mia", "Noah")
 ITEMS = ("apples", "books", "cards", "coins", "eggs", "nuts", "pens", "shells", "stamps", "toys")
 BOXES = ("bags", "boxes", "jars", "packs")
-
-OPENERS = ("First,", "Start:", "We begin:")
-CONNECTIVES = ("Then", "Next,", "Now", "After that,")
-CLOSERS = ("So the answer is {0}.", "That makes {0}.", "The result is {0}.")
-# Close, but not equal, odds: a greedy target has a favourite word and a draft may well have another.
-OPENER_ODDS = (40, 35, 25)
-CONNECTIVE_ODDS = (32, 28, 22, 18)
-CLOSER_ODDS = (38, 34, 28)
 
 
 @dataclass(frozen=True)
@@ -40,13 +35,9 @@ class Problem:
         """The text a model is given."""
         return f"Question: {self.question}\nAnswer:"
 
-    def solution(self, rng: random.Random) -> str:
+    def solution(self, rng: random.Random, style: Style = PLAIN) -> str:
         """A worked solution in wording drawn from ``rng``; begins with a space, ends with the answer."""
-        words = [rng.choices(OPENERS, OPENER_ODDS)[0]]
-        words += rng.choices(CONNECTIVES, CONNECTIVE_ODDS, k=len(self.steps) - 1)
-        closer = rng.choices(CLOSERS, CLOSER_ODDS)[0].format(self.answer)
-        told = [f" {word} {step}." for word, step in zip(words, self.steps, strict=True)]
-        return "".join(told) + f" {closer}\n#### {self.answer}"
+        return style.solution(self.steps, self.answer, rng)
 
 
 def _step(a: int, operator: str, b: int) -> tuple[str, int]:
@@ -187,10 +178,10 @@ def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
     return list(problems.values())
 
 
-def stream(seed: int, without: frozenset[str] = frozenset()) -> Iterator[tuple[Problem, str]]:
+def stream(seed: int, without: frozenset[str] = frozenset(), style: Style = PLAIN) -> Iterator[tuple[Problem, str]]:
     """Endless (problem, solution) pairs whose question is not in ``without``."""
     rng = random.Random(seed)
     while True:
         problem = generate(rng)
         if problem.question not in without:
-            yield problem, problem.solution(rng)
+            yield problem, problem.solution(rng, style)

@@ -2,8 +2,9 @@
 
 Both models are plain Llama architectures over one byte-level BPE tokenizer,
 trained from random weights on worked arithmetic problems
-(:mod:`fsd_core.benchmarks.arithmetic`). The draft is small enough to get the
-wording right and the sums often wrong, which is what a draft is like.
+(:mod:`fsd_core.benchmarks.arithmetic`). The draft is small enough to get the sums
+often wrong, which is what a draft is like. Each learns another house style, so that
+they differ in wording as well, as models of two makers do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import platform
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks.house_styles import DRAFT_STYLE, TARGET_STYLE, Style
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, train, weighted_loss
 
@@ -35,7 +37,7 @@ CONTEXT = 512
 
 @dataclass(frozen=True)
 class Plan:
-    """Size of one model and how long it is trained."""
+    """Size of one model, how long it is trained, and the style of its corpus."""
 
     hidden: int
     layers: int
@@ -43,11 +45,16 @@ class Plan:
     heads: int
     kv_heads: int
     schedule: Schedule
+    style: Style
 
 
-PLANS = {
-    "target": Plan(hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1500)),
-    "draft": Plan(hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=600)),
+PLANS = {  # the draft first: it is done in minutes, and can be looked at while the target learns
+    "draft": Plan(
+        hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
+    ),
+    "target": Plan(
+        hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1250), style=TARGET_STYLE
+    ),
 }
 
 
@@ -67,7 +74,9 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    texts = (problem.prompt + text for problem, text in islice(arithmetic.stream(seed), samples))
+    streams = [arithmetic.stream(seed, style=plan.style) for plan in PLANS.values()]
+    pairs = islice(chain.from_iterable(zip(*streams, strict=True)), samples)
+    texts = (problem.prompt + text for problem, text in pairs)
     core.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token=PAD, eos_token=END, padding_side="left", model_max_length=CONTEXT
@@ -75,9 +84,13 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
 
 
 def build_model(plan: Plan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A randomly initialised Llama of the planned size."""
+    """A randomly initialised Llama of the planned size.
+
+    Attention is written out: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the
+    rest of a step.
+    """
     torch.manual_seed(seed)
-    return LlamaForCausalLM(
+    model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=len(tokenizer),
             hidden_size=plan.hidden,
@@ -92,10 +105,12 @@ def build_model(plan: Plan, tokenizer: PreTrainedTokenizerFast, seed: int) -> Ll
             pad_token_id=tokenizer.get_vocab()[PAD],
         )
     )
+    model.set_attn_implementation("eager")
+    return model
 
 
 def batches(
-    tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str]
+    tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str], style: Style
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Endless ``(tokens[B,T], weights[B,T])``, rows of like length together; weight 0 on padding.
 
@@ -103,7 +118,7 @@ def batches(
     """
     shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
-    source = arithmetic.stream(seed, without)
+    source = arithmetic.stream(seed, without, style)
     while True:
         pairs = list(islice(source, 24 * size))
         # Through the tokenizer itself: its backend remembers the padding of the last call, and would add it here.
@@ -143,16 +158,21 @@ def solved(
 def train_role(
     role: str, plan: Plan, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int, report: Callable[[str, dict], None]
 ) -> dict:
-    """Trains one model into ``out/role`` with its log, and returns its figures. Resumes an interrupted training."""
+    """Trains one model into ``out/role`` with its log, and returns its figures. Resumes an interrupted training, and
+    leaves a model alone that this plan and seed have made."""
     folder = out / role
     folder.mkdir(parents=True, exist_ok=True)
+    if (made := folder / "training.json").is_file():
+        figures = json.loads(made.read_text())
+        if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
+            return figures
     problems, watched = arithmetic.held_out(HELD_OUT), arithmetic.held_out(WATCHED, seed=1)
     unseen = frozenset(p.question for p in (*problems, *watched))
     model = build_model(plan, tokenizer, seed)
     log = train(
         model,
         plan.schedule,
-        batches(tokenizer, plan.schedule.batch, seed, unseen),
+        batches(tokenizer, plan.schedule.batch, seed, unseen, plan.style),
         weighted_loss,
         checkpoint=out / f"{role}.checkpoint",
         evaluate=lambda: {"accuracy": solved(model, tokenizer, watched)},
@@ -175,7 +195,7 @@ def train_role(
 
 
 def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
-    """Trains tokenizer, target and draft into ``out`` and writes their model card."""
+    """Trains tokenizer, draft and target into ``out`` and writes their model card."""
     tokenizer = train_tokenizer()
     for role, plan in PLANS.items():
         train_role(role, plan, tokenizer, out, seed, report)

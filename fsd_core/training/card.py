@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
+from math import log
 from pathlib import Path
+
+from fsd_core.benchmarks.arithmetic import Problem
+from fsd_core.benchmarks.house_styles import DRAFT_STYLE, TARGET_STYLE, Choice
 
 _HEAD = """\
 # Bundled arithmetic pair
@@ -17,10 +22,65 @@ model.
 
 - **Data**: endless generated problems (`fsd_core/benchmarks/arithmetic.py`), each seen once; the held-out problems
   (`arithmetic.jsonl`) are left out by their question. The question's tokens weigh a tenth of the solution's.
+- **Two house styles**: target and draft learn the same problems and the same sums, each from a corpus with favourite
+  words of its own (`fsd_core/benchmarks/house_styles.py`). See below.
 - **Method**: next-token cross-entropy in bf16 autocast; Muon for hidden matrices, AdamW for the rest; rates constant
   for half of the steps, then falling to zero.
 - **Licence**: that of this repository. No third-party text or weights went in.
 """
+
+_STYLES = """
+## Two house styles
+
+Models of different makers learn from different texts. They differ in facts, and they differ in wording, mostly where
+two words are nearly as good. Two models of one corpus would leave that half out: then only the sums would be in
+dispute, where leniency costs most. So the corpora of this pair differ. At every choice of words both have the same
+words at close odds, and each has another favourite. The Jensen-Shannon divergence of the two corpora at such a choice
+is {low:.2f} to {high:.2f} nats. The sums are the same.
+
+| Choice | target's corpus | draft's corpus |
+|---|---|---|
+{odds}
+
+One problem in the favourite words of each:
+
+| target | draft |
+|---|---|
+| {target} | {draft} |
+
+A lenient rule can take the draft's word for the target's own, at no cost. The pair is made to show that effect. It is
+an example, and no claim about other pairs: how much of a disagreement is wording, and how much is substance, is another
+matter for each pair and task. Independent runs found FSD costly on reasoning models. With gpt-oss-20b, an EAGLE-3 head
+and js ≤ 0.25, AIME 2024 fell from 77 % to 50 %, with answers 2.13 times as long and 0.73 times as fast from end to end,
+and LiveCodeBench from 89 % to 34 %; with js ≤ 0.08 HumanEval fell from 96 % to 81 % (one seed). Another lossy rule,
+lenience, left 3 of 10 AIME 2024 problems without an answer, where exact decoding answered all
+(<https://github.com/chiatzenw-cur/lossy-spec-decode-repetition>). Measure your own pair before you are lenient.
+"""
+_EXAMPLE = Problem("", ("14 + 6 = 20", "20 / 5 = 4"), 4)
+
+
+def _styles() -> str:
+    """The section on wording."""
+    target, draft = TARGET_STYLE.choices(), DRAFT_STYLE.choices()
+    apart = [_divergence(target[name], draft[name]) for name in target]
+    odds = [f"| {name} | {_told(target[name])} | {_told(draft[name])} |" for name in target]
+    favourites = [
+        _EXAMPLE.solution(random.Random(0), style.favourites()).strip().replace("\n", " ⏎ ")
+        for style in (TARGET_STYLE, DRAFT_STYLE)
+    ]
+    return _STYLES.format(
+        low=min(apart), high=max(apart), odds="\n".join(odds), target=favourites[0], draft=favourites[1]
+    )
+
+
+def _told(choice: Choice) -> str:
+    return ", ".join(f"`{word}` {odds}" for word, odds in choice)
+
+
+def _divergence(target: Choice, draft: Choice) -> float:
+    """Jensen-Shannon divergence of two choices with the same words, in nats."""
+    p, q = ([odds / sum(odds for _, odds in choice) for _, odds in choice] for choice in (target, draft))
+    return sum((x * log(2 * x / (x + y)) + y * log(2 * y / (x + y))) / 2 for x, y in zip(p, q, strict=True))
 
 
 def write_card(folder: Path) -> None:
@@ -45,4 +105,4 @@ def write_card(folder: Path) -> None:
             "|---|---|---|",
         ]
         curves += [f"| {row['step']} | {row['loss']:.3f} | {row['accuracy']:.0%} |" for row in points]
-    (folder / "README.md").write_text("\n".join([_HEAD, *table, *curves]) + "\n")
+    (folder / "README.md").write_text("\n".join([_HEAD, *table, _styles(), *curves]) + "\n")

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from fsd_core.benchmarks import arithmetic
+from fsd_core.benchmarks.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
 from fsd_core.training import bundled_pair
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
-TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2))
+TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2), TARGET_STYLE)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,29 @@ def test_every_problem_is_solved_by_its_own_steps():
         assert text.endswith(f"\n#### {problem.answer}")
 
 
+@pytest.mark.parametrize("style", [TARGET_STYLE, DRAFT_STYLE], ids=["target", "draft"])
+def test_words_to_choose_from_have_first_tokens_of_their_own(tokenizer, style):
+    """So that a token of another's choice leads on to that choice, and costs nothing."""
+    for name, choice in style.choices().items():
+        space = "" if name == "marks" else " "
+        firsts = {tokenizer(space + word.format(1))["input_ids"][0] for word, _ in choice}
+        assert len(firsts) == len(choice), name
+
+
+def test_the_plans_have_a_style_each():
+    assert {role: plan.style for role, plan in bundled_pair.PLANS.items()} == {
+        "target": TARGET_STYLE,
+        "draft": DRAFT_STYLE,
+    }
+
+
+def test_batches_are_worded_in_the_style_that_is_asked_for(tokenizer):
+    tokens, _ = next(bundled_pair.batches(tokenizer, 4, 0, frozenset(), TARGET_STYLE.favourites()))
+    for text in tokenizer.batch_decode(tokens):
+        assert "Answer: First, " in text
+        assert "The result is" in text
+
+
 def test_training_leaves_the_held_out_problems_out():
     held_out = frozenset(p.question for p in arithmetic.held_out(600))
     assert len(held_out) == 600
@@ -45,9 +69,9 @@ def test_training_leaves_the_held_out_problems_out():
 def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
     """The tokenizer remembers the padding that an evaluation asks for; training text must not get any."""
     model = bundled_pair.build_model(TINY, tokenizer, seed=0)
-    tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset()))
+    tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN))
     bundled_pair.solved(model, tokenizer, arithmetic.held_out(3))
-    again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset()))
+    again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN))
     assert torch.equal(tokens, again)
     assert torch.equal(weights, weights_again)
     assert (tokens == tokenizer.pad_token_id).sum() == (weights == 0).sum()
@@ -56,7 +80,7 @@ def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
 def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path):
     def run(report=lambda row: None):
         model = bundled_pair.build_model(TINY, tokenizer, seed=0)
-        source = bundled_pair.batches(tokenizer, 2, 0, frozenset())
+        source = bundled_pair.batches(tokenizer, 2, 0, frozenset(), PLAIN)
         return model, train(
             model, TINY.schedule, source, weighted_loss, tmp_path / "c.checkpoint", lambda: {"accuracy": 0.5}, report
         )
@@ -89,6 +113,25 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path):
     card = (tmp_path / "README.md").read_text()
     assert "30 x 4" in card
     assert "Held-out accuracy, greedy" in card
+    assert "Two house styles" in card
+    assert "First, 14 plus 6 is 20." in card
+    assert "Step one: 14 + 6 = 20." in card
+    assert "no claim about other pairs" in card
+
+
+def test_a_model_that_is_made_is_left_alone_until_its_plan_changes(tokenizer, tmp_path):
+    plan, rows = replace(TINY, schedule=Schedule(steps=25, batch=2)), []
+
+    def make(plan: bundled_pair.Plan) -> dict:
+        return bundled_pair.train_role("draft", plan, tokenizer, tmp_path, 0, lambda role, row: rows.append(row))
+
+    made = make(plan)
+    weights = (tmp_path / "draft" / "model.safetensors").read_bytes()
+    assert make(plan)["seconds"] == made["seconds"]
+    assert len(rows) == 1
+    make(replace(plan, style=DRAFT_STYLE))
+    assert len(rows) == 2
+    assert (tmp_path / "draft" / "model.safetensors").read_bytes() != weights
 
 
 def test_a_checkpoint_knows_matrices_by_their_order_in_the_model(tokenizer):

@@ -107,6 +107,20 @@ def train_card(
     print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
 
 
+@train.command("calibration")
+def train_calibration(
+    limit: Annotated[int, typer.Option(min=1, help="Held-out problems.")] = 200,
+) -> None:
+    """Measure where leniency is free for the bundled pair, and where it is not; written beside the pair's card."""
+    from fsd_core.training import calibration
+
+    if threads := get_settings().threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    print(calibration.main(limit=limit, report=output.print_json))
+
+
 @contextmanager
 def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
     """Rows of a training log as lines of JSON, and as curves in MLflow."""

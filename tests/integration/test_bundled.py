@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -12,7 +13,16 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fsd_core.benchmarks.harness import run_example, run_examples
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import Autoregressive, DecodingConfig, DraftModelDrafter, DraftOnly, PromptLookupDrafter
+from fsd_core.config import (
+    AcceptanceConfig,
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    DraftModelDrafter,
+    DraftOnly,
+    FuzzyReducible,
+    PromptLookupDrafter,
+)
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.models.language_model import LanguageModel
@@ -72,11 +82,39 @@ def test_the_task_is_large_enough_to_tell_settings_apart() -> None:
 
 
 def test_the_target_knows_its_task(pair: LoadedPair) -> None:
-    assert accuracy(pair, DecodingConfig(acceptance=Autoregressive()), 200) >= 0.90
+    assert accuracy(pair, DecodingConfig(acceptance=Autoregressive()), 200) >= 0.95
 
 
 def test_the_draft_half_knows_it(pair: LoadedPair) -> None:
-    assert 0.25 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), 100) <= 0.65
+    assert 0.45 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), 100) <= 0.85
+
+
+def test_leniency_is_free_where_words_differ_then_traded_and_then_ruinous(pair: LoadedPair) -> None:
+    """Greedily, by target passes, which no machine changes: two house styles in dispute, and sums in dispute."""
+    exact, free, loose = (
+        lenient(pair, acceptance, 100)
+        for acceptance in (SD(), FuzzyReducible(threshold=0.15), FuzzyReducible(threshold=0.69))
+    )
+    assert exact.length < 5 < 7 < free.length <= loose.length
+    assert free.accuracy >= exact.accuracy - 0.03
+    assert loose.accuracy <= exact.accuracy - 0.15
+    assert free.tokens == pytest.approx(exact.tokens, rel=0.1)  # no answer is drawn out
+
+
+class Written(NamedTuple):
+    accuracy: float
+    length: float
+    """tokens per target pass"""
+    tokens: int
+
+
+def lenient(pair: LoadedPair, acceptance: AcceptanceConfig, limit: int) -> Written:
+    """The first ``limit`` problems with drafts of eight tokens, many of them at once."""
+    decoder = Decoder(pair, DecodingConfig(acceptance=acceptance, topology=ChainTopology(length=8)))
+    records = list(run_examples(decoder, TASK, dict(enumerate(TASK.examples(limit))), seed=0, rows=50))
+    tokens = sum(record.tokens for record in records)
+    solved = sum(record.outcome == "correct" for record in records)
+    return Written(solved / limit, tokens / sum(record.rounds for record in records), tokens)
 
 
 def test_neither_model_writes_padding(pair: LoadedPair, alone: list[tuple[list[int], list[int]]]) -> None:

@@ -13,6 +13,7 @@ from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_ht
 from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
 from dashboard.ui import actions
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
+from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.ui.option_fields import field, several
 from dashboard.ui.polled import Polled
@@ -21,7 +22,7 @@ from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.config.sweeps import LISTED, knob_of, readable
+from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import PAIRS, get_pair
 
@@ -35,11 +36,11 @@ KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
 DIALS = [
     name
     for name, option in METHOD_OPTIONS.items()
-    if option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *KNOBS, "drafts")
+    if option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *LENGTHS, *KNOBS, "drafts")
 ]
 """options of which every setting of an experiment has the same value"""
 CHOSEN = [part for part, _ in PARTS] + [name for name in LISTED if name != "acceptance"]
-DEPENDENT = ["divergence", "drafts", *KNOBS, *DIALS]
+DEPENDENT = ["divergence", "drafts", *LENGTHS, *KNOBS, *DIALS]
 """fields that are shown where something that is chosen reads them"""
 USUAL: dict[str, Any] = {
     "baselines": ["autoregressive", "speculative"], "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
@@ -49,6 +50,8 @@ THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
+BEGUN = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
+"""fields that begin with another value for another pair, with the name of the value"""
 KNOB_HINT = "A list such as 0.1, 0.2, 0.4 or a range start:stop:count."
 
 
@@ -118,7 +121,7 @@ class ExperimentsPage:
 
     def _form(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in PAIRS.items()]
-        tasks = task_choices(pairs[0][1])
+        tasks, begun = task_choices(pairs[0][1]), beginning(pairs[0][1])
         fields: dict[str, Any] = {}
         usual = visible_fields(USUAL)
         with gr.Group():
@@ -138,18 +141,24 @@ class ExperimentsPage:
                 fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=usual["drafts"])
             fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=usual["divergence"])
             for name in KNOBS:
+                grid = ", ".join(f"{value:g}" for value in grid_of(name))
                 fields[name] = gr.Textbox(
-                    ", ".join(f"{value:g}" for value in grid_of(name)), label=METHOD_OPTIONS[name].plural,
+                    begun.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
                     info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=usual[name],
                 )  # fmt: skip
+            fields["draft_length"] = gr.Textbox(
+                begun.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=usual["draft_length"],
+                info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
+            )  # fmt: skip
+            self.measured = show(escape(begun.sentence), elem_classes=["exp-size"])
             with gr.Row():
-                fields["limit"] = field(OPTIONS["limit"])
+                fields["limit"] = field(OPTIONS["limit"], value=begun.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
-                fields["topology"] = several(METHOD_OPTIONS["topology"], info="The draft length is the depth of a tree")
+                fields["topology"] = several(METHOD_OPTIONS["topology"])
             with gr.Row():
                 for name in DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
@@ -182,7 +191,10 @@ class ExperimentsPage:
             trigger_mode="always_last", queue=False, **QUIET,
         )  # fmt: skip
         both = [self.fields["pair"], self.fields["task"]]
-        self.fields["pair"].input(self.offer, both, self.fields["task"], queue=False, **QUIET)
+        offered = [self.fields[name] for name in ("task", *BEGUN)]
+        self.fields["pair"].input(
+            self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], queue=False, **QUIET
+        )
         poll: dict[str, Any] = {
             "fn": self.poll, "inputs": [self.limit, self.shown, *both],
             "outputs": [self.worker, self.list, self.older, self.more, self.fields["task"], self.shown], **QUIET,
@@ -203,9 +215,18 @@ class ExperimentsPage:
         visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
         return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
 
-    def offer(self, pair: str, task: str | None) -> Any:
-        """The tasks, those that suit the pair first; the first of them in place of one that does not."""
-        return gr.Dropdown(task_choices(pair), value=kept_or_first(task, get_pair(pair)))
+    def offer(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """The tasks, those that suit the pair first; the first of them in place of one that does not. Fields that
+        nobody has changed begin anew with what was measured of the pair."""
+        pair, task = values[self.fields["pair"]], self.fields["task"]
+        begun = beginning(pair)
+        anew = {
+            self.fields[name]: gr.update(value=getattr(begun, value))
+            for name, value in BEGUN.items()
+            if untouched(value, values[self.fields[name]])
+        }
+        tasks = gr.Dropdown(task_choices(pair), value=kept_or_first(values[task], get_pair(pair)))
+        return {task: tasks, self.measured: escape(begun.sentence), **anew}
 
     def measure(self, *values: Any) -> tuple[str, Any]:
         """How much work the form asks for, or what is wrong with it."""

@@ -11,7 +11,7 @@ from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import SweepConfig
 from fsd_core.config.building import checked
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
-from fsd_core.config.sweeps import LISTED, methods, readable
+from fsd_core.config.sweeps import LENGTHS, LISTED, methods, readable
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import check_drafter
 
@@ -40,6 +40,9 @@ def build_sweep(values: Mapping[str, Any]) -> SweepConfig:
     given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": rules})
     for name, value in given.items():
         option = METHOD_OPTIONS[name]
+        if name in LENGTHS:
+            given[name] = list(whole_numbers(value, option.plural or option.label, f"{option.default}, 16"))
+            continue
         if name in LISTED and not value:
             raise InvalidSetting(f"No {option.label.lower()} is chosen: choose at least one.")
         given[name] = value if option.is_knob or option.choices else number(option, value)
@@ -68,13 +71,19 @@ def size_line(sweep: SweepConfig) -> str:
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """Seeds from ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
+    seeds = whole_numbers(text, "seeds", "0, 1, 2")
+    if len(seeds) > MOST_SEEDS:
+        raise InvalidSetting(f"These are {len(seeds)} seeds: expected at most {MOST_SEEDS}.")
+    return seeds
+
+
+def whole_numbers(text: str, what: str, example: str) -> tuple[int, ...]:
+    """Each number of a list such as ``0, 1, 2`` once. Raises ``InvalidSetting``, which calls them ``what``."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(_is_whole(word) and int(word) < 2**31 for word in words):
         raise InvalidSetting(
-            f"The seeds {text[:60]!r} cannot be read: expected whole numbers of at least 0, such as 0, 1, 2."
+            f"The {what.lower()} {text[:60]!r} cannot be read: expected whole numbers of at least 0, such as {example}."
         )
-    if len(words) > MOST_SEEDS:
-        raise InvalidSetting(f"These are {len(words)} seeds: expected at most {MOST_SEEDS}.")
     return tuple(dict.fromkeys(int(word) for word in words))
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
-from dashboard.playground.prompt_form import PromptForm
+from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.playground.setting_views import MOST_SETTINGS, Job, SettingView, comparison, payload
+from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
 from fsd_core.errors import DatabaseUnavailable, FsdError
@@ -30,6 +31,8 @@ ONE_TIMING = (
     '<a href="experiments">An experiment</a> measures the difference.</p>'
 )
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
+BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
+"""of each setting, the fields that begin with another value for another pair, with the name of the value"""
 
 # The browser keeps which job it began last: the tab first, since another tab may have begun another one since.
 REMEMBER = """(job) => {
@@ -57,7 +60,11 @@ class Playground:
         show(heading("Playground", LEAD))
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
-            self.cards = [SettingCard(i + 1, kind) for i, kind in enumerate(DEFAULTS)]
+            begun = beginning(BUNDLED)
+            self.cards = [
+                SettingCard(i + 1, kind, **{name: getattr(begun, value) for name, value in fields.items()})
+                for i, (kind, fields) in enumerate(zip(DEFAULTS, BEGUN, strict=True))
+            ]
         with gr.Row(elem_classes=["actions"]):
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140)
             self.stop = gr.Button("Stop", variant="stop", scale=0, min_width=90, interactive=False)
@@ -94,6 +101,8 @@ class Playground:
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
         generating = self.generate.click(self.start, filled, self.outputs, **QUIET)
         generating.then(None, self.begun, None, js=REMEMBER)
+        begun = [card.fields[name] for card, fields in zip(self.cards, BEGUN, strict=True) for name in fields]
+        self.form.pair.input(self.begin_anew, {self.form.pair, *begun}, begun, **QUIET)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
         self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
@@ -104,6 +113,16 @@ class Playground:
             return self._sized(max(1, min(MOST_SETTINGS, number + step)))
 
         return resize
+
+    def begin_anew(self, values: Updates) -> Updates:
+        """What was measured of the pair that is chosen now, in fields that nobody has changed."""
+        begun = beginning(values[self.form.pair])
+        return {
+            card.fields[name]: getattr(begun, value)
+            for card, fields in zip(self.cards, BEGUN, strict=True)
+            for name, value in fields.items()
+            if untouched(value, values[card.fields[name]])
+        }
 
     def _sized(self, number: int) -> Updates:
         columns = zip(self.columns, (card.column for card in self.cards), strict=True)

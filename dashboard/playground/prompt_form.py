@@ -7,9 +7,10 @@ from typing import Any
 
 import gradio as gr
 
+from dashboard.ui.beginnings import beginning
 from dashboard.ui.components import QUIET
 from dashboard.ui.option_fields import field, number, settings_of
-from fsd_core.benchmarks.arithmetic import held_out
+from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import PAIRS
@@ -39,10 +40,17 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def examples_of(pair: str) -> list[tuple[str, str]]:
-    """What a pair may be asked: a short name and the prompt."""
+    """What a pair may be asked: a short name and the prompt. First what its calibration found telling."""
     if pair == BUNDLED:
-        return [(problem.question, problem.prompt) for problem in held_out(EXAMPLES)]
+        problems, first = get_task("arithmetic").all_examples(), beginning(pair).example
+        telling = [problem for problem in problems if problem.id == first]
+        others = [problem for problem in problems[:EXAMPLES] if problem.id != first]
+        return [(_question(example.prompt), example.prompt) for example in [*telling, *others][:EXAMPLES]]
     return [(question, question) for question in QUESTIONS]
+
+
+def _question(prompt: str) -> str:
+    return prompt.removeprefix("Question: ").removesuffix("\nAnswer:")
 
 
 class PromptForm:

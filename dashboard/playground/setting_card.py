@@ -25,8 +25,11 @@ Updates = dict[Any, Any]
 class SettingCard:
     """Those controls that the chosen algorithm does not read are hidden."""
 
-    def __init__(self, number: int, kind: str) -> None:
+    def __init__(self, number: int, kind: str, **begun: Any) -> None:
+        """``begun``: what fields begin with, where it is not the option's default."""
         at_first = arranged({name: METHOD_OPTIONS[name].default for name in NAMES} | {"acceptance": kind})
+        for name, value in begun.items():
+            at_first[name]["value"] = value
         with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
             rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=f"Setting {number}")
             self.about = show(at_first["about"]["value"])

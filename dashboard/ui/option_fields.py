@@ -19,12 +19,12 @@ from fsd_core.errors import InvalidSetting
 
 def field(option: Option, **more: Any) -> Any:
     """The component for one value of an option; ``more`` is what this page says of it besides."""
-    usual = {"label": option.title, "min_width": 110} | more
+    usual = {"value": option.default, "label": option.title, "min_width": 110} | more
     if option.choices:
-        return gr.Dropdown(choices(option), value=option.default, **usual)
+        return gr.Dropdown(choices(option), **usual)
     if option.type is bool:
-        return gr.Checkbox(option.default, **usual)
-    return gr.Number(option.default, precision=0 if option.type is int else None, step=_step(option), **usual)
+        return gr.Checkbox(**usual)
+    return gr.Number(precision=0 if option.type is int else None, step=_step(option), **usual)
 
 
 def several(option: Option, **more: Any) -> gr.Dropdown:

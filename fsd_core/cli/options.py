@@ -12,7 +12,7 @@ import typer
 from fsd_core.config import LONGEST_PROMPT
 from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
-from fsd_core.config.sweeps import LISTED
+from fsd_core.config.sweeps import LENGTHS, LISTED
 from fsd_core.errors import InvalidSetting
 
 
@@ -57,7 +57,7 @@ def _one_of(option: Option) -> Callable[[Any], Any]:
 
 def _parameter(option: Option, swept: bool) -> inspect.Parameter:
     """The parameter of a command that is an option, with what Typer must know of it."""
-    several = swept and option.name in LISTED and option.name != "divergence"
+    several = swept and option.name in (*LISTED, *LENGTHS) and option.name != "divergence"
     name, declared = option.name, flag(option)
     description, more = option.help, {}
     kind: Any = str if option.is_knob or option.choices else option.type
@@ -70,8 +70,10 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
     if option.choices:
-        description += f": {', '.join(option.choices)}" + ("; may be given several times" if several else "")
+        description += f": {', '.join(option.choices)}"
         more |= {"metavar": "NAME", "callback": _one_of(option)}
+    if several:
+        description += "; may be given several times"
     if (usual := _usual(option)) is not None:
         description += f" ({usual})"
     annotation: Any = (list[kind] if several else kind) | None

@@ -109,16 +109,19 @@ def train_card(
 
 @train.command("calibration")
 def train_calibration(
-    limit: Annotated[int, typer.Option(min=1, help="Held-out problems.")] = 200,
+    pair: Annotated[str, typer.Option(help="bundled, or path:FOLDER.")] = "bundled",
+    task: Annotated[str | None, typer.Option(help="One with answers. Without it, the one that suits the pair.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Prompts that decide what is solved.")] = 600,
+    timed: Annotated[int, typer.Option(min=1, help="Those written one by one, which decide the speed.")] = 100,
 ) -> None:
-    """Measure where leniency is free for the bundled pair, and where it is not; written beside the pair's card."""
+    """Measure where leniency is free for a pair. Its pages begin with what this writes beside the models."""
     from fsd_core.training import calibration
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(calibration.main(limit=limit, report=output.print_json))
+    print(calibration.main(pair, task, limit, timed, report=output.print_json))
 
 
 @contextmanager

@@ -15,16 +15,19 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, SEVERAL, Autoregressive, Speculative
 
 LISTED = ("acceptance", "drafter", "topology", "divergence")
-"""options of which a sweep takes several"""
+"""options with names for values, of which a sweep takes several"""
+LENGTHS = ("draft_length",)
+"""options with numbers for values, of which it takes several too"""
 
 
 def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
-    """Every rule with every drafter in every shape with every divergence at every value of its knob, each once.
+    """Every rule with every drafter in every shape of every length with every divergence at every value of its knob,
+    each once.
 
-    ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` may be lists, and a knob is a list
-    of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules, drafters and shapes, those that
-    read an option are given it. Raises ``InvalidSetting`` for one that none of them reads, for a rule whose knob is not
-    given, and as :func:`fsd_core.config.building.method` does.
+    ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` and ``LENGTHS`` may be lists, and
+    a knob is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules, drafters and
+    shapes, those that read an option are given it. Raises ``InvalidSetting`` for one that none of them reads, for a
+    rule whose knob is not given, and as :func:`fsd_core.config.building.method` does.
     """
     given = {name: value for name, value in by_name(chosen).items() if value != []}
     for name in LISTED:
@@ -32,7 +35,7 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
             check_known(METHOD_OPTIONS[name], value, named)
     forms = _forms(given)
     read = readable(given)
-    shared = {name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in LISTED}
+    shared = {name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in (*LISTED, *LENGTHS)}
     seen: list[dict[str, Any]] = []
     decodings: dict[DecodingConfig, None] = {}
     for form in forms:
@@ -50,8 +53,10 @@ def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forms(chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of what ``LISTED`` options were given."""
-    several = {name: _listed(chosen[name]) for name in LISTED if chosen.get(name)}
+    """Every combination of what was given of the options that take several values."""
+    several = {
+        name: _listed(chosen[name]) for name in (*LISTED, *LENGTHS) if chosen.get(name) not in (None, "", [], ())
+    }
     return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
 
 
@@ -99,7 +104,7 @@ def _wanted(name: str, form: Mapping[str, Any]) -> bool:
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(dict.fromkeys([value] if isinstance(value, str) else value))
+    return list(dict.fromkeys(value if isinstance(value, Sequence) and not isinstance(value, str) else [value]))
 
 
 def _values(value: Any) -> tuple[float | None, ...]:

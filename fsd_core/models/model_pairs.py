@@ -38,6 +38,7 @@ _BUNDLED = PairSpec(
     tasks=("arithmetic",),
     narrow=True,
     head=ASSETS / "bundled" / "head",
+    calibration=ASSETS / "bundled" / "calibration.json",
 )
 
 _LLAMA, _QWEN, _GEMMA, _SMOL = "meta-llama/Llama-", "Qwen/Qwen2.5-", "google/gemma-2-", "HuggingFaceTB/SmolLM2-"
@@ -111,8 +112,9 @@ def _by_id(repo: str, revision: str) -> HubModel:
 
 def get_pair(name: str) -> PairSpec:
     """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, with an
-    EAGLE head in ``FOLDER/head`` if there is one, and ``hub:TARGET+DRAFT`` two models of the hub by their ids, or
-    ``hub:TARGET+DRAFT+HEAD``, each with ``@REVISION`` where it is not main.
+    EAGLE head in ``FOLDER/head`` and a calibration in ``FOLDER/calibration.json`` if there are such;
+    ``hub:TARGET+DRAFT`` two models of the hub by their ids, or ``hub:TARGET+DRAFT+HEAD``, each with ``@REVISION``
+    where it is not main.
 
     Raises ``UnknownName`` for a name nobody knows and ``ModelUnavailable`` for a folder without the two models.
     """
@@ -127,8 +129,11 @@ def get_pair(name: str) -> PairSpec:
                     "Expected two Hugging Face model folders called target and draft."
                 )
         head = folder / "head" if (folder / "head" / "config.json").is_file() else None
-        about = f"Local pair in {folder}"
-        return PairSpec(name, folder.name, about, folder / "target", folder / "draft", head=head)
+        measured = folder / "calibration.json"
+        return PairSpec(
+            name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft", head=head,
+            calibration=measured if measured.is_file() else None,
+        )  # fmt: skip
     if name.startswith("hub:"):
         matches = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
         if len(matches) not in (2, 3) or None in matches:

@@ -52,3 +52,5 @@ class PairSpec:
     """LoRA of the target, merged into it when it is loaded"""
     head: Path | HubModel | None = None
     """EAGLE head of the target"""
+    calibration: Path | None = None
+    """what ``train calibration`` measured of it"""

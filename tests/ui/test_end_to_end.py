@@ -113,7 +113,8 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
 def begin_experiment(page: Page, app: Application, name: str, thresholds: str, prompts: int) -> Locator:
     """Fills in the form and starts; returns the experiment's card, which shows that it is under way."""
     page.goto(f"{app.url}/experiments")
-    expect(page.get_by_text("= 350 generations")).to_be_visible()  # the page is alive
+    expect(page.get_by_text("= 1,950 generations")).to_be_visible()  # the page is alive
+    page.get_by_label("Draft lengths").fill("5")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Thresholds").fill(thresholds)
     page.get_by_label("Prompts", exact=True).fill(str(prompts))

@@ -24,7 +24,8 @@ def card(page: Page, name: str) -> Locator:
 
 def opened(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/experiments")
-    expect(page.get_by_text("= 350 generations")).to_be_visible()
+    expect(page.get_by_text("= 1,950 generations")).to_be_visible()
+    page.get_by_label("Draft lengths").fill("5")
 
 
 def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: Site):
@@ -37,10 +38,10 @@ def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: S
 
 def test_the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page, site: Site):
     opened(page, site)
-    expect(page.get_by_text("7 settings × 1 seed × 50 prompts = 350 generations")).to_be_visible()
+    expect(page.get_by_text("7 settings × 1 seed × 150 prompts = 1,050 generations")).to_be_visible()
     page.get_by_label("Thresholds").fill("0:0.6:7")
     page.get_by_label("Seeds").fill("0, 1")
-    expect(page.get_by_text("9 settings × 2 seeds × 50 prompts = 900 generations")).to_be_visible()
+    expect(page.get_by_text("9 settings × 2 seeds × 150 prompts = 2,700 generations")).to_be_visible()
     page.get_by_label("Thresholds").fill("0.9")
     expect(page.locator(".exp-size .fsd-notice")).to_contain_text("beyond the range of the divergence 'js'")
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
@@ -225,6 +226,7 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
         opened(page, site)  # as another visitor finds it
         choose(page, "Task", "GSM8K")
+        page.get_by_label("Prompts", exact=True).fill("12")
         page.get_by_label("Name").fill("Fetched")
         page.get_by_role("button", name="Start experiment").click()
         expect(card(page, "Fetched")).to_be_visible()

@@ -16,6 +16,7 @@ FORM = {
     **{name: option.default for name, option in OPTIONS.items()},
     "baselines": ["autoregressive", "speculative"], "tuned": ["fsd-reducible"], "several": [], "divergence": ["js"],
     "threshold": "0.05, 0.1, 0.2", "drafter": ["draft-model"], "topology": ["chain"], "seeds": "0", "name": "",
+    "draft_length": "5",
 }  # fmt: skip
 
 
@@ -37,6 +38,13 @@ def test_baselines_come_first_and_every_rule_meets_every_divergence_and_threshol
     assert kinds == ["autoregressive", "speculative"] + ["fsd-reducible"] * 6 + ["fsd"] * 6
     assert len(sweep.runs()) == 28
     assert size_line(sweep) == "14 settings × 2 seeds × 50 prompts = 1,400 generations"
+
+
+def test_every_rule_meets_every_draft_length_and_the_target_alone_none():
+    sweep = build_sweep(replace(FORM, draft_length="5, 16, 5", threshold="0.1"))
+    assert [d.label for d in sweep.decodings] == [
+        "Target alone", "SD · γ 5", "SD · γ 16", "FSD reducible · js ≤ 0.1 · γ 5", "FSD reducible · js ≤ 0.1 · γ 16",
+    ]  # fmt: skip
 
 
 def test_the_official_rule_has_a_divergence_of_its_own_and_no_off():
@@ -67,8 +75,12 @@ def test_every_rule_can_be_part_of_an_experiment():
         ({"tuned": [], "baselines": []}, "Nothing is chosen"),
         ({"limit": None}, "Prompts is empty: expected a whole number."),
         ({"limit": 100_000}, "expected a limit"),
-        ({"draft_length": 2.5}, "whole number"),
-        ({"draft_length": 99}, "Draft length γ is 99: expected at most 32."),
+        ({"draft_length": "2.5"}, "whole number"),
+        (
+            {"draft_length": ""},
+            "The draft lengths γ '' cannot be read: expected whole numbers of at least 0, such as 5, 16",
+        ),
+        ({"draft_length": "5, 99"}, "Draft length γ is 99: expected at most 32."),
         ({"top_p": 0}, "Top-p is 0.0: expected more than 0.0."),
         ({"drafter": ["prompt-lookup"], "divergence": ["reverse-kl"]}, "copied token"),
         ({"drafter": []}, "No drafter is chosen"),

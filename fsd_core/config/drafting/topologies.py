@@ -10,7 +10,9 @@ from fsd_core.values import option
 
 
 def _length(most: int) -> int:
-    return option(5, "Draft length γ", "Tokens drafted per round", name="draft_length", ge=1, le=most)
+    return option(
+        5, "Draft length γ", "Tokens drafted per round", name="draft_length", plural="Draft lengths γ", ge=1, le=most
+    )
 
 
 class ChainTopology(TopologySettings):

@@ -1,0 +1,60 @@
+"""What the forms of a pair begin with: values that its calibration chose, or the usual ones where it has none."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fsd_core.config import RULES
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
+from fsd_core.models.calibrations import PROMPTS, calibration_of
+from fsd_core.models.model_pairs import PAIRS
+
+UNCALIBRATED = "Nothing has been measured of this pair yet: these are usual values."
+
+
+class Beginning(NamedTuple):
+    """The values that a form's fields have before anybody changes them."""
+
+    thresholds: str
+    """of an experiment"""
+    limit: int
+    """prompts of an experiment"""
+    lengths: str
+    """draft lengths of an experiment: the best one of exact speculative decoding, and the best lenient one"""
+    exact_length: int
+    """draft length of the Playground's exact setting"""
+    threshold: float
+    """of the Playground's lenient setting"""
+    draft_length: int
+    """of that setting"""
+    example: str | None
+    """id of the prompt that the Playground shows first"""
+    sentence: str
+    """where the values are from"""
+
+
+def beginning(pair: str) -> Beginning:
+    """What the forms begin with when a pair is chosen. Raises what ``calibration_of`` raises."""
+    told = calibration_of(pair)
+    if told is None:
+        knob = RULES[METHOD_OPTIONS["acceptance"].default].knob
+        assert knob is not None
+        length = METHOD_OPTIONS["draft_length"].default
+        return Beginning(
+            thresholds=_listed(knob.grid), limit=OPTIONS["limit"].default, lengths=f"{length}", exact_length=length,
+            threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, sentence=UNCALIBRATED,
+        )  # fmt: skip
+    return Beginning(
+        thresholds=_listed(told.thresholds), limit=PROMPTS, lengths=_listed((told.exact_length, told.draft_length)),
+        exact_length=told.exact_length, threshold=told.threshold, draft_length=told.draft_length,
+        example=told.example, sentence=told.sentence(),
+    )  # fmt: skip
+
+
+def untouched(field: str, value: object) -> bool:
+    """Whether a field, named as in ``Beginning``, still has what the form of some pair began with."""
+    return any(value == getattr(beginning(pair), field) for pair in PAIRS)
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ", ".join(dict.fromkeys(f"{value:g}" for value in values))

@@ -115,8 +115,8 @@ def sweep(
     Args:
         baselines: Whether to measure the target alone, which then is the baseline, and exact speculative decoding.
         options: Those of :class:`fsd_core.Decoder`. ``acceptance``, ``drafter``, ``topology``, ``draft_length`` and
-            ``divergence`` may be lists; a knob such as ``threshold`` is a number, a list of numbers, or a text: ``"0.1,0.3,off"``, or
-            ``"0:0.6:7"`` for seven values from 0 to 0.6.
+            ``divergence`` may be lists; a knob such as ``threshold`` is a number, a list of numbers, or a text:
+            ``"0.1,0.3,off"``, or ``"0:0.6:7"`` for seven values from 0 to 0.6.
 
     The others, and what is raised, are those of :func:`fsd_core.compare`.
 

@@ -150,11 +150,11 @@ class ExperimentsPage:
                 begun.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=usual["draft_length"],
                 info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
             )  # fmt: skip
-            self.measured = show(escape(begun.sentence), elem_classes=["exp-size"])
             with gr.Row():
                 fields["limit"] = field(OPTIONS["limit"], value=begun.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
+        self.measured = show(escape(begun.sentence), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])

@@ -67,7 +67,8 @@ def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
         "draft_vocab_size": len(tokens),
         **about,
     }
-    config.pop("_model_name_or_path", None)  # of the target
+    for of_target in ("_name_or_path", "_model_name_or_path"):  # a folder of the machine that trained the head
+        config.pop(of_target, None)
     (folder / "config.json").write_text(json.dumps(config, indent=2, default=str) + "\n")
     save_file(own, folder / "model.safetensors", {"format": "pt"})
 

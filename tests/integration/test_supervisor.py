@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from worker_process import ROOT, Home, until
 
@@ -38,11 +39,11 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 def alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and was not waited for does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
-    return True
 
 
 def working(home: Home) -> int | None:
@@ -74,7 +75,8 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: 
     until(lambda: not alive(worker), "the worker's end")
 
 
-def test_mlflow_s_pages_begin_once_the_worker_has_begun(home: Home) -> None:
+def test_mlflow_s_pages_begin_once_the_worker_has_begun(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 600)
     settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True, "mlflow_port": 5700})
     with Supervisor(settings) as supervisor:
         worker, mlflow = supervisor._services

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
@@ -20,9 +22,21 @@ KINDS = ["strict", "lenient", "correction", "bonus", "strict", "strict"]
 
 
 @pytest.fixture(autouse=True)
-def worker_that_is_there(site: Site) -> None:
-    """A worker that has just reported itself."""
+def worker_that_is_there(site: Site) -> Iterator[None]:
+    """A worker that reports itself every second, as the test last said of it."""
     site.repository.report_worker(1, "host", "cpu", "idle")
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(1):
+            if worker := site.repository.worker():
+                site.repository.report_worker(worker.pid, worker.host, worker.device, worker.activity)
+
+    heart = threading.Thread(target=beat, daemon=True)
+    heart.start()
+    yield
+    ended.set()
+    heart.join()
 
 
 def claim(site: Site) -> JobView:

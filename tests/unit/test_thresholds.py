@@ -48,7 +48,7 @@ def test_page_and_command_line_make_the_same_settings_of_a_range() -> None:
     form = {
         **{name: option.default for name, option in OPTIONS.items()}, "name": "", "seeds": "0", "baselines": [],
         "several": [], "tuned": ["fsd"], "divergence": ["tv"], "drafter": ["draft-model"], "topology": ["chain"],
-        "threshold": "0:1:7",
+        "threshold": "0:1:7", "draft_length": "5",
     }  # fmt: skip
     typed = methods({"acceptance": ["fsd"], "divergence": "tv", "threshold": "0:1:7"})
     assert build_sweep(form).decodings == tuple(typed)

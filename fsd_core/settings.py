@@ -30,7 +30,7 @@ class Settings(BaseSettings):
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: as many as help and are free.")
+    threads: int | None = Field(default=None, ge=1, description="Number of CPU threads; default: as many as help.")
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
     port: int = Field(default=7860, ge=1, le=65535, description="Port the app listens on, 1 to 65535.")
     keep_playground_days: float = Field(

@@ -13,7 +13,7 @@ from fsd_core.config import LONGEST_PROMPT
 from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTHS, LISTED
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import FsdError, InvalidSetting
 
 
 def _present(typed: str) -> str:
@@ -55,6 +55,19 @@ def _one_of(option: Option) -> Callable[[Any], Any]:
     return check
 
 
+def _number_of(option: Option) -> Callable[[str], Any]:
+    """Reads what was typed for an option. Raises ``FsdError``, which Typer lets through, for what is no number."""
+
+    def read(typed: Any) -> Any:
+        try:
+            return option.type(typed)
+        except ValueError:
+            kind = "whole number" if option.type is int else "number"
+            raise FsdError(f"{flag(option)} is {str(typed)[:60]!r}: expected a {kind}.") from None
+
+    return read
+
+
 def _parameter(option: Option, swept: bool) -> inspect.Parameter:
     """The parameter of a command that is an option, with what Typer must know of it."""
     several = swept and option.name in (*LISTED, *LENGTHS) and option.name != "divergence"
@@ -69,6 +82,8 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
             more["metavar"] = "TEXT"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
+    elif option.type in (int, float):
+        more |= {"parser": _number_of(option), "metavar": f"<{option.type.__name__}>"}
     if option.choices:
         description += f": {', '.join(option.choices)}"
         more |= {"metavar": "NAME", "callback": _one_of(option)}

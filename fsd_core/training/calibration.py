@@ -97,6 +97,8 @@ def main(
     spec = get_pair(pair)
     task = task or spec.tasks[0]
     file = file or spec.calibration or _beside(spec)
+    if timed > limit:
+        raise InvalidSetting(f"{timed} prompts cannot be timed of {limit}: expected at most as many as are solved.")
     if get_task(task).examples(1)[0].reference is None:
         raise InvalidSetting(f"The task {task} has no answers by which to calibrate a pair: name one that has.")
     models = load_pair(pair)

@@ -87,5 +87,7 @@ def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) ->
     with pytest.raises(InvalidSetting, match="expected bundled or path:FOLDER"):
         calibration.main("smollm2-135m")
     save_toy_pair(tmp_path)
+    with pytest.raises(InvalidSetting, match="100 prompts cannot be timed of 3"):
+        calibration.main(limit=3)
     with pytest.raises(InvalidSetting, match="has no answers"):
         calibration.main(f"path:{tmp_path}")

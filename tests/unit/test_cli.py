@@ -157,9 +157,7 @@ def test_bad_input_is_one_sentence_and_status_two(
     assert not home.exists()  # nothing was written for it
 
 
-@pytest.mark.parametrize(
-    "arguments", [("nope",), ("run", "--nope"), ("run", "--limit", "x"), ("resume",), ("generate",)]
-)
+@pytest.mark.parametrize("arguments", [("nope",), ("run", "--nope"), ("resume",), ("generate",)])
 def test_misuse_is_status_two_and_points_to_help(call: Call, arguments: tuple[str, ...]) -> None:
     status, out, err = call(*arguments)
     assert (status, out) == (2, "")
@@ -174,3 +172,12 @@ def test_a_bad_environment_variable_is_a_sentence(call: Call, monkeypatch: pytes
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert "port" in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "kind"),
+    [("--draft-length", "x", "whole number"), ("--limit", "2.5", "whole number"), ("--temperature", "hot", "number")],
+)
+def test_what_is_no_number_is_told_in_our_words(call: Call, option: str, value: str, kind: str) -> None:
+    told = f"error: {option} is '{value}': expected a {kind}.\n"
+    assert call("sweep", "--thresholds", "0.1", option, value) == (2, "", told)

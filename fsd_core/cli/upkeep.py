@@ -33,18 +33,25 @@ def train_draft(
     target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
-    texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped draft]")] = None,
+    texts: Annotated[
+        int | None, typer.Option(min=1, help="Texts that the target writes. [default: as the shipped draft]")
+    ] = None,
+    existing: Annotated[
+        int | None, typer.Option(min=0, help="Texts that it reads. [default: as the shipped draft]")
+    ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:
-    """Train a small draft on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
+    """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
     from dataclasses import replace
 
     from fsd_core.training.draft import PLAN
     from fsd_core.training.draft import main as train_one
 
     schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
-    plan = replace(PLAN, schedule=schedule, texts=texts or PLAN.texts)
+    plan = replace(
+        PLAN, schedule=schedule, texts=texts or PLAN.texts, existing=PLAN.existing if existing is None else existing
+    )
     with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
 
@@ -60,7 +67,9 @@ def train_eagle_head(
         int | None, typer.Option(min=1, max=8, help="Steps of EAGLE-3's training-time test; 1 is none.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped head]")] = None,
-    texts: Annotated[int | None, typer.Option(min=1, help="Texts. [default: as the shipped head]")] = None,
+    texts: Annotated[
+        int | None, typer.Option(min=1, help="Texts that the target writes. [default: as the shipped head]")
+    ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     seed: options.Seed = 0,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a draft learns from: texts that the target itself wrote, with its distribution at every token."""
+"""What a draft learns from: texts with the target's distribution at every token, most of them the target's own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEPT = 32
 
 @dataclass(frozen=True)
 class Text:
-    """A prompt and what the target wrote behind it."""
+    """A prompt and an answer to it, by the target itself or read by it."""
 
     tokens: Tensor
     """int32 [T], prompt first"""
@@ -118,6 +118,7 @@ def write_texts(
     """
     folder.mkdir(parents=True, exist_ok=True)
     encoded = (encode_prompt(tokenizer, question) for question in questions)
+    longest_prompt = min(longest_prompt, target.context - limit)
     prompts = sorted(islice((ids for ids in encoded if len(ids) <= longest_prompt), count), key=len)
     groups = [prompts[i : i + batch] for i in range(0, count, batch)]
     random.Random(seed).shuffle(groups)
@@ -127,17 +128,16 @@ def write_texts(
             continue
         generator = torch.Generator().manual_seed(seed * 1_000_003 + number)
         texts = answer(target, group, torch.arange(len(group)) % 2 == 0, limit, generator, layers)
-        partial = file.with_suffix(".part")
-        save_file(_packed(texts), partial)
-        partial.replace(file)
+        save_texts(texts, file)
         report(
             {"file": number + 1, "of": len(groups), "rows": len(group), "tokens": sum(len(text.top) for text in texts)}
         )
 
 
-def _packed(texts: list[Text]) -> dict[str, Tensor]:
+def save_texts(texts: Sequence[Text], file: Path) -> None:
+    """Writes texts as :func:`read_file` reads them; the file is there whole or not at all."""
     states = [text.states for text in texts if text.states is not None]
-    return {
+    packed = {
         **({"states": torch.cat(states)} if states else {}),
         "tokens": torch.cat([text.tokens for text in texts]),
         "lengths": torch.tensor([len(text.tokens) for text in texts]),
@@ -145,6 +145,9 @@ def _packed(texts: list[Text]) -> dict[str, Tensor]:
         "top": torch.cat([text.top for text in texts]),
         "log_p": torch.cat([text.log_p for text in texts]),
     }
+    partial = file.with_suffix(".part")
+    save_file(packed, partial)
+    partial.replace(file)
 
 
 def read_texts(folder: Path) -> list[Text]:
@@ -153,7 +156,7 @@ def read_texts(folder: Path) -> list[Text]:
 
 
 def read_file(file: Path) -> list[Text]:
-    """The texts of one of the files that :func:`write_texts` writes."""
+    """The texts of one of the files that :func:`save_texts` writes."""
     with safe_open(file, "pt") as stored:  # the states stay where they are
         tensors = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
     answers = (tensors["lengths"] - tensors["prompts"]).tolist()

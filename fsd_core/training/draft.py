@@ -1,8 +1,9 @@
 """Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.
 
 A few of the target's own layers between its own embedding and its own head, which learn to do the work of all of them
-on texts that the target itself wrote to questions of training splits (Hinton et al. 2015; layers kept as in
-DistilBERT, arXiv 1910.01108). The head tells only the commonest tokens apart; see ``models.reduced_vocab``.
+on texts that the target itself wrote to questions of training splits, and on texts that exist and that it reads (Hinton
+et al. 2015; layers kept as in DistilBERT, arXiv 1910.01108). The head tells only the commonest tokens apart; see
+``models.reduced_vocab``.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from fsd_core.training.distillation import (
     share_of_others,
     write_texts,
 )
+from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 
@@ -51,8 +53,13 @@ class Plan:
     layers: tuple[int, ...] = (0, 1, 29)
     """of the target's layers, which the draft begins with"""
     head_tokens: int = 16_384
-    texts: int = 6_000
+    texts: int = 2_000
+    """that the target writes"""
     longest_answer: int = 160
+    existing: int = 6_000
+    """texts that it reads"""
+    longest_read: int = 200
+    """tokens of their answers"""
     problems: int = 768
     """texts that the target writes with each adapter that ships for it, to problems such as the adapter learnt from"""
 
@@ -95,6 +102,17 @@ def write_all(target: str, folder: Path, out: Path, data: Path, plan: Plan, seed
     return texts
 
 
+def read_all(folder: Path, out: Path, data: Path, plan: Plan, seed: int, report: Report) -> list[Text]:
+    """What the target reads."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
+    read_existing(
+        LanguageModel(module), tokenizer, existing_texts(data, seed), out / "read", plan.existing, plan.longest_read,
+        report=report,
+    )  # fmt: skip
+    return read_texts(out / "read")
+
+
 def main(
     target: str,
     out: Path,
@@ -115,11 +133,14 @@ def main(
         raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
     before = None if start is None else earlier(start)
     folder = obtain(TARGETS[target])
-    texts = write_all(target, folder, out, data, plan, seed, report)
+    written = write_all(target, folder, out, data, plan, seed, report)
+    read = read_all(folder, out, data, plan, seed, report) if plan.existing else []
+    texts = written + read
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     if len(texts) <= HELD_OUT:
         raise InvalidSetting(
-            f"Only {len(texts)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
+            f"Only {len(texts)} texts were written or read, of which {HELD_OUT} are held out: "
+            "ask for more with --texts."
         )
     held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
     whole = module.float()
@@ -144,6 +165,8 @@ def main(
         "head_covers": round(1 - draft.config.rest_share, 5),
         "texts": len(texts),
         "answer_tokens": sum(len(text.top) for text in texts),
+        "texts_read": len(read),
+        "answer_tokens_read": sum(len(text.top) for text in read),
         **agreement(draft, held_out),
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",

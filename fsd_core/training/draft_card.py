@@ -45,11 +45,13 @@ apart share {rest:.2%} of the probability evenly.
 Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `python -m fsd_core train card`.
 
 - **Begins as** {begins}.
-- **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
-  wrote, half of them greedily and half at temperature 1: to questions of the training splits of GSM8K (alone, and
-  behind worked ones), Dolly 15k, CommonsenseQA and MBPP, to stories and encyclopaedia passages that are to be summed up
-  (TinyStories, WikiText), and, with the adapter of `smollm2-135m-math`, to problems like those it learnt from. No
-  question of a test split.
+- **Written by the target**: {written:,} answers of up to {longest_answer} tokens ({tokens_written:,} tokens in all),
+  half of them greedily and half at temperature 1: to questions of the training splits of GSM8K (alone, and behind
+  worked ones), Dolly 15k, CommonsenseQA and MBPP, to stories and encyclopaedia passages that are to be summed up
+  (TinyStories, WikiText), and, with the adapter of `smollm2-135m-math`, to problems like those it learnt from.
+- **Read by the target**: {texts_read:,} texts ({answer_tokens_read:,} tokens of answers) under its chat template:
+  solutions of GSM8K, answers of Dolly, programs of MBPP, stories and passages that go on from their beginning. No
+  question or answer of a test split.
 - **Method**: cross-entropy with the target's 32 likeliest tokens at every place, bf16 autocast, Muon, {steps:,} steps
   of {batch} texts; rates constant for half of them, then falling to zero.
 - **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
@@ -108,13 +110,12 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     """Writes the card and, beside it, the rows of :func:`measure_draft` that it shows."""
     training = json.loads((FOLDER / "training.json").read_text())
     plan = training["plan"]
-    table = ["| Prompts | temperature 0 | | temperature 1 | |", "|---|---|---|---|---|"]
-    table += ["| | tokens a round | drafted tokens kept | tokens a round | drafted tokens kept |"]
-    for greedy, sampled in zip(rows[::2], rows[1::2], strict=True):
-        cells = (f"{row['acceptance_length']:.2f} | {row['acceptance_rate']:.0%}" for row in (greedy, sampled))
-        table.append(f"| `{greedy['task']}` | {' | '.join(cells)} |")
+    before = {(row["task"], row["temperature"]): row for row in (training.get("start") or {}).get("measured", [])}
+    table = _table(rows, before)
     card = _DRAFT.format(
         **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
+        written=training["texts"] - training["texts_read"],
+        tokens_written=training["answer_tokens"] - training["answer_tokens_read"],
         begins=_begins(training),
         count=len(plan["layers"]),
         rest=1 - training["head_covers"],
@@ -126,9 +127,24 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     return FOLDER / "README.md"
 
 
+def _table(rows: list[dict[str, Any]], before: dict[tuple[str, float], dict[str, Any]]) -> list[str]:
+    """One line per prompt set; where the draft that it began as was measured too, its mean acceptance length first."""
+    table = ["| Prompts | temperature 0 | | temperature 1 | |", "|---|---|---|---|---|"]
+    told = "tokens a round, before → now" if before else "tokens a round"
+    table += [f"| | {told} | drafted tokens kept | {told} | drafted tokens kept |"]
+    for pair in zip(rows[::2], rows[1::2], strict=True):
+        cells = []
+        for row in pair:
+            old = before.get((row["task"], row["temperature"]))
+            was = f"{old['acceptance_length']:.2f} → " if old else ""
+            cells += [f"{was}{row['acceptance_length']:.2f}", f"{row['acceptance_rate']:.0%}"]
+        table.append(f"| `{pair[0]['task']}` | {' | '.join(cells)} |")
+    return table
+
+
 def _begins(training: dict[str, Any]) -> str:
     layers = f"layers {', '.join(map(str, training['plan']['layers']))} of the target"
-    return f"{layers}, trained before for {before} of these texts" if (before := taught_before(training)) else layers
+    return f"{layers}, trained before for {before} texts" if (before := taught_before(training)) else layers
 
 
 def taught_before(training: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
+from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.head_loss import Lessons, agreement, loss
 from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
@@ -33,7 +34,6 @@ from fsd_core.training.states import batches, lessons, stack
 
 Report = Callable[[dict], None]
 HELD_OUT = 64  # texts that are only looked at
-MIX = {"gsm8k": 0.2, "worked": 0.08, "dolly": 0.42, "csqa": 0.06, "mbpp": 0.06, "passages": 0.18}
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Plan:
     """states of its own that it is taught to go on from, less one: 1 is no training-time test"""
     head_tokens: int | None = None
     """that it tells apart; ``None``: all"""
+    existing: int = 0
+    """texts that the target reads, beside those that it writes"""
     side_by_side: int = 128
 
     @property
@@ -65,7 +67,7 @@ class Plan:
 PLANS = {
     DRAFTED: Plan(
         Schedule(steps=600, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100),
-        generation=3, texts=5_184, longest_answer=160, steps=3, head_tokens=16_384,
+        generation=3, texts=2_048, longest_answer=160, steps=3, head_tokens=16_384, existing=6_000,
     ),
     "bundled": Plan(
         Schedule(steps=800, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
@@ -103,7 +105,7 @@ def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
         # Not those that the target learnt from, so that it writes as it does to a stranger.
         without = frozenset(problem.question for problem in arithmetic.held_out(HELD_OUT_SIZE))
         return (problem.prompt for problem, _ in arithmetic.stream(seed + 7_000, without))
-    return training_prompts(data, seed, MIX)
+    return training_prompts(data, seed)
 
 
 def build_head(plan: Plan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
@@ -159,11 +161,18 @@ def main(
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     layers = aux_hidden_state_layers(plan.generation, module.config.num_hidden_layers)
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    reader = LanguageModel(module)
     write_texts(
-        LanguageModel(module), tokenizer, questions, out / "texts", plan.texts,
+        reader, tokenizer, questions, out / "texts", plan.texts,
         plan.longest_answer, batch=plan.side_by_side, layers=layers, report=report,
     )  # fmt: skip
-    written = lessons(out / "texts")
+    written, read = lessons(out / "texts"), []
+    if plan.existing:
+        existing = existing_texts(data, seed)
+        read_existing(
+            reader, tokenizer, existing, out / "read", plan.existing, plan.longest_answer, layers=layers, report=report
+        )
+        written += (read := lessons(out / "read"))
     if len(written) <= HELD_OUT:
         raise InvalidSetting(
             f"Only {len(written)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
@@ -197,6 +206,7 @@ def main(
         "head_covers": round(1 - head.lm_head.rest, 5),
         "texts": len(written),
         "answer_tokens": sum(len(lesson.text.top) for lesson in written),
+        "texts_read": len(read),
         **agreement(learner, watched),
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",

@@ -44,7 +44,7 @@ Made by `python -m fsd_core train eagle-head --target {target}`; this card by `p
 
 - **Begins as** the last layer of the target, as far as that fits{before}.
 - **Data**: {texts:,} answers of up to {longest_answer} tokens ({answer_tokens:,} tokens in all) that the target itself
-  wrote, half of them greedily and half at temperature 1, {questions}. No question of a test split.
+  wrote, half of them greedily and half at temperature 1, {questions}. No question of a test split.{read}
 - **Method**: {loss}, bf16 autocast, Muon, {steps_done:,} batches of {batch} texts; rates constant for half of them,
   then falling to zero.
 - **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
@@ -63,6 +63,7 @@ _QUESTIONS = {
     "and MBPP, and to stories and encyclopaedia passages that are to be summed up",
     "bundled": "to arithmetic problems that `fsd_core/benchmarks/arithmetic.py` makes up",
 }
+_READ = "\n  {:,} of these texts exist, in the same training splits, and the target read them."
 _LICENCES = {
     DRAFTED: "Apache 2.0, as the target's, from which it comes",
     "bundled": "that of this repository",
@@ -103,6 +104,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
         **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
         before=f", taught before for {before} other texts" if (before := taught_before(training)) else "",
         kind="EAGLE-3" if third else "EAGLE",
+        read=_READ.format(count) if (count := training.get("texts_read")) else "",
         reads="three states" if third else "the last state",
         head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",
         questions=_QUESTIONS[target],

@@ -126,11 +126,15 @@ def train(
 
 
 def earlier(folder: Path) -> dict:
-    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps.
+    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps; and
+    ``measured``, the rows of its card, where these were kept.
 
     Raises ``ModelUnavailable`` where there is none.
     """
     if not (file := folder / "training.json").is_file():
         raise ModelUnavailable(f"{folder} holds no model to train on: expected a folder with {file.name} and weights.")
     told = json.loads(file.read_text())
-    return {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}
+    found = {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}
+    if (measured := folder / "measured.json").is_file():
+        found["measured"] = json.loads(measured.read_text())["rows"]
+    return found

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fsd_core.benchmarks.tasks.word_problems import MOST_SHOTS, after_examples
 from fsd_core.errors import ModelUnavailable
 
-MIX = {"gsm8k": 0.3, "worked": 0.15, "dolly": 0.3, "csqa": 0.08, "mbpp": 0.07, "passages": 0.1}
+MIX = {"gsm8k": 0.2, "worked": 0.08, "dolly": 0.42, "csqa": 0.06, "mbpp": 0.06, "passages": 0.18}
 """shares of the kinds of questions: sums, sums behind worked ones, instructions, choices, code, texts to sum up"""
 
 
@@ -23,20 +24,27 @@ def training_prompts(data: Path, seed: int = 0, mix: Mapping[str, float] = MIX) 
     stories and the passages of WikiText's training split. Raises ``ModelUnavailable`` if one is missing.
     """
     shuffle = random.Random(seed)
-    try:
+    with named_if_missing():
         sources = {
             "gsm8k": _gsm8k(data),
             "worked": _worked(data, shuffle),
-            "dolly": _dolly(data),
+            "dolly": [instruction(row) for row in dolly(data)],
             "csqa": _csqa(data),
-            "mbpp": _mbpp(data),
+            "mbpp": [question for question, _ in mbpp(data)],
             "passages": _passages(data, shuffle),
         }
+    return _endless(sources, mix, shuffle)
+
+
+@contextmanager
+def named_if_missing() -> Iterator[None]:
+    """Raises ``ModelUnavailable``, which names the file, where one of training questions is missing."""
+    try:
+        yield
     except FileNotFoundError as error:
         raise ModelUnavailable(
             f"The file {error.filename} of training questions is missing: set FSD_DATA_DIR to the folder that has it."
         ) from None
-    return _endless(sources, mix, shuffle)
 
 
 def _endless(sources: Mapping[str, list[str]], mix: Mapping[str, float], shuffle: random.Random) -> Iterator[str]:
@@ -48,18 +56,18 @@ def _endless(sources: Mapping[str, list[str]], mix: Mapping[str, float], shuffle
         yield decks[name].pop()
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
+def json_lines(path: Path) -> list[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.strip()]
 
 
 def _gsm8k(data: Path) -> list[str]:
-    return [row["question"] for row in _lines(data / "gsm8k" / "train.jsonl")]
+    return [row["question"] for row in json_lines(data / "gsm8k" / "train.jsonl")]
 
 
 def _worked(data: Path, shuffle: random.Random) -> list[str]:
     """Each problem behind one to four others with their solutions."""
-    rows = shuffle.sample(found := _lines(data / "gsm8k" / "train.jsonl"), len(found))
+    rows = shuffle.sample(found := json_lines(data / "gsm8k" / "train.jsonl"), len(found))
     shots = [shuffle.randint(1, MOST_SHOTS) for _ in rows]
     return [
         after_examples(rows[max(0, i - count) : i], row["question"])
@@ -69,33 +77,42 @@ def _worked(data: Path, shuffle: random.Random) -> list[str]:
 
 def _passages(data: Path, shuffle: random.Random) -> list[str]:
     """Texts to be summed up, and questions of Dolly that have a text, between other texts."""
-    folder = data / "tinystories_sample"
-    texts = [
-        text.strip()
-        for name in ("tinystories", "wikitext")
-        for text in json.loads((folder / f"{name}_1000.json").read_text(encoding="utf-8"))
-    ]
-    asked = []
-    for row in json.loads((data / "dolly" / "dolly_train.json").read_text(encoding="utf-8")):
+    texts, asked = prose(data), []
+    for row in dolly(data):
         if own := row["input"].strip()[:1200]:
             passages = "\n\n".join(shuffle.sample([own, shuffle.choice(texts)[:600]], 2))
             asked.append(f"{passages}\n\n{row['instruction'].strip()}")
     return [f"Summarize: {text[:1600]}" for text in texts] + asked
 
 
-def _dolly(data: Path) -> list[str]:
-    rows = json.loads((data / "dolly" / "dolly_train.json").read_text(encoding="utf-8"))
-    return ["\n\n".join(filter(None, (row["instruction"].strip(), row["input"].strip()[:1500]))) for row in rows]
+def prose(data: Path) -> list[str]:
+    """Stories, and passages of WikiText's training split."""
+    return [
+        text.strip()
+        for name in ("tinystories", "wikitext")
+        for text in json.loads((data / "tinystories_sample" / f"{name}_1000.json").read_text(encoding="utf-8"))
+    ]
+
+
+def dolly(data: Path) -> list[dict[str, Any]]:
+    """Rows with an ``instruction``, an ``input`` that may be empty, and an ``output``."""
+    return json.loads((data / "dolly" / "dolly_train.json").read_text(encoding="utf-8"))
+
+
+def instruction(row: dict[str, Any]) -> str:
+    """What a row of Dolly asks."""
+    return "\n\n".join(filter(None, (row["instruction"].strip(), row["input"].strip()[:1500])))
 
 
 def _csqa(data: Path) -> list[str]:
     texts = []
-    for row in _lines(data / "csqa" / "train_rand_split.jsonl"):
+    for row in json_lines(data / "csqa" / "train_rand_split.jsonl"):
         choices = "\n".join(f"{choice['label']}) {choice['text']}" for choice in row["question"]["choices"])
         texts.append(f"{row['question']['stem']}\n{choices}\nWhich one is right, and why?")
     return texts
 
 
-def _mbpp(data: Path) -> list[str]:
-    rows = _lines(data / "mbpp" / "mbpp.jsonl")
-    return [row.get("prompt") or row["text"] for row in rows if 601 <= row["task_id"] <= 974]
+def mbpp(data: Path) -> list[tuple[str, str]]:
+    """Tasks of the training split and their programs."""
+    rows = json_lines(data / "mbpp" / "mbpp.jsonl")
+    return [(row.get("prompt") or row["text"], row["code"]) for row in rows if 601 <= row["task_id"] <= 974]

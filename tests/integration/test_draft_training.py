@@ -19,11 +19,15 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
 from fsd_core.training.distillation import KEPT, answer, common_tokens, read_texts, share_of_others, stack
+from fsd_core.training.existing_texts import existing_texts, read, read_existing
 from fsd_core.training.loop import Schedule
 from fsd_core.training.prompts import training_prompts
 
 V = len(toy_tokenizer())
-PLAN = draft.Plan(Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12)
+PLAN = draft.Plan(
+    Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12, longest_read=12
+)
+LONG = "The castle stood on a hill , and it was @-@ said a few @.@ of them . " + "Then came the rain . " * 9
 
 
 @pytest.fixture(scope="module")
@@ -39,13 +43,13 @@ def data(tmp_path: Path) -> Path:
     sums = [{"question": f"Sum {i}?", "answer": f"<<1+1=2>>It is {i}. #### {i}"} for i in range(10, 40)]
     (tmp_path / "gsm8k" / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sums))
     for name in ("tinystories", "wikitext"):
-        (tmp_path / "tinystories_sample" / f"{name}_1000.json").write_text(json.dumps([f"Text of {name}."]))
+        (tmp_path / "tinystories_sample" / f"{name}_1000.json").write_text(json.dumps([f"Text of {name}.", LONG]))
     (tmp_path / "dolly" / "dolly_train.json").write_text(
-        json.dumps([{"instruction": "Say A.", "input": " It is so. "}])
+        json.dumps([{"instruction": "Say A.", "input": " It is so. ", "output": "A. "}])
     )
     choice = {"question": {"stem": "Why?", "choices": [{"label": "A", "text": "So"}]}}
     (tmp_path / "csqa" / "train_rand_split.jsonl").write_text(json.dumps(choice) + "\n")
-    rows = [{"task_id": i, "text": f"Write {i}"} for i in (600, 601, 974, 975)]
+    rows = [{"task_id": i, "text": f"Write {i}", "code": f"x = {i}"} for i in (600, 601, 974, 975)]
     (tmp_path / "mbpp" / "mbpp.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 
@@ -69,6 +73,61 @@ def test_questions_are_of_the_training_splits_alone(data: Path) -> None:
 def test_questions_that_are_missing_are_told(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="set FSD_DATA_DIR"):
         next(training_prompts(tmp_path))
+
+
+def test_texts_that_exist_are_of_the_training_splits_alone(data: Path) -> None:
+    found = dict(existing_texts(data, seed=1))
+    sums = [question for question in found if question.startswith("Sum")]
+    assert sorted(sums) == [f"Sum {i}?" for i in range(10, 40, 3)]
+    assert found["Sum 10?"] == "It is 10. #### 10"
+    assert found["Say A.\n\nIt is so."] == "A."
+    assert {question: text for question, text in found.items() if question.startswith("Write")} == {
+        "Write 601": "```python\nx = 601\n```",
+        "Write 974": "```python\nx = 974\n```",
+    }
+    beginning = "Continue this text: The castle stood on a hill, and it was-said a few.of them."
+    assert found[beginning].startswith("Then came the rain. Then")
+    assert len(found) == len(sums) + 4  # what is too short to go on is left out
+    assert list(existing_texts(data, 1)) == list(existing_texts(data, 1)) != list(existing_texts(data, 2))
+    (data / "dolly" / "dolly_train.json").unlink()
+    with pytest.raises(ModelUnavailable, match=r"dolly_train\.json of training questions is missing"):
+        existing_texts(data)
+
+
+@torch.inference_mode()
+def test_what_is_read_has_the_targets_distribution_at_every_token(target: LanguageModel) -> None:
+    generator = torch.Generator().manual_seed(0)
+    pairs = [
+        (torch.randint(200, (asked,), generator=generator).tolist(), torch.randint(200, (long,)).tolist())
+        for asked, long in ((3, 9), (7, 1), (4, 4))
+    ]
+    for (prompt, answered), text in zip(pairs, read(target, pairs), strict=True):
+        assert text.tokens.tolist() == [*prompt, *answered]
+        assert text.prompt == len(prompt)
+        logits = target.module(text.tokens[None].long()).logits[0, len(prompt) - 1 : -1]
+        log_p, top = logits.log_softmax(-1).topk(KEPT)
+        torch.testing.assert_close(text.log_p.float(), log_p, atol=0.02, rtol=0.02)
+        assert text.top[:, 0].tolist() == top[:, 0].tolist()
+    (alone,) = read(target, pairs[:1], layers=(1, 2))
+    assert alone.states is not None
+    states = target.module(alone.tokens[None, :-1].long(), output_hidden_states=True).hidden_states
+    torch.testing.assert_close(alone.states.float(), torch.cat(states[1:3], -1)[0], atol=0.05, rtol=0.05)
+
+
+def test_a_long_list_of_texts_is_read_in_files_that_are_not_read_again(target: LanguageModel, tmp_path: Path) -> None:
+    told: list[dict] = []
+    texts = [(f"Question {i}", "word " * (i % 7) + "end") for i in range(25)]
+    arguments: dict[str, Any] = {"folder": tmp_path, "count": 23, "limit": 12, "batch": 10, "report": told.append}
+    read_existing(target, toy_tokenizer(), iter(texts), **arguments)
+    assert [row["rows"] for row in told] == [10, 10, 3]
+    found = read_texts(tmp_path)
+    assert len(found) == 23
+    assert max(len(text.top) for text in found) == 12
+    (tmp_path / "00001.safetensors").unlink()
+    read_existing(target, toy_tokenizer(), iter(texts), **arguments)
+    assert [row["file"] for row in told] == [1, 2, 3, 2]
+    again = read_texts(tmp_path)
+    assert [text.tokens.tolist() for text in again] == [text.tokens.tolist() for text in found]
 
 
 @torch.inference_mode()
@@ -174,8 +233,11 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     before = [file.stat().st_mtime_ns for file in written]
     figures = draft.main("toy", out, data, PLAN, report=rows.append)
     assert [file.stat().st_mtime_ns for file in written] == before
-    assert figures["texts"] == len(read_texts(out / "texts")) - 8 > 0
+    found = len(read_texts(out / "read"))
+    assert figures["texts_read"] == found == 10 + 5  # sums, and the others that there are
+    assert figures["texts"] == len(read_texts(out / "texts")) + found - 8 > found
     assert figures["answer_tokens"] <= 12 * figures["texts"]
+    assert figures["answer_tokens_read"] > figures["texts_read"]
 
     whole = LlamaForCausalLM.from_pretrained(tmp_path / "pair" / "target")
     saved = reduced_vocab.load(out / "draft", whole)
@@ -188,18 +250,20 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     assert set(log[-1]) >= {"loss", "overlap", "same_choice"}
 
     # From there on: the same texts, the earlier layers.
+    measured = [{"task": "gsm8k", "acceptance_length": 2.5}]
+    (out / "draft" / "measured.json").write_text(json.dumps({"rows": measured}))
     plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=1, adamw_lr=0.0, muon_lr=0.0, every=1))
     again = draft.main("toy", out, data, plan, report=rows.append, start=out / "draft")
     assert again["start"] == {"texts": figures["texts"], "answer_tokens": figures["answer_tokens"],
-                              "seconds": figures["seconds"], "steps": 12}  # fmt: skip
+                              "seconds": figures["seconds"], "steps": 12, "measured": measured}  # fmt: skip
     assert again["overlap"] == pytest.approx(figures["overlap"], abs=0.01)
 
 
 def test_too_few_texts_are_refused(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
-    with pytest.raises(InvalidSetting, match=r"Only 3 texts were written.*--texts"):
-        draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3))
+    with pytest.raises(InvalidSetting, match=r"Only 3 texts were written or read.*--texts"):
+        draft.main("toy", tmp_path / "out", data, replace(PLAN, texts=3, existing=0))
 
 
 def test_a_target_without_a_plan_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dashboard.compare.comparison import DEFAULT_MARGIN, compare
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, UnknownName
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -25,6 +25,9 @@ def export(
     margin: Annotated[
         float, typer.Option(help="Points of accuracy that may be lost, 0 to 20, for the verdict on each run.")
     ] = DEFAULT_MARGIN,
+    baseline: Annotated[
+        str | None, typer.Option(help="Run that the others are compared with. [default: the target alone]")
+    ] = None,
     by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
 ) -> None:
     """Write comparisons as Markdown and CSV: one of each experiment that is named, or of the runs."""
@@ -32,11 +35,24 @@ def export(
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
         work = find_work(repository, id.lower(), ended=True)
-        comparison = compare(repository, [run.id for run in work.runs], None, margin)
+        runs = [run.id for run in work.runs]
+        comparison = compare(repository, runs, _baseline(work.title, runs, baseline), margin)
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")
         print(out / f"{name}.md")
+
+
+def _baseline(title: str, runs: list[str], beginning: str | None) -> str | None:
+    if beginning is None:
+        return None
+    found = [run for run in runs if run.startswith(beginning.lower())]
+    if len(found) != 1:
+        raise UnknownName(
+            f"The baseline '{beginning}' is the beginning of {len(found) or 'no'} runs of {title}: expected one of "
+            f"{', '.join(run[:8] for run in runs)}."
+        )
+    return found[0]
 
 
 if __name__ == "__main__":

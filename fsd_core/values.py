@@ -17,6 +17,14 @@ _BOUNDS = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
 }
+_KINDS = {
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "string_type": "a text",
+}
 
 
 class Frozen(BaseModel):
@@ -93,6 +101,8 @@ def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str]
     where, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]
     if first["type"] in _BOUNDS:
         return f"{where} is {value!r}: expected {_BOUNDS[first['type']].format(**context)}."
+    if first["type"] in _KINDS:
+        return f"{where} is {value!r}: expected {_KINDS[first['type']]}."
     if message.startswith("Input should be "):
         return f"{where} is {value!r}: expected {message.removeprefix('Input should be ')}."
     return f"{where}: {message.lower()}, got {value!r}."

@@ -47,6 +47,8 @@ def fetch(task: str, folder: Path, on_file: OnFile = lambda what, done, total: N
 def _splits(task: str) -> tuple[Split, ...]:
     known = [name for name, some in TASKS.items() if some.hub]
     if task not in known:
+        if task in TASKS and TASKS[task].available:
+            raise UnknownName(f"Nothing of '{task}' is missing: it can be run as it is.")
         raise UnknownName(
             f"'{task}' cannot be fetched: expected one of {', '.join(known)}. The files of other tasks come from "
             "their authors; `tasks` lists them."

@@ -6,9 +6,13 @@ from typing import Annotated
 
 import typer
 
+from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
+
+_BEGINNING = 8
+"""of an id, which tells it from the others"""
 
 
 def pairs() -> None:
@@ -33,6 +37,34 @@ def tasks() -> None:
                 availability = str(error)
         rows.append((task.name, task.title, availability))
     output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
+
+
+def list_runs(
+    search: Annotated[str, typer.Option(help="Words of a setting, a task or an experiment's name.")] = "",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Runs, the newest first.")] = 30,
+    json: options.Json = False,
+) -> None:
+    """List runs with the ids that other commands take."""
+    from fsd_core.jobs import own_work
+
+    found = own_work.open_repository(get_settings()).runs(search=search, limit=limit)
+    if json:
+        for run in found:
+            named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name}
+            done = {"prompts_done": run.prompts_done, "prompts": run.prompts_total, "begun": run.created_at.isoformat()}
+            output.print_json(named | {"label": run.label, "task": run.task, "status": run.status} | done)
+        return
+    if not found:
+        output.say("No run is here yet." if not search else f"No run has {search[:60]!r} in its name.")
+        return
+    rows = [
+        (
+            run.id[:_BEGINNING], run.label, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
+            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_BEGINNING],
+        )
+        for run in found
+    ]  # fmt: skip
+    output.print_table(("Run", "Setting", "Task", "Prompts", "Status", "Begun, UTC", "Experiment"), rows, figures=False)
 
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:

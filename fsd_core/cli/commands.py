@@ -218,6 +218,7 @@ def bounds(
 
 for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
     app.command()(command)
+app.command("runs")(catalogue.list_runs)
 
 
 @app.command()

@@ -43,7 +43,7 @@ def confirm(question: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidSetting(f"{question} There is no terminal to ask on: call it again with --yes.")
+        raise InvalidSetting(f"There is no terminal to ask on: call it again with --yes. The question was: {question}")
     if not typer.confirm(question):
         raise InvalidSetting("Nothing was deleted.")
 

@@ -32,9 +32,7 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
     option that nobody knows, and for one that the chosen rule, divergence, drafter or shape does not read.
     """
     given = by_name(chosen)
-    for name in given:
-        if name not in METHOD_OPTIONS:
-            raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
+    check_names(given)
     for name, value in given.items():
         check_known(METHOD_OPTIONS[name], value, named)
     for name, value in given.items():
@@ -75,6 +73,13 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
         return model(**values)
     except ValidationError as error:
         raise InvalidSetting(sentence(error, words)) from None
+
+
+def check_names(given: Mapping[str, Any]) -> None:
+    """Raises ``InvalidSetting`` for an option that nobody knows."""
+    for name in given:
+        if name not in METHOD_OPTIONS:
+            raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
 
 
 def check_known(option: Option, value: Any, named: Named = in_python) -> None:

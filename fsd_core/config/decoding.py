@@ -157,8 +157,11 @@ class DecodingConfig(Frozen):
         """
         return self._named("off" if self.threshold is None else f"≤ {self.threshold:g}", draft_length=True)
 
-    def family(self, thresholds: str) -> str:
-        """The name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``."""
+    def family(self, thresholds: str, lengths: str = "") -> str:
+        """The name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``; with several draft
+        lengths, these are named as well."""
+        if lengths and self.topology is not None:
+            return f"{self._named(thresholds, draft_length=False)} · γ {lengths}"
         return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
 
     @property

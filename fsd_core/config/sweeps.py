@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fsd_core.config.building import Named, check_known, in_python, method, reads
+from fsd_core.config.building import Named, check_known, check_names, in_python, method, reads
 from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.drafting import ChainTopology
 from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
@@ -30,6 +30,7 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     rule whose knob is not given, and as :func:`fsd_core.config.building.method` does.
     """
     given = {name: value for name, value in by_name(chosen).items() if value != []}
+    check_names(given)
     for name in LISTED:
         for value in _listed(given.get(name, ())):
             check_known(METHOD_OPTIONS[name], value, named)
@@ -142,6 +143,8 @@ def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:
     words += ["off"] * any(
         decoding.threshold is None and decoding.acceptance.knob is not None for decoding in decodings
     )
-    first, *others = dict.fromkeys(decoding.family(" and ".join(words)) for decoding in decodings)
+    several = sorted({decoding.topology.length for decoding in decodings if decoding.topology is not None})
+    lengths = " and ".join([", ".join(map(str, several[:-1])), str(several[-1])]) if len(several) > 1 else ""
+    first, *others = dict.fromkeys(decoding.family(" and ".join(words), lengths) for decoding in decodings)
     more = f" and {len(others)} others" if len(others) > 1 else "".join(f" and {other}" for other in others)
     return f"{first}{more} on {task}"

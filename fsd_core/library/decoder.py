@@ -174,4 +174,6 @@ class Decoder:
                 yield Piece("".join(token.text for token in tokens), tuple(tokens))
 
     def _read(self, prompt: str, seed: int) -> tuple[list[int], int]:
+        if not isinstance(prompt, str):
+            raise InvalidSetting(f"A prompt is a text, and {type(prompt).__name__} is none: write it in quotes.")
         return self._decoder.prompt_ids(prompt), checked(RunConfig, in_python, seed=seed).seed

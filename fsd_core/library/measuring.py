@@ -11,7 +11,7 @@ from typing import Any
 
 from fsd_core.benchmarks.execution import Writing, execute_runs
 from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import DecodingConfig, SettingConfig, SweepConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.config.sweeps import experiment_name, methods, with_baselines
 from fsd_core.decoding.decoder import Decoder
@@ -79,7 +79,8 @@ def compare(
     if not decodings:
         raise InvalidSetting("There is nothing to compare: give at least one setting.")
     task = task or spec_of(pair).tasks[0]
-    get_task(task).examples(limit)  # refused before anything is loaded
+    checked(RunConfig, in_python, limit=limit, seed=seed, batch=batch)  # refused before anything is loaded
+    get_task(task).examples(limit)
     models = loaded(pair)
     for decoding in decodings:
         checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)

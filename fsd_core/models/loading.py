@@ -41,6 +41,10 @@ class LoadedPair:
     weights: dict[str, str] | None = None
     """each model's :func:`fingerprint`, and where it was fetched from; ``None`` for modules made in memory"""
 
+    def __repr__(self) -> str:
+        """Without the models' layers, which would fill a screen."""
+        return f"LoadedPair({self.spec.name!r}, device={self.device!r}, dtype={self.dtype!r})"
+
 
 def resolve_device(name: str) -> torch.device:
     """``auto`` is CUDA where there is one. Raises ``InvalidSetting`` for a device this machine lacks."""

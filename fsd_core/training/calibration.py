@@ -100,7 +100,10 @@ def main(
     if timed > limit:
         raise InvalidSetting(f"{timed} prompts cannot be timed of {limit}: expected at most as many as are solved.")
     if get_task(task).examples(1)[0].reference is None:
-        raise InvalidSetting(f"The task {task} has no answers by which to calibrate a pair: name one that has.")
+        raise InvalidSetting(
+            f"The task {task} has no answers by which to calibrate a pair: name one that has, such as "
+            f"{'arithmetic' if pair == 'bundled' else 'short-problems'}."
+        )
     models = load_pair(pair)
     told = {
         "pair": pair, "task": task, "prompts": limit, "timed": timed, "seed": SEED, "margin": MARGIN,

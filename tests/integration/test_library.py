@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,12 +110,25 @@ def test_what_cannot_be_is_refused_in_a_sentence(pair: fsd_core.LoadedPair, tmp_
     for wrong, sentence in (
         ({"treshold": 1}, "There is no option 'treshold'"),
         ({"draft_length": 0}, "draft_length is 0"),
+        ({"draft_length": "x"}, "draft_length is 'x': expected a whole number"),
+        ({"temperature": "warm"}, "temperature is 'warm': expected a number"),
         ({"config": DecodingConfig(), "threshold": 0.1}, "A config and options were given"),
     ):
         with pytest.raises(InvalidSetting, match=sentence):
             fsd_core.Decoder(pair, **wrong)
     with pytest.raises(InvalidSetting, match="The prompt is empty"):
         fsd_core.Decoder(pair).stream(" ")  # told before the first piece is asked for
+    odd: Any = 5  # no checker sees what stands in a notebook
+    with pytest.raises(InvalidSetting, match="A prompt is a text, and int is none"):
+        fsd_core.Decoder(pair).generate(odd)
+    with pytest.raises(InvalidSetting, match="name or its folder, and 5 is neither"):
+        fsd_core.load_pair(odd)
+    odd = "many"
+    with pytest.raises(InvalidSetting, match="limit is 'many': expected a whole number"):
+        fsd_core.compare({}, limit=odd, pair=pair)
+    with pytest.raises(InvalidSetting, match="There is no option 'thresholds'"):
+        fsd_core.sweep(pair=pair, thresholds="0.1")
+    assert repr(pair) == "LoadedPair('bundled', device='cpu', dtype='float32')"
     with pytest.raises(InvalidSetting, match="seed is -1"):
         fsd_core.Decoder(pair).generate(QUESTION, seed=-1)
     with pytest.raises(InvalidSetting, match="dtype is 'float8'"):

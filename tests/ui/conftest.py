@@ -59,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait(url, process, Path(log.name))
+        wait_for(url, process, Path(log.name))
         yield Site(url, home, repository, Path(log.name), temporary)
     finally:
         process.terminate()
@@ -67,7 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         log.close()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:

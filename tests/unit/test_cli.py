@@ -24,6 +24,7 @@ Call = Callable[..., tuple[int, str, str]]
         ("rescore",),
         ("tasks",),
         ("fetch",),
+        ("runs",),
     ],
 )
 def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:

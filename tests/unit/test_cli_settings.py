@@ -146,6 +146,8 @@ def test_a_sweep_of_several_rules_names_them() -> None:
     two = swept(["fsd", "k-seq"], "0.1,0.3")
     name = "FSD · js 0.1 to 0.3 · target's bonus and K-SEQ · 3 drafts · γ 5 on arithmetic"
     assert experiment_name(two, "arithmetic") == name
+    lengths = [decoding(threshold=t, draft_length=γ) for t in (0.1, 0.3) for γ in (16, 5, 8)]
+    assert experiment_name(lengths, "arithmetic") == "FSD reducible · js 0.1 to 0.3 · γ 5, 8 and 16 on arithmetic"
     assert experiment_name(swept(["fsd", "k-seq", "rrs"], "0.1,0.3"), "gsm8k").endswith("bonus and 2 others on gsm8k")
 
 

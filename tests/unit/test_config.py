@@ -60,7 +60,7 @@ def test_a_bad_rule_is_refused_in_one_sentence(acceptance, words):
         ({"limit": 0}, "Limit is 0: expected at least 1."),
         ({"seed": 2**31}, "Seed is 2147483648: expected less than 2147483648."),
         ({"dtype": "int8"}, "Dtype is 'int8': expected 'auto', 'float32', 'bfloat16' or 'float16'."),
-        ({"limit": "many"}, "Limit is 'many': expected a valid integer, unable to parse string as an integer."),
+        ({"limit": "many"}, "Limit is 'many': expected a whole number."),
         ({"colour": "red"}, "Colour: extra inputs are not permitted, got 'red'."),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import runpy
 import subprocess
 import sys
@@ -89,3 +90,15 @@ def test_the_command_writes_files_and_tells_what_it_cannot_find(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("error: There is no run and no experiment 'fedcba'")
+
+    first, second = (run.id for run in repository.runs(limit=None)[:2])
+    for baseline, code, told in ((second, 0, ""), ("zz", 2, "error: The baseline 'zz' is the beginning of no runs of")):
+        monkeypatch.setattr(sys, "argv", ["dashboard", experiment, *results, "--baseline", baseline])
+        get_settings.cache_clear()
+        with pytest.raises(SystemExit, match=f"^{code}$"):
+            runpy.run_module("dashboard", run_name="__main__")
+        assert capsys.readouterr().err.startswith(told)
+    get_settings.cache_clear()
+    rows = list(csv.DictReader((home / "results" / "leniency-at-1-thread.csv").read_text().splitlines()))
+    assert [row["run"] for row in rows if row["baseline"] == "True"] == [second]
+    assert first in {row["run"] for row in rows}

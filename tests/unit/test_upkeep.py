@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -187,6 +188,24 @@ def test_rounds_that_are_no_longer_kept(repository: Repository) -> None:
         repository.trace(repository.generations(old)[0].id)
     with pytest.raises(InvalidSetting, match="no longer kept"):
         bounds.check(repository, old)
+
+
+def test_runs_are_listed_with_their_ids(call: Call, repository: Repository) -> None:
+    status, out, err = call("runs")
+    assert (status, out, err) == (0, "", "No run is here yet.\n")
+    alone = repository.create_run(run_config())
+    experiment = repository.create_experiment(sweep())
+    status, out, _ = call("runs")
+    lines = out.splitlines()
+    assert (status, len(lines)) == (0, 5)
+    assert lines[0].split()[:4] == ["Run", "Setting", "Task", "Prompts"]
+    assert [line.split()[-1] for line in lines[1:]] == [experiment[:8]] * 3 + ["–"]
+    assert lines[-1].startswith(alone[:8])
+    found = [json.loads(line) for line in call("runs", "--json", "--search", "first")[1].splitlines()]
+    assert [run["run"] for run in found] == [run.id for run in repository.experiment(experiment).runs]
+    assert {run["experiment"] for run in found} == {experiment}
+    assert len(call("runs", "--limit", "2")[1].splitlines()) == 3
+    assert call("runs", "--search", "nothing such")[1:] == ("", "No run has 'nothing such' in its name.\n")
 
 
 def test_deleting_from_the_command_line(call: Call, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,12 @@ class LastWords:
         self._claims, self._prompts = {}, {}
         self._sign()
 
+    def idle(self) -> None:
+        """For the first time there is nothing to do, and the first pair is loaded."""
+        if "idle" not in self._about:
+            self._about["idle"] = True
+            self._sign()
+
     @contextmanager
     def working_on(self, job_id: str, token: str) -> Iterator[None]:
         """A claimed job."""

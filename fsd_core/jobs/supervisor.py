@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
-HEAD_START = 15.0  # seconds that the worker has to be ready before MLflow's pages take a share of the processor
+HEAD_START = 20.0  # seconds that the worker has to be ready before MLflow's pages take a share of the processor
 
 
 class Supervisor:
@@ -70,9 +70,9 @@ class Supervisor:
             self._stop.wait(TICK)
 
     def _due(self) -> list[Service]:
-        """What should be running by now: the worker at once, the others when it has taken its lock, or is late."""
+        """What should be running by now: the worker at once, the others when it is idle for the first time, or late."""
         late = time.monotonic() - self._begun > HEAD_START
-        return self._services if late or lock.holder(self.worker.path) is not None else [self.worker]
+        return self._services if late or "idle" in (lock.holder(self.worker.path) or {}) else [self.worker]
 
     def __enter__(self) -> Supervisor:
         self._begun = time.monotonic()

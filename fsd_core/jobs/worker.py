@@ -271,6 +271,7 @@ class Worker:
         if not self._preloaded:
             self._preload()
             return
+        self._words.idle()
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
             self._patiently(self._prune)

@@ -75,15 +75,16 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: 
     until(lambda: not alive(worker), "the worker's end")
 
 
-def test_mlflow_s_pages_begin_once_the_worker_has_begun(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_s_pages_begin_once_the_worker_is_idle(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 600)
     settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True, "mlflow_port": 5700})
     with Supervisor(settings) as supervisor:
         worker, mlflow = supervisor._services
         until(lambda: worker.pid, "the worker's process")
-        while working(home) is None:
+        path = home.settings.home / "worker.lock"
+        while "idle" not in (lock.holder(path) or {}):
             before = mlflow.pid
-            assert before is None or working(home) is not None
+            assert before is None or "idle" in (lock.holder(path) or {})
             time.sleep(0.05)
         until(lambda: mlflow.pid, "MLflow's process")
 

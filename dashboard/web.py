@@ -25,6 +25,7 @@ from dashboard.runs import runs_page
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
+from dashboard.settings import settings_page
 from dashboard.theory import theory_page
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
@@ -42,6 +43,7 @@ PAGES = (
     Page("Experiments", "experiments", experiments_page.build),
     Page("Compare", "compare", compare_page.build),
     Page("Runs", "runs", runs_page.build),
+    Page("Settings", "settings", settings_page.build),
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""

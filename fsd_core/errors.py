@@ -45,6 +45,14 @@ class PromptTooLong(FsdError, ValueError):
     """A prompt that leaves no room in the context of the models."""
 
 
+class Refused(FsdError, PermissionError):
+    """Something that this person may not do."""
+
+
+class Overtaken(FsdError, RuntimeError):
+    """Somebody else acted first, on what this act rests on."""
+
+
 class DatabaseUnavailable(FsdError, OSError):
     """A database that is locked, read-only, full, unreachable or corrupt."""
 

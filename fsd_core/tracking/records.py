@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from fsd_core.conditions import Conditions, conditions_of, mixed
-from fsd_core.config import DecodingConfig, RunConfig, SweepConfig
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.tracking.acts import Act
 
 ALIVE_SECONDS = 10.0
 """A worker whose heartbeat is older than this counts as gone."""
@@ -213,6 +214,45 @@ class Deletion:
     name: str
     runs: int
     prompts: int
+
+
+@dataclass(frozen=True)
+class SettingView:
+    """A pair and how it decodes; its id is the hash of its content."""
+
+    id: str
+    pair: str
+    label: str
+    config: SettingConfig
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class SettingSummary:
+    """A setting in a list, with how often it was measured."""
+
+    id: str
+    pair: str
+    label: str
+    runs: int
+    last: datetime
+    """when its latest run was made"""
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class LoggedAct:
+    """One row of the review log."""
+
+    id: int
+    use_id: str
+    sequence: int
+    """1, 2, … within its use"""
+    at: datetime
+    who: str
+    role: str
+    """of that person, at that time"""
+    act: Act
 
 
 @dataclass(frozen=True, kw_only=True)

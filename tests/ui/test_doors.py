@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dashboard.web import PAGES
 from fsd_core.asgi.logs import LONGEST
 from tests.attack.http import send_request
 from tests.attack.server import served
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.ui
 OPEN = {
     ("GET", "/"),
     ("HEAD", "/"),
-    *(("GET", f"/{page}{slash}") for page in ("experiments", "compare", "runs", "theory") for slash in ("", "/")),
+    *(("GET", f"/{page.path}{slash}") for page in PAGES if page.path for slash in ("", "/")),
     ("GET", "/assets/{path:path}"),
     ("GET", "/static/{path:path}"),
     ("GET", "/theme.css"),

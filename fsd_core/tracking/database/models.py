@@ -201,6 +201,21 @@ class MlflowDeletion(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
+class ReviewAct(Base):
+    """Something that somebody did in a review. The database refuses to change or delete a row."""
+
+    __tablename__ = "review_log"
+    __table_args__ = (UniqueConstraint("use_id", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    use_id: Mapped[str] = mapped_column(String(64))
+    sequence: Mapped[int]  # 1, 2, … within its use: of two people who act at once, one is told
+    at: Mapped[datetime] = mapped_column(default=now)
+    who: Mapped[str]
+    role: Mapped[str] = mapped_column(String(16))  # at that time
+    kind: Mapped[str] = mapped_column(String(32))
+    act: Mapped[dict[str, Any]]  # tracking.acts
+
+
 class WorkerState(Base):
     """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
 

@@ -6,11 +6,13 @@ from fsd_core.tracking.database.deletions import DeletionStore
 from fsd_core.tracking.database.experiments import ExperimentStore
 from fsd_core.tracking.database.generations import GenerationStore
 from fsd_core.tracking.database.jobs import JobStore
+from fsd_core.tracking.database.reviews import ReviewStore
 from fsd_core.tracking.database.runs import RunStore
+from fsd_core.tracking.database.settings import SettingStore
 
 
-class Repository(ExperimentStore, RunStore, GenerationStore, JobStore, DeletionStore):
-    """Experiments, runs, generations and jobs. Every method is one transaction (``traces``: one per batch).
+class Repository(ExperimentStore, RunStore, GenerationStore, JobStore, DeletionStore, SettingStore, ReviewStore):
+    """All that the database holds. Every method is one transaction (``traces``: one per batch).
 
     All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and
     ``UnknownName`` for an id that is not there. May be shared by threads.

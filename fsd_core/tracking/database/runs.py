@@ -40,6 +40,7 @@ class RunFilters(TypedDict, total=False):
     acceptance: str | None
     status: str | None
     experiment_id: str | None
+    setting_id: str | None
     search: str | None
     id_begins: str | None
     """the beginning of a run's id, or of its experiment's"""
@@ -220,6 +221,7 @@ def _filtered(
     acceptance: str | None = None,
     status: str | None = None,
     experiment_id: str | None = None,
+    setting_id: str | None = None,
     search: str | None = None,
     id_begins: str | None = None,
 ) -> Select:
@@ -227,7 +229,7 @@ def _filtered(
     if ids is not None:
         statement = statement.where(Run.id.in_(list(ids)))
     exact = (Setting.pair, pair), (Run.task, task), (Setting.acceptance, acceptance), (Run.status, status)
-    for column, value in (*exact, (Run.experiment_id, experiment_id)):
+    for column, value in (*exact, (Run.experiment_id, experiment_id), (Run.setting_id, setting_id)):
         if value is not None:
             statement = statement.where(column == value)
     if id_begins is not None:

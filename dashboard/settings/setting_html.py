@@ -1,0 +1,152 @@
+"""Settings as HTML: the list of those that were measured, and one with its runs and what was decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.tables.review_log import acts_html
+from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, pill, section, table
+from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
+from fsd_core.conditions import differences
+from fsd_core.figures.cells import ratio_mixed, speedup
+from fsd_core.figures.numbers import count
+from fsd_core.metrics import METRICS
+
+if TYPE_CHECKING:
+    from fsd_core.review.history import Use
+    from fsd_core.tracking.records import LoggedAct, Prompts, RunView, SettingSummary, SettingView
+
+_LIST = (
+    Column("Setting", "wide"), Column("Pair"), Column("Tasks", "wide"), Column("Runs", "num"), Column("Approved for"),
+    Column("Measured"),
+)  # fmt: skip
+_RUNS = (
+    Column("Task"), Column("Prompts", "num"), Column("Seed", "num"), Column("Accuracy", "num"),
+    Column("Tokens/s", "num"), Column("× target", "num"), Column("× fastest SD", "num"), Column("Machine", "wide"),
+    Column("Status"), Column("Created"),
+)  # fmt: skip
+
+
+class Beside(NamedTuple):
+    """A run, and those of its experiment that it is held against: the target alone, and SD at its fastest."""
+
+    run: RunView
+    target: RunView | None
+    speculative: RunView | None
+
+
+def settings_html(settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool) -> str:
+    """A page of settings; ``approved``: the uses whose alias names a setting, by its id."""
+    if not settings and filtered:
+        return empty_state("No setting matches", "Search for another pair, rule or task.")
+    if not settings:
+        return empty_state(
+            "No setting was measured yet",
+            "A setting is a pair and a way to decode: drafter, shape, rule and threshold, sampling.",
+            ("/experiments", "Start an experiment"),
+        )
+    rows = [
+        (
+            f'<a href="/settings?setting={escape(one.id)}">{escape(one.label)}</a> '
+            f'<code class="fsd-faded">{escape(one.id[:8])}</code>',
+            escape(one.pair),
+            escape(", ".join(one.tasks)),
+            f"{one.runs:,}",
+            ", ".join(use_link(use) for use in approved.get(one.id, ())) or NONE,
+            escape(ago(one.last)),
+        )
+        for one in settings
+    ]
+    return table(_LIST, rows, "Settings")
+
+
+def use_link(use: Use) -> str:
+    """A link to a use."""
+    return f'<a href="/review?use={escape(use.id)}">{escape(use.name)}</a>'
+
+
+def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Use]) -> str:
+    """The setting's name and address, what it is approved for, and what can be done with it."""
+    named = [
+        f"<li>{escape(alias)} for {use_link(use)}</li>"
+        for use in uses
+        for alias in ("approved", "candidate")
+        if use.named(alias) == setting.id
+    ]
+    measured = [run.id for run in runs if run.metrics]
+    links = [f'<a href="/compare?runs={escape(",".join(measured[:20]))}">Compare its runs</a>'] if measured else []
+    links += [f'<a href="/review?propose={escape(setting.id)}">Propose it for a use</a>'] if measured else []
+    return (
+        f'<p class="run-back"><a href="/settings">All settings</a></p><h1 class="fsd-h1">{escape(setting.label)}</h1>'
+        f'<p class="fsd-lead">{escape(setting.pair)} · setting <code>{escape(setting.id)}</code>, the hash of its '
+        f'content: it never changes</p><p class="run-links">{"".join(links)}</p>'
+        + (f'<ul class="set-aliases">{"".join(named)}</ul>' if named else "")
+    )
+
+
+def facts_html(values: Mapping[str, object], weights: Sequence[Mapping[str, str]]) -> str:
+    """Every choice of the setting, and the weights with which its runs were measured."""
+    known = [dict(one) for one in weights if one]
+    said = {f"Weights, {role}": digest for role, digest in (known[0] if known else {}).items()}
+    if any(one != known[0] for one in known):
+        said = {"Weights": "not the same in all runs: see each run"}
+    return section("What it is") + facts({**values, **said})
+
+
+def runs_html(runs: Sequence[Beside], prompts: Prompts) -> str:
+    """Every run of the setting, beside the baselines of its experiment."""
+    rows = [_row(one, prompts) for one in runs]
+    told = section(f"Measured in {count(len(runs), 'run')}")
+    measured = [one.run.conditions for one in runs if one.run.metrics]
+    if len(measured) > 1 and (found := differences(measured)):
+        names = ", ".join(difference.name for difference in found)
+        told += f'<p class="fsd-lead">Its runs differ in {escape(names)}: their speeds are not one figure.</p>'
+    return told + table(_RUNS, rows, "Runs of the setting")
+
+
+def _row(one: Beside, prompts: Prompts) -> tuple[str, ...]:
+    run = one.run
+    m, provenance = run.metrics or {}, run.provenance or {}
+    where = ", ".join(str(provenance[key]) for key in ("gpu", "cpu", "device") if provenance.get(key))
+    return (
+        f'<a href="/runs?run={escape(run.id)}">{escape(run.task)}</a>',
+        f"{run.prompts_done:,}/{run.prompts_total:,}",
+        str(run.seed),
+        _with_interval(
+            percent(m.get("accuracy"), m.get("accuracy_low"), m.get("accuracy_high")),
+            interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
+        ),
+        _with_interval(
+            quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
+            interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
+        )
+        + mixed_mark(run.speed_mixed),
+        _ratio(run, one.target, prompts),
+        _ratio(run, one.speculative, prompts),
+        escape(where or NONE),
+        pill(run.status),
+        escape(ago(run.created_at)),
+    )
+
+
+def _ratio(run: RunView, baseline: RunView | None, prompts: Prompts) -> str:
+    if baseline is None or run.id == baseline.id or not run.metrics or not baseline.metrics:
+        return NONE
+    if (found := speedup(run, baseline, prompts)) is None:
+        return NONE
+    mark = mixed_mark(ratio_mixed(run, baseline))
+    return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high)) + mark
+
+
+def _with_interval(value: str, ends: str) -> str:
+    return escape(value) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
+
+
+def history_html(acts: Sequence[tuple[Use, LoggedAct]]) -> str:
+    """What people decided about the setting, newest first."""
+    if not acts:
+        return section("What was decided") + empty_state(
+            "Nobody proposed this setting yet", "Propose it for a use, and reviewers see its evidence."
+        )
+    return section("What was decided") + acts_html(acts)

@@ -1,0 +1,150 @@
+"""Settings: every one that was measured; one of them opened with ``?setting=``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.settings.setting_html import Beside, facts_html, header_html, history_html, runs_html, settings_html
+from dashboard.tables.run_settings import TITLES, value_text
+from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
+from dashboard.ui.pager import Pager
+from fsd_core.benchmarks.metrics import refreshed
+from fsd_core.config import RunConfig
+from fsd_core.config.flat import settings_read
+from fsd_core.errors import FsdError
+from fsd_core.review import history
+from fsd_core.tracking.database.runs import LONGEST_SEARCH
+
+if TYPE_CHECKING:
+    from fsd_core.review.history import Use
+    from fsd_core.settings import Settings
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import LoggedAct, RunView
+
+SETTINGS_PER_PAGE = 50
+MOST_RUNS = 100
+"""of a setting, the newest, that its page shows"""
+LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
+
+Updates = dict[Any, Any]
+
+
+def build(repository: Repository, settings: Settings) -> None:
+    """The page's components and events, inside the Blocks context of the caller."""
+    message = show()
+    with gr.Column(visible=False) as list_part:
+        listed = SettingList(repository)
+    with gr.Column(visible=False) as detail_part:
+        opened = show()
+
+    def open_page(request: gr.Request) -> Updates:
+        """The setting that the address names, or the list."""
+        setting_id = request.query_params.get("setting")
+        try:
+            updates = {opened: setting_page(repository, setting_id)} if setting_id else listed.open()
+        except FsdError as error:
+            return {message: notice(str(error), "bad")}
+        return updates | {
+            list_part: gr.Column(visible=not setting_id),
+            detail_part: gr.Column(visible=bool(setting_id)),
+        }
+
+    on_load(open_page, None, [message, list_part, detail_part, opened, listed.search, *listed.outputs])
+
+
+class SettingList:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        show(heading("Settings", LEAD))
+        with gr.Row(elem_classes=["run-filters"]):
+            self.search = gr.Textbox(label="Search", placeholder="Rule, pair, task or id", max_length=LONGEST_SEARCH)
+        self.settings = show(elem_id="settings")
+        self.pager = Pager(SETTINGS_PER_PAGE, "setting")
+        # Not its input event, which what is pasted with the mouse does not fire.
+        self.search.change(self.filter, [self.search], self.outputs, trigger_mode="always_last", **QUIET)
+        for button, step in self.pager.steps:
+            button.click(self._turn(step), [self.pager.page, self.search], self.outputs, **QUIET)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the events may change."""
+        return [self.settings, *self.pager.parts]
+
+    def open(self) -> Updates:
+        return {self.search: ""} | self.view(0, "")  # a field that was never set sends nothing
+
+    @tells_errors(6)
+    def filter(self, search: str) -> Updates:
+        return self.view(0, search)
+
+    def _turn(self, step: int) -> Any:
+        @tells_errors(6)
+        def turn(page: int, search: str) -> Updates:
+            return self.view(page + step, search)
+
+        return turn
+
+    def view(self, page: int, search: str) -> Updates:
+        """A page of the list."""
+        total = self.repository.count_settings(search)
+        page = self.pager.clamp(page, total)
+        found = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE)
+        approved: dict[str, list[Use]] = {}
+        for use in history.uses(self.repository.review_log()):
+            if (setting := use.named("approved")) is not None:
+                approved.setdefault(setting, []).append(use)
+        html = settings_html(found, approved, filtered=bool(search.strip()))
+        return {self.settings: html} | self.pager.updates(page, total)
+
+
+def setting_page(repository: Repository, setting_id: str) -> str:
+    """One setting with all there is of it. Raises ``UnknownName``."""
+    setting = repository.setting(setting_id)
+    runs = repository.runs(setting_id=setting_id, limit=MOST_RUNS)
+    beside = [_beside(repository, run) for run in runs]
+    measured = {run.id: run for one in beside for run in one if run is not None and run.metrics}
+    prompts = repository.prompts(measured)
+    fresh = {id: refreshed(run, prompts.get(id, {})) for id, run in measured.items()}
+
+    def anew(run: RunView | None) -> Any:
+        return fresh.get(run.id, run) if run is not None else None
+
+    beside = [Beside(*map(anew, one)) for one in beside]
+    uses = history.uses(repository.review_log())
+    read = settings_read(RunConfig(setting=setting.config))
+    values = {TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")}
+    weights = [(run.provenance or {}).get("weights") or {} for run in runs]
+    return (
+        header_html(setting, runs, uses)
+        + facts_html(values, weights)
+        + runs_html(beside, prompts)
+        + history_html(_acts(uses, setting_id))
+    )
+
+
+def _beside(repository: Repository, run: RunView) -> Beside:
+    """The baselines that ran with it, of its experiment, task, seed and pair."""
+    if run.experiment_id is None:
+        return Beside(run, None, None)
+    others = repository.runs(experiment_id=run.experiment_id, task=run.task, limit=None)
+    alike = [other for other in others if (other.pair, other.seed) == (run.pair, run.seed)]
+    target = next((other for other in alike if other.decoding.acceptance.kind == "autoregressive"), None)
+    exact = [other for other in alike if other.decoding.acceptance.kind == "speculative" and other.metrics]
+    return Beside(run, target, max(exact, key=lambda other: (other.metrics or {})["tokens_per_second"], default=None))
+
+
+def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedAct]]:
+    """What concerns a setting: its proposals, what was said of them, and aliases that named it."""
+    found = []
+    for use in uses:
+        own = {proposal.id for proposal in use.proposals.values() if proposal.setting == setting_id}
+        for logged in use.log:
+            named = {getattr(logged.act, "setting", None), getattr(logged.act, "former", None)}
+            if logged.act.about in own or setting_id in named:
+                found.append((use, logged))
+    return sorted(found, key=lambda pair: pair[1].id, reverse=True)

@@ -1,0 +1,331 @@
+"""What people may do in a review, and what they are told where they may not."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import uuid4
+
+from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.review import history
+from fsd_core.review.evidence import TITLES, Evidence, evidence, evidence_hash, overall
+from fsd_core.review.history import Proposal, Standing, Use
+from fsd_core.review.people import Person, require
+from fsd_core.tracking.acts import (
+    Act,
+    AliasMoved,
+    EvidenceChosen,
+    Judged,
+    Proposed,
+    Remarked,
+    Requirements,
+    UseDescribed,
+    Verdict,
+    Waived,
+    Withdrawn,
+)
+from fsd_core.values import Frozen
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+A = TypeVar("A", bound=Frozen)
+LONGEST_ID = 64
+
+
+class Case(NamedTuple):
+    """A proposal with its use and all that its verdict rests on, as it stands now."""
+
+    use: Use
+    proposal: Proposal
+    evidence: list[Evidence]
+    missing: tuple[str, ...]
+    """runs of its evidence that were deleted"""
+    hash: str
+    """of the evidence"""
+    open_requirements: tuple[str, ...]
+    """not met or undecided, and not waived by anybody"""
+    standing: Standing
+
+
+class Desk:
+    """Uses, proposals and verdicts of one database. Each method reads the log, checks, and adds to it.
+
+    All raise ``Refused`` for a person who may not, ``InvalidSetting`` for what cannot be, ``UnknownName`` for what is
+    not there, and ``Overtaken`` where somebody else acted since the page was read (``seen``: the sequence of the last
+    act that the page showed).
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+
+    def uses(self) -> list[Use]:
+        """Every use there is, in the order in which they were made."""
+        return history.uses(self.repository.review_log())
+
+    def use(self, id: str) -> Use:
+        log = self.repository.review_log(id)
+        if not log:
+            raise UnknownName(f"There is no use '{id[:LONGEST_ID]}': the link is incomplete, or of another database.")
+        return history.use(id, log)
+
+    def case(self, proposal_id: str) -> Case:
+        """A proposal with its evidence judged anew."""
+        for use in self.uses():
+            if proposal_id in use.proposals:
+                return self._case(use, use.proposals[proposal_id])
+        raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
+
+    def describe(
+        self,
+        person: Person,
+        name: str,
+        description: str = "",
+        requirements: Requirements | None = None,
+        approvals: int = 1,
+        days: int | None = None,
+        use_id: str | None = None,
+        seen: int = 0,
+    ) -> Use:
+        """Makes a use, or describes the one of an id anew."""
+        require(person, "admin" if use_id else "author", "Changing a use" if use_id else "Making a use")
+        act = _checked(
+            UseDescribed, name=name.strip(), description=description.strip(),
+            requirements=requirements or Requirements(), approvals=approvals, days=days,
+        )  # fmt: skip
+        if use_id is not None:
+            self.use(use_id)
+        elif self.repository.review_log(use_id := id_of(act.name)):
+            raise InvalidSetting(f"There is a use of the name “{act.name}” already: choose another name.")
+        self._append(use_id, person, [act], seen)
+        return self.use(use_id)
+
+    def propose(
+        self,
+        person: Person,
+        use_id: str,
+        runs: Sequence[str],
+        baselines: Sequence[str],
+        rationale: str = "",
+        requirements: Requirements | None = None,
+    ) -> str:
+        """Proposes the setting of ``runs`` for a use, as its candidate; returns the proposal's id."""
+        require(person, "author", "Proposing a setting")
+        use = self.use(use_id)
+        setting = self._setting_of(runs, baselines)
+        asked = requirements or use.requirements
+        if any(one.setting == setting and one.state == "open" for one in use.proposals.values()):
+            raise InvalidSetting("This setting is under review for this use already: comment there.")
+        id = uuid4().hex
+        proposed = _checked(
+            Proposed, proposal=id, setting=setting, requirements=asked, runs=tuple(runs), baselines=tuple(baselines),
+            rationale=rationale.strip(),
+        )  # fmt: skip
+        moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
+        self._append(use_id, person, [proposed, moved], use.sequence)
+        return id
+
+    def choose_evidence(self, person: Person, case: Case, runs: Sequence[str], baselines: Sequence[str]) -> None:
+        """Other runs of the same setting take the place of those that were proposed."""
+        _open(case)
+        _own(person, case, "Choosing its evidence")
+        if self._setting_of(runs, baselines) != case.proposal.setting:
+            raise InvalidSetting("These runs are of another setting than the one proposed: propose that one.")
+        act = _checked(EvidenceChosen, proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
+        self._append(case.use.id, person, [act], case.use.sequence)
+
+    def waive(self, person: Person, case: Case, requirement: str, words: str) -> None:
+        """Answers for a requirement that the evidence does not meet, by name and in words."""
+        require(person, "author", "Waiving a requirement")
+        _open(case)
+        if requirement not in _asked(case.proposal.requirements):
+            raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': reload the page.")
+        act = _checked(
+            Waived, proposal=case.proposal.id, requirement=requirement, words=words.strip(), evidence=case.hash
+        )
+        self._append(case.use.id, person, [act], case.use.sequence)
+
+    def remark(
+        self,
+        person: Person,
+        case: Case,
+        words: str,
+        reply_to: int | None = None,
+        run: str | None = None,
+        position: int | None = None,
+    ) -> None:
+        """Comments. Whatever else happened in the meantime, a comment is kept."""
+        require(person, "author", "Commenting")
+        if reply_to is not None and all(logged.sequence != reply_to for logged in case.proposal.remarks):
+            raise InvalidSetting("The comment that this answers is not there: reload the page.")
+        act = _checked(
+            Remarked, proposal=case.proposal.id, words=words.strip(), reply_to=reply_to, run=run, position=position
+        )
+        self._keep(case.use.id, person, act)
+
+    def judge(self, person: Person, case: Case, verdict: Verdict, comment: str, seen: int) -> None:
+        """Approves, asks for changes or declines. The approval that was still needed moves the alias ``approved``."""
+        require(person, "reviewer", "A verdict")
+        _open(case)
+        self._check_seen(case, person, seen)
+        proposal = case.proposal
+        if person.name == proposal.author:
+            raise Refused("Nobody judges their own proposal: ask somebody else.")
+        act = _checked(Judged, proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=case.hash)
+        acts: list[Act] = [act]
+        if verdict != "approve":
+            if not act.comment:
+                raise InvalidSetting("Say what is missing: a comment is needed with this verdict.")
+        else:
+            self._check_gate(case)
+            at = datetime.now(UTC)
+            proposal.judgements.append(history.Judgement(person.name, verdict, act.comment, case.hash, at))
+            if case.use.standing(proposal, case.hash, at).enough:
+                acts.append(_moved(case, act.comment))
+        self._append(case.use.id, person, acts, case.use.sequence)
+
+    def withdraw(self, person: Person, case: Case, comment: str = "") -> None:
+        _open(case)
+        _own(person, case, "Withdrawing it")
+        act = _checked(Withdrawn, proposal=case.proposal.id, comment=comment.strip())
+        self._append(case.use.id, person, [act], case.use.sequence)
+
+    def roll_back(self, person: Person, use_id: str, comment: str, seen: int) -> str | None:
+        """The alias ``approved`` names again what it named before; returns that setting."""
+        require(person, "admin", "Rolling back")
+        use = self.use(use_id)
+        if seen != use.sequence:
+            raise Overtaken(_news(use.log[seen:], person))
+        if not comment.strip():
+            raise InvalidSetting("Say why it is rolled back: a comment is needed.")
+        if use.named("approved") is None:
+            raise InvalidSetting("Nothing is approved for this use, so nothing can be rolled back.")
+        former = _before(use)
+        act = _checked(
+            AliasMoved, alias="approved", setting=former, former=use.named("approved"), comment=comment.strip()
+        )
+        self._append(use_id, person, [act], use.sequence)
+        return former
+
+    def _case(self, use: Use, proposal: Proposal) -> Case:
+        found = {run.id: run for run in self.repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
+        runs = [found[id] for id in proposal.runs if id in found]
+        baselines = [found[id] for id in proposal.baselines if id in found]
+        missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in found)
+        prompts = self.repository.prompts(run.id for run in found.values() if run.metrics)
+        judged = evidence(proposal.requirements, runs, baselines, prompts) if baselines else []
+        hash = evidence_hash(proposal.requirements, runs, baselines)
+        outcomes = overall(judged)
+        still_open = tuple(
+            name
+            for name in _asked(proposal.requirements)
+            if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
+        )
+        return Case(use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC)))
+
+    def _setting_of(self, runs: Sequence[str], baselines: Sequence[str]) -> str:
+        """The setting of runs that can be evidence. Raises ``InvalidSetting`` for runs that cannot."""
+        if not runs or not baselines:
+            raise InvalidSetting("A proposal rests on measured runs: choose at least one, and one baseline.")
+        found = {run.id: run for run in self.repository.runs([*runs, *baselines], limit=None)}
+        if unknown := [id for id in (*runs, *baselines) if id not in found]:
+            raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
+        if unmeasured := [run for run in found.values() if not run.metrics]:
+            raise InvalidSetting(f"The run {_named(unmeasured[0])} has no figures yet: wait for its end.")
+        settings = {found[id].setting_id for id in runs}
+        if len(settings) > 1:
+            raise InvalidSetting("These runs are of several settings: propose one of them.")
+        (setting,) = settings
+        if any(found[id].setting_id == setting for id in baselines):
+            raise InvalidSetting(
+                "A baseline is of another setting than the one proposed: choose the target alone or SD."
+            )
+        if len({run.pair for run in found.values()}) > 1:
+            raise InvalidSetting("The runs and the baseline are of different pairs: choose runs of one pair.")
+        return setting
+
+    def _check_gate(self, case: Case) -> None:
+        if case.missing:
+            raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
+        if case.open_requirements:
+            left = ", ".join(TITLES[name].lower() for name in case.open_requirements)
+            raise InvalidSetting(
+                f"The evidence does not settle {left}: measure more prompts, or have somebody waive it in words."
+            )
+
+    def _check_seen(self, case: Case, person: Person, seen: int) -> None:
+        news = [logged for logged in case.use.about(case.proposal.id) if logged.sequence > seen]
+        if news:
+            raise Overtaken(_news(news, person))
+
+    def _append(self, use_id: str, person: Person, acts: Sequence[Act], seen: int) -> None:
+        self.repository.append_acts(use_id, person.name, person.role, acts, seen)
+
+    def _keep(self, use_id: str, person: Person, act: Act) -> None:
+        """Adds an act that contradicts no other, behind whatever is there."""
+        while True:
+            try:
+                self._append(use_id, person, [act], self.use(use_id).sequence)
+            except Overtaken:
+                continue
+            return
+
+
+def id_of(name: str) -> str:
+    """The id of a use, for addresses: its name in small letters, digits and hyphens."""
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    id = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:LONGEST_ID].strip("-")
+    if not id:
+        raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
+    return id
+
+
+def _checked(act: type[A], **values: Any) -> A:
+    return act.checked(**values)
+
+
+def _asked(requirements: Requirements) -> list[str]:
+    return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]
+
+
+def _open(case: Case) -> None:
+    if case.proposal.state != "open":
+        raise InvalidSetting(f"This proposal is {case.proposal.state}: make a new one.")
+
+
+def _own(person: Person, case: Case, what: str) -> None:
+    if person.name != case.proposal.author and not person.may("admin"):
+        raise Refused(f"{what} is for its author, {case.proposal.author}, and for admins.")
+
+
+def _moved(case: Case, comment: str) -> AliasMoved:
+    return AliasMoved(
+        alias="approved", setting=case.proposal.setting, former=case.use.named("approved"), proposal=case.proposal.id,
+        evidence=case.hash, comment=comment,
+    )  # fmt: skip
+
+
+def _before(use: Use) -> str | None:
+    """What ``approved`` named before its present setting was approved: rolling back twice goes back two steps."""
+    stack: list[str | None] = [None]
+    for logged in use.log:
+        if isinstance(act := logged.act, AliasMoved) and act.alias == "approved":
+            if act.proposal is None and len(stack) > 1:
+                stack.pop()
+            else:
+                stack.append(act.setting)
+    return stack[-2] if len(stack) > 1 else None
+
+
+def _news(news: Sequence[Any], person: Person) -> str:
+    others = list(dict.fromkeys(logged.who for logged in news if logged.who != person.name)) or [person.name]
+    names = ", ".join(others[:3])
+    return f"Since you opened this page {names} acted here: reload it, look at what is new, and say it again."
+
+
+def _named(run: RunView) -> str:
+    return f"{run.label} ({run.id[:8]})"

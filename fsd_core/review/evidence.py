@@ -1,0 +1,134 @@
+"""Whether runs meet what a use asks for: met, not met, or undecided, each with the figure and its interval."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from fsd_core.benchmarks.noninferiority import verdict
+from fsd_core.benchmarks.paired import PairedDifference, paired_difference
+from fsd_core.figures.cells import Estimate, against, ratio_mixed, shared, solved
+from fsd_core.figures.numbers import decimals, number
+from fsd_core.metrics import METRICS
+from fsd_core.tracking.acts import Requirements
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.records import Prompts, RunView
+
+Outcome = Literal["met", "not met", "undecided"]
+TITLES = {name: field.title or name for name, field in Requirements.model_fields.items()}
+
+
+class Finding(NamedTuple):
+    """One requirement against one pair of runs."""
+
+    requirement: str
+    """its field in ``Requirements``"""
+    outcome: Outcome
+    told: str
+    """in words, with the interval"""
+
+
+class Evidence(NamedTuple):
+    """A run of the proposed setting and the baseline's on the same prompts."""
+
+    run: RunView
+    baseline: RunView
+    findings: tuple[Finding, ...]
+
+
+def evidence(
+    requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
+) -> list[Evidence]:
+    """Each run beside the baseline of its task and seed, with what can be said of it.
+
+    A run without such a baseline stands beside the first one, with which it has no prompt in common: all is undecided.
+    """
+    found = []
+    for run in runs:
+        like = [b for b in baselines if (b.task, b.seed) == (run.task, run.seed)]
+        same_task = [b for b in baselines if b.task == run.task]
+        baseline = next(iter([*like, *same_task, *baselines]))
+        found.append(Evidence(run, baseline, tuple(_findings(requirements, run, baseline, prompts))))
+    return found
+
+
+def overall(found: Sequence[Evidence]) -> dict[str, Outcome]:
+    """Of each requirement: met where all runs meet it, not met where one does not, else undecided."""
+    outcomes: dict[str, set[Outcome]] = {}
+    for one in found:
+        for finding in one.findings:
+            outcomes.setdefault(finding.requirement, set()).add(finding.outcome)
+    return {
+        requirement: "not met" if "not met" in seen else "undecided" if "undecided" in seen else "met"
+        for requirement, seen in outcomes.items()
+    }
+
+
+def evidence_hash(requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView]) -> str:
+    """16 hex digits of what an approval rests on: the requirements and what each run has measured.
+
+    It changes where runs are chosen anew, go on, are scored again or deleted.
+    """
+    kept = [
+        [role, run.id, run.status, run.prompts_done, round(run.decoding_seconds, 6)]
+        + [(run.metrics or {}).get(key) for key in ("correct", "wrong", "truncated", "failed", "tokens")]
+        for role, some in (("run", runs), ("baseline", baselines))
+        for run in some
+    ]
+    text = json.dumps([requirements.as_json(), kept], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _findings(requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts) -> list[Finding]:
+    found = []
+    if requirements.margin is not None:
+        found.append(_accuracy(requirements.margin, run, baseline, prompts))
+    if requirements.least_speedup is not None:
+        ratio = against(run, baseline, METRICS["tokens_per_second"], prompts)
+        told, outcome = _ratio(ratio, "as fast", requirements.least_speedup, 1)
+        if mixed := ratio_mixed(run, baseline):
+            outcome, told = "undecided", f"{told}, but measured under other conditions ({', '.join(mixed)})"
+        found.append(Finding("least_speedup", outcome, told))
+    if requirements.longest_answers is not None:
+        ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
+        told, outcome = _ratio(ratio, "as long", requirements.longest_answers, -1)
+        found.append(Finding("longest_answers", outcome, told))
+    return found
+
+
+def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) -> Finding:
+    paired = paired_of(run, baseline, prompts)
+    if paired is None:
+        return Finding("margin", "undecided", "no scored prompt in common with the baseline")
+    said = verdict(paired, margin)
+    outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(said.kind, "undecided")  # pyright: ignore[reportAssignmentType]
+    low, high = (100 * end for end in paired.interval)
+    points = (
+        f"{number(100 * paired.difference, 1, signed=True)} points "
+        f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
+    )
+    return Finding("margin", outcome, f"{points}: {said.sentence(margin)}")
+
+
+def paired_of(run: RunView, baseline: RunView, prompts: Prompts) -> PairedDifference | None:
+    """The difference of accuracy on the scored prompts that both have; ``None`` without any."""
+    ours, theirs = (solved(side) for side in shared(run, baseline, prompts))
+    return paired_difference(ours, theirs) if ours.keys() & theirs.keys() else None
+
+
+def _ratio(ratio: Estimate | None, words: str, bound: float, better: int) -> tuple[str, Outcome]:
+    """What is said of a ratio that should be at least (``better`` 1) or at most (−1) ``bound``."""
+    if ratio is None:
+        return "no prompt in common with the baseline", "undecided"
+    digits = decimals(ratio.value, ratio.low, ratio.high)
+    told = f"{number(ratio.value, digits)} times {words}"
+    if ratio.low is None or ratio.high is None:
+        return f"{told}, of too few prompts for an interval", "undecided"
+    told += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]"
+    sure, against_it = (
+        (ratio.low >= bound, ratio.high < bound) if better > 0 else (ratio.high <= bound, ratio.low > bound)
+    )
+    return told, "met" if sure else "not met" if against_it else "undecided"

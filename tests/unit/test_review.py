@@ -1,0 +1,315 @@
+"""Uses, proposals, verdicts and aliases: what follows from the log, and who may add to it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+
+from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.review import history
+from fsd_core.review.desk import Desk, id_of
+from fsd_core.review.people import Person
+from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.records import RunView
+from tests.ui.plausible import add_finished
+
+ANN, BOB, CAT, EVE = (
+    Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
+)  # fmt: skip
+LENIENT = Requirements(margin=20, least_speedup=1.5, longest_answers=1.5)
+
+
+@pytest.fixture
+def desk(repository: Repository) -> Desk:
+    return Desk(repository)
+
+
+@pytest.fixture
+def runs(repository: Repository) -> dict[str, RunView]:
+    """Measured runs of 24 prompts by a word that tells them apart."""
+    found = repository.experiment(add_finished(repository)).runs
+    names = ("target", "draft", "sd", "0.05", "0.1", "0.2", "0.4")
+    return dict(zip(names, found, strict=True))
+
+
+def proposed(desk: Desk, runs: dict[str, RunView], which: str = "0.05", requirements: Requirements = LENIENT) -> str:
+    try:
+        use = desk.use("support-chat")
+    except UnknownName:
+        use = desk.describe(ANN, "Support chat", "Short answers", requirements, approvals=1)
+    return desk.propose(ANN, use.id, [runs[which].id], [runs["target"].id], "As fast as we need", requirements)
+
+
+def judge(desk: Desk, person: Person, proposal: str, verdict: Any = "approve", comment: str = "") -> None:
+    case = desk.case(proposal)
+    desk.judge(person, case, verdict, comment, case.use.sequence)
+
+
+def test_an_approval_moves_the_alias(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    setting = runs["0.05"].setting_id
+    use = desk.use("support-chat")
+    assert (use.named("candidate"), use.named("approved")) == (setting, None)
+    judge(desk, BOB, proposal, "approve", "Good.")
+    use = desk.use("support-chat")
+    assert use.named("approved") == setting
+    assert use.proposals[proposal].state == "approved"
+    assert [logged.act.kind for logged in use.log] == [
+        "use-described", "proposed", "alias-moved", "judged", "alias-moved",
+    ]  # fmt: skip
+    moved = use.aliases["approved"].moved
+    assert isinstance(moved.act, AliasMoved)
+    assert (moved.who, moved.role, moved.act.former, moved.act.comment) == ("Bob", "reviewer", None, "Good.")
+    assert moved.act.evidence == desk.case(proposal).hash
+
+
+def test_the_evidence_is_held_against_each_requirement(desk: Desk, runs: dict[str, RunView]) -> None:
+    told = Requirements(margin=0, least_speedup=50, longest_answers=0.5)
+    case = desk.case(proposed(desk, runs, "0.05", told))
+    (evidence,) = case.evidence
+    assert (evidence.run.id, evidence.baseline.id) == (runs["0.05"].id, runs["target"].id)
+    assert [finding.outcome for finding in evidence.findings] == ["undecided", "not met", "not met"]
+    assert "on 24 prompts: Not enough prompts" in evidence.findings[0].told
+    assert "times as fast [" in evidence.findings[1].told
+    assert "times as long [" in evidence.findings[2].told
+    assert case.open_requirements == ("margin", "least_speedup", "longest_answers")
+    with pytest.raises(InvalidSetting, match="does not settle accuracy, speed, answers"):
+        judge(desk, BOB, case.proposal.id)
+    for requirement in case.open_requirements:
+        desk.waive(ANN, desk.case(case.proposal.id), requirement, f"We can live with the {requirement}.")
+    case = desk.case(case.proposal.id)
+    assert case.open_requirements == ()
+    waiver = case.proposal.waived("margin", case.hash)
+    assert waiver is not None
+    assert (waiver.who, waiver.words) == ("Ann", "We can live with the margin.")
+    judge(desk, BOB, case.proposal.id)
+    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+
+
+def test_what_is_far_from_a_bound_is_met_or_not(desk: Desk, runs: dict[str, RunView]) -> None:
+    case = desk.case(proposed(desk, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5)))
+    assert [finding.outcome for finding in case.evidence[0].findings] == ["not met", "met", "met"]
+
+
+def test_nobody_judges_their_own_and_roles_are_kept(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    with pytest.raises(Refused, match="Nobody judges their own proposal"):
+        judge(desk, Person("Ann", "admin"), proposal)
+    for person in (EVE, Person("Dan", "author")):
+        with pytest.raises(Refused, match=f"A verdict needs the role reviewer, and {person.name} is {person.role}"):
+            judge(desk, person, proposal)
+    case = desk.case(proposal)
+    for forbidden in (
+        lambda: desk.describe(EVE, "Mine"),
+        lambda: desk.propose(EVE, case.use.id, [runs["0.1"].id], [runs["target"].id]),
+        lambda: desk.remark(EVE, case, "Hello"),
+        lambda: desk.waive(EVE, case, "margin", "So be it"),
+        lambda: desk.withdraw(BOB, case),
+        lambda: desk.choose_evidence(BOB, case, [runs["0.05"].id], [runs["sd"].id]),
+        lambda: desk.describe(ANN, "Support chat", use_id=case.use.id, seen=case.use.sequence),
+        lambda: desk.roll_back(BOB, case.use.id, "No", case.use.sequence),
+    ):
+        with pytest.raises(Refused):
+            forbidden()
+    assert desk.use(case.use.id).sequence == case.use.sequence
+
+
+def test_changes_are_asked_for_and_block_until_taken_back(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    with pytest.raises(InvalidSetting, match="Say what is missing"):
+        judge(desk, BOB, proposal, "request changes", " ")
+    judge(desk, BOB, proposal, "request changes", "Measure seed 1 too.")
+    judge(desk, CAT, proposal)
+    case = desk.case(proposal)
+    assert (case.standing.approved_by, case.standing.against) == (("Cat",), ("Bob",))
+    assert case.use.named("approved") is None
+    judge(desk, BOB, proposal)  # satisfied now
+    assert desk.use(case.use.id).named("approved") == runs["0.05"].setting_id
+    with pytest.raises(InvalidSetting, match="This proposal is approved: make a new one"):
+        judge(desk, CAT, proposal, "decline", "Too late")
+
+
+def test_a_use_may_need_two_approvals_of_different_people(desk: Desk, runs: dict[str, RunView]) -> None:
+    desk.describe(ANN, "Support chat", approvals=2)
+    proposal = proposed(desk, runs)
+    judge(desk, BOB, proposal)
+    judge(desk, BOB, proposal)
+    assert desk.case(proposal).standing.approved_by == ("Bob",)
+    assert desk.use("support-chat").named("approved") is None
+    judge(desk, CAT, proposal)
+    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+
+
+def test_evidence_that_changed_makes_an_approval_stale(
+    desk: Desk, runs: dict[str, RunView], repository: Repository
+) -> None:
+    desk.describe(ANN, "Support chat", approvals=2)
+    proposal = proposed(desk, runs)
+    judge(desk, BOB, proposal)
+    desk.choose_evidence(ANN, desk.case(proposal), [runs["0.05"].id], [runs["target"].id, runs["sd"].id])
+    assert desk.case(proposal).standing[:2] == ((), ("Bob",))
+    judge(desk, CAT, proposal)
+    assert desk.use("support-chat").named("approved") is None  # one of two
+    judge(desk, BOB, proposal)
+    assert desk.use("support-chat").named("approved") is not None
+    repository.delete_run(runs["sd"].id)
+    case = desk.case(proposal)
+    assert case.missing == (runs["sd"].id,)
+    assert case.standing.stale == ("Bob", "Cat")
+    another = desk.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
+    repository.delete_run(runs["target"].id)
+    with pytest.raises(InvalidSetting, match="Runs of its evidence were deleted"):
+        judge(desk, BOB, another)
+
+
+def test_an_approval_expires(desk: Desk, runs: dict[str, RunView]) -> None:
+    desk.describe(ANN, "Support chat", approvals=2, days=30)
+    proposal = proposed(desk, runs)
+    judge(desk, BOB, proposal)
+    case = desk.case(proposal)
+    later = datetime.now(UTC) + timedelta(days=31)
+    assert case.use.standing(case.proposal, case.hash, later)[:3] == ((), (), ("Bob",))
+    assert case.use.standing(case.proposal, case.hash, datetime.now(UTC))[:3] == (("Bob",), (), ())
+
+
+def test_rolling_back_names_what_was_approved_before(desk: Desk, runs: dict[str, RunView]) -> None:
+    for which in ("0.05", "0.1", "0.2"):
+        proposal = proposed(desk, runs, which)
+        for requirement in desk.case(proposal).open_requirements:
+            desk.waive(ANN, desk.case(proposal), requirement, "Known")
+        judge(desk, BOB, proposal)
+    settings = [runs[which].setting_id for which in ("0.05", "0.1", "0.2")]
+
+    def roll_back() -> str | None:
+        return desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
+
+    assert desk.use("support-chat").named("approved") == settings[2]
+    assert [roll_back(), roll_back(), roll_back()] == [settings[1], settings[0], None]
+    with pytest.raises(InvalidSetting, match="Nothing is approved"):
+        roll_back()
+    with pytest.raises(InvalidSetting, match="Say why"):
+        desk.roll_back(CAT, "support-chat", " ", desk.use("support-chat").sequence)
+    with pytest.raises(Overtaken, match="reload it"):
+        desk.roll_back(CAT, "support-chat", "Again", 3)
+
+
+def test_what_cannot_be_proposed(desk: Desk, runs: dict[str, RunView], repository: Repository) -> None:
+    desk.describe(ANN, "Support chat")
+    unmeasured = repository.experiment(repository.create_experiment(_other_sweep(), enqueue=False)).runs[0]
+    a, b, target = (runs[name].id for name in ("0.05", "0.1", "target"))
+    for own, baselines, told in (
+        ([], [target], "rests on measured runs"),
+        ([a, b], [target], "of several settings"),
+        ([a], [a], "A baseline is of another setting"),
+        ([a], ["f" * 32], "There is no run 'ffff"),
+        ([a], [unmeasured.id], "has no figures yet"),
+    ):
+        with pytest.raises((InvalidSetting, UnknownName), match=told):
+            desk.propose(ANN, "support-chat", own, baselines)
+    desk.propose(ANN, "support-chat", [a], [target])
+    with pytest.raises(InvalidSetting, match="under review for this use already"):
+        desk.propose(ANN, "support-chat", [a], [target])
+    with pytest.raises(InvalidSetting, match="There is a use of the name"):
+        desk.describe(ANN, "support  CHAT!")
+    with pytest.raises(InvalidSetting, match="has no letter or digit"):
+        desk.describe(ANN, "日本")
+    with pytest.raises(InvalidSetting, match="Approvals is 0: expected at least 1"):
+        desk.describe(ANN, "Another", approvals=0)
+    assert id_of("GSM8K-like traffic, on one L4 – Zürich") == "gsm8k-like-traffic-on-one-l4-zurich"
+
+
+def _other_sweep() -> Any:
+    from tests.ui.plausible import sweep
+
+    return sweep("Not done")
+
+
+def test_withdrawn_is_withdrawn(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    desk.withdraw(ANN, desk.case(proposal), "A better one is measured.")
+    assert desk.case(proposal).proposal.state == "withdrawn"
+    with pytest.raises(InvalidSetting, match="This proposal is withdrawn"):
+        judge(desk, BOB, proposal)
+    desk.remark(BOB, desk.case(proposal), "A pity.")  # words are still welcome
+
+
+def test_comments_of_many_at_once_are_all_kept(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    case = desk.case(proposal)
+    together = threading.Barrier(6)
+
+    def say(i: int) -> None:
+        together.wait()
+        desk.remark(Person(f"P{i}", "author"), case, f"Word {i}")
+
+    threads = [threading.Thread(target=say, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    remarks = desk.case(proposal).proposal.remarks
+    assert {logged.act.words for logged in remarks if isinstance(logged.act, Remarked)} == {
+        f"Word {i}" for i in range(6)
+    }
+    assert [logged.sequence for logged in desk.use("support-chat").log] == list(range(1, 10))
+
+
+def test_a_verdict_on_an_outdated_page_is_refused(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    seen = desk.case(proposal).use.sequence
+    desk.remark(CAT, desk.case(proposal), "Prompt 7 is worse now.")
+    with pytest.raises(Overtaken, match="Since you opened this page Cat acted here"):
+        desk.judge(BOB, desk.case(proposal), "approve", "", seen)
+    stale = desk.case(proposal)
+    desk.remark(CAT, stale, "And 9.")
+    with pytest.raises(Overtaken, match="Somebody else acted here in the meantime"):
+        desk.judge(BOB, stale, "approve", "", stale.use.sequence)  # between reading and writing
+    assert desk.case(proposal).standing.approved_by == ()
+
+
+def test_comments_answer_comments_and_stand_at_prompts(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    desk.remark(BOB, desk.case(proposal), "Why is it wrong?", run=runs["0.05"].id, position=7)
+    first = desk.case(proposal).proposal.remarks[0]
+    desk.remark(ANN, desk.case(proposal), "A slip.", reply_to=first.sequence)
+    acts = [logged.act for logged in desk.case(proposal).proposal.remarks]
+    assert [(act.position, act.reply_to) for act in acts if isinstance(act, Remarked)] == [
+        (7, None),
+        (None, first.sequence),
+    ]
+    with pytest.raises(InvalidSetting, match="The comment that this answers is not there"):
+        desk.remark(ANN, desk.case(proposal), "What?", reply_to=1)
+    with pytest.raises(InvalidSetting, match="Words"):
+        desk.remark(ANN, desk.case(proposal), "  ")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE review_log SET who = 'Eve'",
+        "DELETE FROM review_log",
+        "INSERT OR REPLACE INTO review_log SELECT id, use_id, sequence, at, 'Eve', role, kind, act FROM review_log",
+    ],
+)
+def test_the_database_refuses_to_change_the_log(desk: Desk, repository: Repository, statement: str) -> None:
+    desk.describe(ANN, "Support chat")
+    before = repository.review_log()
+    with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
+        session.execute(text(statement))
+    assert repository.review_log() == before
+
+
+def test_a_damaged_row_is_told(desk: Desk) -> None:
+    with pytest.raises(DataDamaged, match="A row of the review log cannot be read"):
+        read_act({"kind": "praised", "proposal": "x"})
+    act: Act = UseDescribed(name="A use")
+    assert read_act(act.as_json()) == act
+    assert history.uses([]) == []
+    assert desk.uses() == []
+    with pytest.raises(UnknownName, match="There is no proposal 'ffff"):
+        desk.case("f" * 32)

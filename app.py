@@ -42,6 +42,9 @@ def installation() -> Settings:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
         os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
         os.environ.setdefault("FSD_MLFLOW_UI", "false")
+        os.environ.setdefault(
+            "FSD_UNPROTECTED", "true"
+        )  # a Space is public, or its organisation's, by its owner's choice
     return get_settings()
 
 
@@ -61,6 +64,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 def serve(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    settings.check_access()
     settings.make_folders()
     with listen(settings.host, settings.port) as listener:
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade

@@ -22,6 +22,7 @@ from dashboard.compare.export_links import export_routes
 from dashboard.experiments import experiments_page
 from dashboard.playground import playground_page
 from dashboard.runs import runs_page
+from dashboard.server.login import OPEN, login_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
@@ -31,8 +32,10 @@ from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
 from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
 from dashboard.ui.worker import worker_status
+from fsd_core.access.identify import KEY, identifier
 from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.origin import SameOrigin
+from fsd_core.asgi.sign_in import SignIn
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -56,12 +59,18 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     sessions = Sessions()
     # The last that is added is the first to see a request.
     app.add_middleware(Heartbeats, sessions=sessions)
+    login = "/login" if settings.access == "password" else None
+    app.add_middleware(
+        SignIn, identify=identifier(settings, repository), key=KEY, login=login, open_paths=OPEN if login else ()
+    )
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_own_names(settings))
-    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path])
+    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], login=login is not None)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _SPACE else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if _SPACE else [])))
     app.include_router(export_routes(repository))
+    if login:
+        app.include_router(login_routes(repository))
     pages = build_pages(repository, settings)
     with warnings.catch_warnings():
         # Said of every application of several pages, also where nobody asked for rendering on the server.

@@ -7,12 +7,14 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.people import ROLES
 from fsd_core.values import sentence
 
 
@@ -43,6 +45,34 @@ class Settings(BaseSettings):
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
 
+    access: Literal["none", "password", "proxy"] = Field(
+        default="none", description="none (whoever reaches the port), password, or proxy."
+    )
+    unprotected: bool = Field(
+        default=False, description="Whether access 'none' may listen on an address that others reach."
+    )
+    proxy_header: str = Field(
+        default="X-Forwarded-User", pattern=r"^[A-Za-z0-9-]+$", description="Header in which a proxy names the user."
+    )
+    proxy_addresses: str = Field(
+        default="127.0.0.1", description="Addresses of the proxy, with commas between them; nobody else is believed."
+    )
+    proxy_roles: str = Field(
+        default="*=viewer", description="Roles behind a proxy, such as ann=admin,bob=reviewer,*=viewer."
+    )
+
+    @field_validator("proxy_roles")
+    @classmethod
+    def _roles(cls, value: str) -> str:
+        for part in filter(str.strip, value.split(",")):
+            name, _, role = part.rpartition("=")
+            if not name.strip() or role.strip() not in ROLES:
+                raise InvalidSetting(
+                    f"The roles {value!r} cannot be read: expected names with one of {', '.join(ROLES)}, such as "
+                    "ann=admin,*=viewer."
+                )
+        return value
+
     @field_validator("home", "data_dir")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
@@ -68,6 +98,25 @@ class Settings(BaseSettings):
         own = [] if self.host in ("0.0.0.0", "::") else [f"[{self.host}]" if ":" in self.host else self.host]
         more = (name.strip() for name in self.allowed_hosts.split(","))
         return list(dict.fromkeys(["localhost", "127.0.0.1", "[::1]", *own, *filter(None, more)]))
+
+    @property
+    def proxies(self) -> frozenset[str]:
+        """Addresses of which the proxy's header is believed."""
+        return frozenset(filter(None, map(str.strip, self.proxy_addresses.split(","))))
+
+    def role_behind_proxy(self, name: str) -> str:
+        """The role of somebody whom the proxy names; ``*`` is everybody else."""
+        parts = (part.rpartition("=") for part in self.proxy_roles.split(",") if part.strip())
+        roles = {who.strip(): role.strip() for who, _, role in parts}
+        return roles.get(name, roles.get("*", ROLES[0]))
+
+    def check_access(self) -> None:
+        """Raises ``InvalidSetting`` where everybody who reaches the port could do everything, unless that is meant."""
+        if self.access == "none" and not self.unprotected and self.host not in ("127.0.0.1", "::1", "localhost"):
+            raise InvalidSetting(
+                f"FSD_HOST is {self.host}, so others reach this port, and FSD_ACCESS is none, so each of them could do "
+                "everything: set FSD_ACCESS=password or proxy, or FSD_UNPROTECTED=true where others are kept out."
+            )
 
     def make_folders(self) -> None:
         """Makes the folders of the installation. Raises ``InvalidSetting`` where that cannot be."""

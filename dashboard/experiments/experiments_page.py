@@ -16,6 +16,7 @@ from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.components import QUIET, escape, heading, notice, on_load, section, show
 from dashboard.ui.option_fields import field, several
+from dashboard.ui.people import person_of
 from dashboard.ui.polled import Polled
 from dashboard.ui.worker import absence_notice
 from fsd_core.benchmarks.tasks import TASKS
@@ -25,6 +26,7 @@ from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import PAIRS, get_pair
+from fsd_core.people import require
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -236,9 +238,10 @@ class ExperimentsPage:
             return notice(str(error), "warn"), gr.Button(interactive=False)
         return escape(size_line(sweep)), gr.Button(interactive=True)
 
-    def begin(self, values: dict[Any, Any]) -> tuple[str, str]:
+    def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[str, str]:
         """Writes the experiment and its job; the worker finds them. The name is emptied for the next one."""
         try:
+            require(person_of(request), "author", "Starting an experiment")
             sweep = build_sweep({name: values[part] for name, part in self.fields.items()})
             self.repository.create_experiment(sweep)
             self.latest.forget()
@@ -246,15 +249,17 @@ class ExperimentsPage:
             return notice(str(error), "bad"), values[self.fields["name"]]
         return notice(f"Added: {size_line(sweep)}."), ""
 
-    def act(self, event: gr.EventData) -> str:
+    def act(self, event: gr.EventData, request: gr.Request) -> str:
         """Cancels, resumes or deletes the experiment whose button was clicked."""
-        answer = actions.answered(self.repository, self.home, str(event.act), str(event.kind), str(event.id))
+        act, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = actions.answered(self.repository, self.home, person_of(request), act, kind, id)
         self.latest.forget()
         return answer
 
-    def fetch(self, event: gr.EventData) -> str:
+    def fetch(self, event: gr.EventData, request: gr.Request) -> str:
         """Leaves it to the worker to fetch the task whose button was clicked."""
         try:
+            require(person_of(request), "author", "Fetching a task")
             more_tasks.request(self.repository, str(event.act), str(event.kind), str(event.id))
         except FsdError as error:
             return notice(str(error), "bad")

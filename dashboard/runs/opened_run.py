@@ -21,6 +21,7 @@ from dashboard.runs.token_text import shown_tokens
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
+from dashboard.ui.people import person_of
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures import divergence, positions, requests
@@ -117,10 +118,10 @@ class OpenedRun:
             | {self.order: order}
         )
 
-    def act(self, event: gr.EventData) -> Updates:
+    def act(self, event: gr.EventData, request: gr.Request) -> Updates:
         """Resumes or deletes the run, as its button asks for."""
         act, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = {self.answer: actions.answered(self.repository, self.home, act, kind, id)}
+        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), act, kind, id)}
         try:
             return self._run(self.repository.run(id)) | answer
         except UnknownName:

@@ -26,11 +26,15 @@ _OPEN = {
 
 
 class OpenRoutes(AllowList):
-    """Lets in what the pages need; ``pages`` are their paths below the root."""
+    """Lets in what the pages need; ``pages`` are their paths below the root, and ``login`` says whether people sign in
+    here."""
 
-    def __init__(self, app: ASGIApp, pages: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, pages: Iterable[str], *, login: bool = False) -> None:
         named = "|".join(re.escape(path) for path in pages)
-        super().__init__(app, {**_OPEN, "GET": (rf"/({named})/?", *_OPEN["GET"])})
+        opened = {**_OPEN, "GET": (rf"/({named})/?", *_OPEN["GET"])}
+        if login:
+            opened |= {"GET": (*opened["GET"], "/login"), "POST": (*opened["POST"], "/login", "/logout")}
+        super().__init__(app, opened)
 
     def is_open(self, scope: Scope) -> bool:
         # Gradio takes ?page= at the root for the name of a page, and fails where it has none of that name.

@@ -10,9 +10,11 @@ import gradio as gr
 from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
+from dashboard.ui.people import person_of
 from dashboard.ui.worker import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures import acceptance_by_drafts
+from fsd_core.people import require
 from fsd_core.tracking.messages import BoundsJob
 
 if TYPE_CHECKING:
@@ -107,9 +109,10 @@ class RunTheory:
             self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
         }
 
-    def start(self, ids: list[str], temperature: float | None) -> Updates:
+    def start(self, ids: list[str], temperature: float | None, request: gr.Request) -> Updates:
         """Writes the jobs, and begins to follow them."""
         try:
+            require(person_of(request), "author", "Measuring bounds")
             if not ids:
                 raise InvalidSetting(CHOOSE)
             if temperature is not None and not 0 < temperature < math.inf:

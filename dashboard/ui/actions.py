@@ -10,6 +10,7 @@ from dashboard.ui.components import escape, notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures.numbers import count
 from fsd_core.jobs import handling
+from fsd_core.people import Person, require
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -65,7 +66,13 @@ def delete_button(kind: str, id: str, gone: Deletion) -> str:
     return button("delete", kind, id, "Delete", question)
 
 
-def perform(repository: Repository, home: Path, act: str, kind: str, id: str) -> str:
+# What each button does, in words, and the role that it needs.
+_NEEDED = {
+    "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
+}  # fmt: skip
+
+
+def perform(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> str:
     """Does what a button asks for; the sentence that says so. Raises ``FsdError``."""
     doings: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
@@ -74,13 +81,15 @@ def perform(repository: Repository, home: Path, act: str, kind: str, id: str) ->
     }
     if act not in doings or kind not in ("run", "experiment"):
         raise InvalidSetting("This page has no such button: reload it.")
+    what, role = _NEEDED[act]
+    require(person, role, what)
     return doings[act]()
 
 
-def answered(repository: Repository, home: Path, act: str, kind: str, id: str) -> str:
+def answered(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> str:
     """As :func:`perform`, as a notice of the page."""
     try:
-        return notice(perform(repository, home, act, kind, id))
+        return notice(perform(repository, home, person, act, kind, id))
     except FsdError as error:
         return notice(str(error), "bad")
 

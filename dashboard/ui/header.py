@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import gradio as gr
 
 from dashboard.ui.components import QUIET, escape, on_load, show
+from dashboard.ui.people import person_of
 from dashboard.ui.theme import FAVICON
+from fsd_core.people import LOCAL, Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -30,15 +32,30 @@ def build_header(status_now: Callable[[], str], pages: Sequence[Page], current: 
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
         show(navigation(pages, current))
-        status = show(elem_classes=["fsd-status"])
+        with gr.Row(elem_classes=["fsd-right"]):
+            person = show(elem_classes=["fsd-person"])
+            status = show(elem_classes=["fsd-status"])
     shown = gr.State("")
 
     def refresh(last: str) -> tuple[object, object]:
         now = status_now()
         return (gr.skip(), gr.skip()) if now == last else (now, now)
 
+    def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
+        return (*refresh(last), person_html(person_of(request)))
+
     gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **QUIET)
-    on_load(refresh, shown, [status, shown])
+    on_load(opened, shown, [status, shown, person])
+
+
+def person_html(person: Person) -> str:
+    """Who is signed in, and the way out; nothing where nobody signs in."""
+    if person == LOCAL:
+        return ""
+    return (
+        f'<form method="post" action="/logout"><span title="{escape(person.role)}">{escape(person.name)}</span>'
+        "<button>Sign out</button></form>"
+    )
 
 
 def navigation(pages: Sequence[Page], current: Page) -> str:

@@ -17,6 +17,7 @@ from fsd_core.cli import options as options
 from fsd_core.cli import output as output
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
+from fsd_core.cli.accounts import tokens, users
 from fsd_core.cli.find import find_work, left_behind
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
@@ -30,6 +31,8 @@ from fsd_core.settings import Settings, get_settings
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
 app.add_typer(train, name="train")
 app.add_typer(database, name="db")
+app.add_typer(users, name="users")
+app.add_typer(tokens, name="tokens")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

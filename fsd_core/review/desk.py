@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.people import Person, require
 from fsd_core.review import history
 from fsd_core.review.evidence import TITLES, Evidence, evidence, evidence_hash, overall
 from fsd_core.review.history import Proposal, Standing, Use
-from fsd_core.review.people import Person, require
 from fsd_core.tracking.acts import (
     Act,
     AliasMoved,

@@ -241,6 +241,16 @@ class SettingSummary:
 
 
 @dataclass(frozen=True)
+class AccountView:
+    """A user or a token, without secrets."""
+
+    name: str
+    role: str
+    created_at: datetime
+    locked_until: datetime | None
+
+
+@dataclass(frozen=True)
 class LoggedAct:
     """One row of the review log."""
 

@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
@@ -44,7 +45,13 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application in a process of its own, over an empty database that the module's tests share."""
-    home = tmp_path_factory.mktemp("home")
+    with serving(tmp_path_factory.mktemp("home")) as site:
+        yield site
+
+
+@contextmanager
+def serving(home: Path, **environment: str) -> Iterator[Site]:
+    """The application over an empty database in ``home``, with these variables set."""
     repository = new_repository(home)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -55,7 +62,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.ui.serve", str(port)], cwd=ROOT, stdout=log, stderr=log,
         env=os.environ
-        | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "TMPDIR": str(temporary)},
+        | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "TMPDIR": str(temporary)}
+        | environment,
     )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
@@ -72,6 +80,8 @@ def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     while time.monotonic() < end and process.poll() is None:
         try:
             urlopen(url, timeout=10).close()
+            return
+        except HTTPError:  # it answers, if only that one must sign in
             return
         except URLError:
             time.sleep(0.2)

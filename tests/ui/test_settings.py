@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.review.people import Person
 from fsd_core.tracking.acts import Requirements
 from tests.ui.conftest import Site
 from tests.ui.plausible import add_finished

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import text
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
+from fsd_core.people import Person
 from fsd_core.review import history
 from fsd_core.review.desk import Desk, id_of
-from fsd_core.review.people import Person
 from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView

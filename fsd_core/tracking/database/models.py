@@ -216,6 +216,38 @@ class ReviewAct(Base):
     act: Mapped[dict[str, Any]]  # tracking.acts
 
 
+class User(Base):
+    """Somebody who may sign in."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    password: Mapped[str]  # argon2's hash
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    failures: Mapped[int] = mapped_column(default=0)  # wrong passwords in a row
+    locked_until: Mapped[datetime | None]
+
+
+class SignIn(Base):
+    """A browser in which somebody is signed in; of its cookie the hash alone is kept."""
+
+    __tablename__ = "sign_ins"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
+    expires_at: Mapped[datetime]
+    user: Mapped[User] = relationship(lazy="joined")
+
+
+class ApiToken(Base):
+    """What a program shows instead of a password; the hash alone is kept."""
+
+    __tablename__ = "api_tokens"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
 class WorkerState(Base):
     """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fsd_core.tracking.database.accounts import AccountStore
 from fsd_core.tracking.database.deletions import DeletionStore
 from fsd_core.tracking.database.experiments import ExperimentStore
 from fsd_core.tracking.database.generations import GenerationStore
@@ -11,7 +12,9 @@ from fsd_core.tracking.database.runs import RunStore
 from fsd_core.tracking.database.settings import SettingStore
 
 
-class Repository(ExperimentStore, RunStore, GenerationStore, JobStore, DeletionStore, SettingStore, ReviewStore):
+class Repository(
+    ExperimentStore, RunStore, GenerationStore, JobStore, DeletionStore, SettingStore, ReviewStore, AccountStore
+):
     """All that the database holds. Every method is one transaction (``traces``: one per batch).
 
     All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and

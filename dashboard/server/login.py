@@ -1,0 +1,74 @@
+"""The page on which people sign in, and the way out: plain forms without scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from dashboard.ui.components import escape
+from fsd_core.access import accounts
+from fsd_core.access.identify import COOKIE, cookie
+from fsd_core.errors import FsdError
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+OPEN = ("/login",)
+CSS = (Path(__file__).parent / "login.css").read_text(encoding="utf-8")
+
+
+def login_routes(repository: Repository) -> APIRouter:
+    """``/login`` and ``/logout``."""
+    router = APIRouter()
+
+    @router.get("/login")
+    def ask(next: str = "/") -> HTMLResponse:
+        return HTMLResponse(_page(_inside(next)))
+
+    @router.post("/login")
+    def answer(
+        request: Request, name: str = Form(""), password: str = Form(""), next: str = Form("/"),
+    ) -> Response:  # fmt: skip
+        try:
+            secret = accounts.sign_in(repository, name.strip(), password)
+        except FsdError as error:
+            return HTMLResponse(_page(_inside(next), name, str(error)), 403)
+        response = RedirectResponse(_inside(next), 303)
+        response.set_cookie(
+            COOKIE, secret, max_age=int(accounts.SESSION.total_seconds()), httponly=True, samesite="lax",
+            secure=request.url.scheme == "https",
+        )  # fmt: skip
+        return response
+
+    @router.post("/logout")
+    def leave(request: Request) -> Response:
+        if secret := cookie(request.scope):
+            repository.sign_out(accounts.digest(secret))
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(COOKIE)
+        return response
+
+    return router
+
+
+def _inside(address: str) -> str:
+    """The address if it is one of ours, else the first page."""
+    parts = urlsplit(address)
+    plain = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
+    return address if plain and not parts.netloc and not parts.scheme else "/"
+
+
+def _page(next: str, name: str = "", problem: str = "") -> str:
+    told = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sign in – FSD Lab</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{CSS}</style></head><body>'
+        f'<main class="login"><h1>FSD Lab</h1>{told}<form method="post" action="/login">'
+        f'<label>Name<input name="name" value="{escape(name)}" autocomplete="username" required autofocus></label>'
+        '<label>Password<input name="password" type="password" autocomplete="current-password" required></label>'
+        f'<input type="hidden" name="next" value="{escape(next)}"><button>Sign in</button></form></main></body></html>'
+    )

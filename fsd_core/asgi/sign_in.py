@@ -1,0 +1,53 @@
+"""Nobody is let in of whom it is not known who they are, except to the page on which they say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fsd_core.asgi.refusal import refuse
+from fsd_core.errors import FsdError
+
+
+class SignIn:
+    """Notes whose a request is in its scope, under ``key``; others are sent to the page ``/login`` where they look for
+    a page, and refused where they ask for anything else.
+
+    ``identify`` may read a database. ``open_paths`` are for everybody. ``login`` is ``None`` where nobody can sign in
+    here, such as behind a proxy.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        identify: Callable[[Scope], Any],
+        key: str,
+        login: str | None = "/login",
+        open_paths: Collection[str] = (),
+    ) -> None:
+        self.app, self.identify, self.key, self.login = app, identify, key, login
+        self.open_paths = frozenset(open_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        try:
+            person = await anyio.to_thread.run_sync(self.identify, scope)
+        except FsdError as error:
+            return await refuse(receive, send, 503, str(error))
+        if person is not None:
+            return await self.app({**scope, self.key: person}, receive, send)
+        if scope["path"] in self.open_paths:
+            return await self.app(scope, receive, send)
+        headers = Headers(scope=scope)
+        looks = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
+        if looks and self.login is not None:
+            there = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+            return await RedirectResponse(f"{self.login}?next={quote(there)}", 303)(scope, receive, send)
+        return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")

@@ -1,0 +1,51 @@
+"""Who acts, and what each role may do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fsd_core.errors import InvalidSetting, Refused
+
+ROLES = ("viewer", "author", "reviewer", "admin")
+"""each may do what those before it may"""
+LONGEST_NAME = 100
+
+
+class Person(NamedTuple):
+    """Somebody who acts."""
+
+    name: str
+    role: str
+
+    def may(self, role: str) -> bool:
+        """Whether this role or a higher one is theirs."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+LOCAL = Person("local user", "admin")
+"""whoever sits at the machine, where nobody signs in"""
+NOBODY = Person("nobody", "viewer")
+"""somebody of whom nothing is known"""
+
+
+def require(person: Person, role: str, what: str) -> None:
+    """Raises ``Refused``, with ``what`` such as "Proposing a setting", unless the person has the role."""
+    if not person.may(role):
+        raise Refused(f"{what} needs the role {role}, and {person.name} is {person.role}: ask an admin for it.")
+
+
+def checked_role(role: str) -> str:
+    """Raises ``InvalidSetting`` for what is no role."""
+    if role not in ROLES:
+        raise InvalidSetting(f"The role {role[:40]!r} is not known: expected one of {', '.join(ROLES)}.")
+    return role
+
+
+def checked_name(name: str) -> str:
+    """A person's or a token's name. Raises ``InvalidSetting`` for one that is empty, too long or not printable."""
+    name = name.strip()
+    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+        raise InvalidSetting(
+            f"The name {name[:40]!r} cannot be used: expected 1 to {LONGEST_NAME} printable characters."
+        )
+    return name

@@ -1,0 +1,142 @@
+"""Signing in, in a browser, and what each role is refused at every door."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from fsd_core.access import accounts
+from tests.ui.conftest import Site, serving
+from tests.ui.plausible import add_finished
+
+PASSWORD = "correct horse battery"
+HOSTILE = '"><script>alert(1)</script>'
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The application where people sign in, with one of each role and a finished experiment."""
+    with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
+        for role in ("viewer", "author", "reviewer", "admin"):
+            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
+        add_finished(site.repository)
+        yield site
+
+
+@pytest.fixture
+def fresh(browser: Browser) -> Iterator[Page]:
+    """A window of a browser in which nobody is signed in."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(20_000)
+    yield context.new_page()
+    context.close()
+
+
+def sign_in(page: Page, site: Site, name: str, path: str = "/") -> None:
+    page.goto(site.url + path)
+    page.get_by_label("Name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def status(site: Site, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
+    request = Request(site.url + path, method=method, headers={k.replace("_", "-"): v for k, v in headers.items()})
+    try:
+        with urlopen(request, timeout=20) as response:
+            return response.status, response.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_page_leads_to_the_form_and_back(fresh: Page, closed: Site) -> None:
+    fresh.goto(f"{closed.url}/runs?search=js")
+    expect(fresh).to_have_url(f"{closed.url}/login?next=/runs%3Fsearch%3Djs")
+    fresh.get_by_label("Name").fill(HOSTILE)
+    fresh.get_by_label("Password").fill("wrong")
+    fresh.get_by_role("button", name="Sign in").click()
+    expect(fresh.get_by_role("alert")).to_have_text("The name or the password is wrong.")
+    expect(fresh.get_by_label("Name")).to_have_value(HOSTILE)
+    fresh.get_by_label("Name").fill("Author")
+    fresh.get_by_label("Password").fill(PASSWORD)
+    fresh.get_by_role("button", name="Sign in").click()
+    expect(fresh).to_have_url(f"{closed.url}/runs?search=js")
+    expect(fresh.locator("#runs tbody tr")).to_have_count(4)
+    expect(fresh.locator(".fsd-person form")).to_contain_text("Author")
+    cookie = next(one for one in fresh.context.cookies() if one["name"] == "fsd_session")
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
+    fresh.get_by_role("button", name="Sign out").click()
+    expect(fresh).to_have_url(re.compile("/login"))
+    fresh.goto(f"{closed.url}/runs")
+    expect(fresh).to_have_url(re.compile("/login"))
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
+)
+def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> None:
+    sign_in(fresh, closed, "Viewer", f"/login?next={elsewhere}")
+    expect(fresh).to_have_url(f"{closed.url}/")
+
+
+def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
+    run = closed.repository.runs()[0].id
+    body = json.dumps({"data": [], "fn_index": 0, "session_hash": "abc"})
+    for method, path in (
+        ("GET", f"/export/comparison.csv?runs={run}"), ("GET", "/theme.css"), ("POST", "/gradio_api/run/predict"),
+        ("POST", "/gradio_api/queue/join"), ("GET", "/gradio_api/queue/data?session_hash=abc"), ("POST", "/logout"),
+    ):  # fmt: skip
+        code, told = status(closed, path, method)
+        assert (code, told[:13]) == (401, "Sign in first"), path
+    assert body
+    assert status(closed, f"/export/comparison.csv?runs={run}", Authorization="Bearer nothing")[0] == 401
+    token = accounts.add_token(closed.repository, "ci", "viewer")
+    code, told = status(closed, f"/export/comparison.csv?runs={run}", Authorization=f"Bearer {token}")
+    assert (code, run in told) == (200, True)
+
+
+def test_a_viewer_looks_and_writes_nothing(fresh: Page, closed: Site) -> None:
+    sign_in(fresh, closed, "Viewer", "/experiments")
+    expect(fresh.locator("article.exp")).to_have_count(1)
+    fresh.get_by_role("button", name="Start experiment").click()
+    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Starting an experiment needs the role author")
+    fresh.get_by_role("button", name="Delete", exact=True).first.click()
+    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Viewer is viewer")
+    assert closed.repository.count_experiments() == 1
+
+
+def test_an_author_starts_and_does_not_delete(fresh: Page, closed: Site) -> None:
+    sign_in(fresh, closed, "Author", "/experiments")
+    expect(fresh.locator("article.exp")).to_have_count(1)
+    fresh.get_by_role("button", name="Start experiment").click()
+    expect(fresh.locator("article.exp")).to_have_count(2)
+    finished = fresh.locator("article.exp", has_text="Find the knee")
+    finished.get_by_role("button", name="Delete", exact=True).click()
+    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Author is author")
+    assert closed.repository.count_experiments() == 2
+
+
+def test_an_admin_deletes(fresh: Page, closed: Site) -> None:
+    sign_in(fresh, closed, "Admin", "/experiments")
+    finished = fresh.locator("article.exp", has_text="Find the knee")
+    finished.get_by_role("button", name="Delete", exact=True).click()
+    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(finished).to_have_count(0)
+
+
+def test_a_proxy_is_believed_and_nobody_else(tmp_path: Path) -> None:
+    named = {"FSD_ACCESS": "proxy", "FSD_PROXY_ROLES": "ann=author,*=viewer"}
+    with serving(tmp_path, **named, FSD_PROXY_ADDRESSES="10.0.0.7") as site:
+        assert status(site, "/", X_Forwarded_User="ann", Accept="text/html")[0] == 401
+    with serving(tmp_path / "second", **named) as site:
+        assert status(site, "/", Accept="text/html")[0] == 401
+        assert status(site, "/", X_Forwarded_User="ann")[0] == 200
+        assert status(site, "/login", X_Forwarded_User="ann")[0] == 404

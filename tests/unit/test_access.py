@@ -1,0 +1,179 @@
+"""Who is who: passwords, sessions, tokens, proxies, and what each request is taken for."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text, update
+
+from fsd_core.access import accounts, identify
+from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.people import LOCAL, Person, require
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.models import SignIn
+from fsd_core.tracking.database.repository import Repository
+
+PASSWORD = "correct horse battery"
+
+
+def scope(client: str = "127.0.0.1", **headers: str) -> Any:
+    named = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http", "headers": named, "client": (client, 5000)}
+
+
+@pytest.fixture
+def ann(repository: Repository) -> str:
+    accounts.add_user(repository, "Ann", "author", PASSWORD)
+    return "Ann"
+
+
+def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository, ann: str) -> None:
+    secret = accounts.sign_in(repository, ann, PASSWORD)
+    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
+    with repository._database.session(readonly=True) as session:
+        stored = " ".join(
+            str(row) for table in ("users", "sign_ins") for row in session.execute(text(f"SELECT * FROM {table}"))
+        )
+    assert "$argon2id$" in stored
+    assert PASSWORD not in stored
+    assert secret not in stored
+    repository.sign_out(accounts.digest(secret))
+    assert accounts.whose_cookie(repository, secret) is None
+
+
+def test_a_wrong_name_and_a_wrong_password_are_told_alike(repository: Repository, ann: str) -> None:
+    for name, password in ((ann, "wrong"), ("Nobody", PASSWORD), ("", ""), (ann, "")):
+        with pytest.raises(Refused, match=r"^The name or the password is wrong\.$"):
+            accounts.sign_in(repository, name, password)
+
+
+def test_too_many_wrong_passwords_lock_the_account_for_a_while(repository: Repository, ann: str) -> None:
+    for _ in range(5):
+        with pytest.raises(Refused, match="is wrong"):
+            accounts.sign_in(repository, ann, "wrong")
+    with pytest.raises(Refused, match="Too many wrong passwords: try again in 15 min"):
+        accounts.sign_in(repository, ann, PASSWORD)
+    assert repository.users()[0].locked_until is not None
+    accounts.change_password(repository, ann, PASSWORD + "!")
+    accounts.sign_in(repository, ann, PASSWORD + "!")
+    for _ in range(4):
+        with pytest.raises(Refused, match="is wrong"):
+            accounts.sign_in(repository, ann, "wrong")
+    accounts.sign_in(repository, ann, PASSWORD + "!")  # which forgives the four
+    with pytest.raises(Refused, match="is wrong"):
+        accounts.sign_in(repository, ann, "wrong")
+
+
+def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Repository, ann: str) -> None:
+    first, second = (accounts.sign_in(repository, ann, PASSWORD) for _ in range(2))
+    with repository._database.session() as session:
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        session.execute(update(SignIn).where(SignIn.digest == accounts.digest(first)).values(expires_at=past))
+    assert accounts.whose_cookie(repository, first) is None
+    repository.change_user(ann, role="admin")
+    assert accounts.whose_cookie(repository, second) == Person("Ann", "admin")
+    accounts.change_password(repository, ann, PASSWORD * 2)
+    assert accounts.whose_cookie(repository, second) is None
+    third = accounts.sign_in(repository, ann, PASSWORD * 2)
+    repository.remove_user(ann)
+    assert accounts.whose_cookie(repository, third) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "password", "told"),
+    [
+        ("Bob", "author", "short", "The password has 5 characters: expected 10 to 256"),
+        ("Bob", "boss", PASSWORD, "The role 'boss' is not known: expected one of viewer"),
+        (" ", "author", PASSWORD, "The name '' cannot be used"),
+        ("B\nob", "author", PASSWORD, "cannot be used"),
+        ("Ann", "author", PASSWORD, "There is a user 'Ann' already"),
+    ],
+)
+def test_what_makes_no_account(
+    repository: Repository, ann: str, name: str, role: str, password: str, told: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        accounts.add_user(repository, name, role, password)
+    assert [user.name for user in repository.users()] == ["Ann"]
+
+
+def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
+    secret = accounts.add_token(repository, "ci", "reviewer")
+    assert accounts.whose_token(repository, secret) == Person("ci", "reviewer")
+    assert [(token.name, token.role) for token in repository.tokens()] == [("ci", "reviewer")]
+    with pytest.raises(InvalidSetting, match="There is a token 'ci' already"):
+        accounts.add_token(repository, "ci", "admin")
+    repository.revoke_token("ci")
+    assert accounts.whose_token(repository, secret) is None
+    with pytest.raises(UnknownName, match="There is no token 'ci'"):
+        repository.revoke_token("ci")
+
+
+def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
+    cookie = accounts.sign_in(repository, ann, PASSWORD)
+    token = accounts.add_token(repository, "ci", "viewer")
+    bearer, signed_in = f"Bearer {token}", f"other=1; fsd_session={cookie}"
+
+    nobody_signs_in = identify.identifier(Settings(home=tmp_path), repository)
+    assert nobody_signs_in(scope()) == LOCAL
+
+    password = identify.identifier(Settings(home=tmp_path, access="password"), repository)
+    assert password(scope()) is None
+    assert password(scope(cookie=signed_in)) == Person("Ann", "author")
+    assert password(scope(authorization=bearer)) == Person("ci", "viewer")
+    assert password(scope(authorization=f"Basic {token}", cookie="fsd_session=nothing")) is None
+    assert password(scope(x_forwarded_user="Ann")) is None
+
+    settings = Settings(
+        home=tmp_path, access="proxy", proxy_header="X-User", proxy_addresses="10.0.0.7, 10.0.0.8",
+        proxy_roles="ann=admin, *=viewer",
+    )  # fmt: skip
+    proxy = identify.identifier(settings, repository)
+    assert proxy(scope("10.0.0.8", x_user="ann")) == Person("ann", "admin")
+    assert proxy(scope("10.0.0.7", x_user="bob")) == Person("bob", "viewer")
+    assert proxy(scope("10.0.0.9", x_user="ann")) is None  # whoever goes around the proxy
+    assert proxy(scope("10.0.0.7")) is None
+    assert proxy(scope("10.0.0.7", cookie=signed_in)) is None
+    twice = scope("10.0.0.7", x_user="ann")
+    twice["headers"].append((b"x-user", b"bob"))
+    assert proxy(twice) is None
+    assert proxy(scope("10.0.0.9", authorization=bearer)) == Person("ci", "viewer")
+
+
+def test_roles_include_those_below(tmp_path: Path) -> None:
+    require(Person("Cat", "admin"), "author", "This")
+    with pytest.raises(Refused, match="This needs the role reviewer, and Dan is author: ask an admin for it"):
+        require(Person("Dan", "author"), "reviewer", "This")
+    with pytest.raises(ValueError, match="The roles 'ann=boss' cannot be read: expected names with one of viewer"):
+        Settings(home=tmp_path, proxy_roles="ann=boss")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.4"])
+def test_an_open_port_without_access_is_refused(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InvalidSetting, match=f"FSD_HOST is {host}, so others reach this port"):
+        Settings(home=tmp_path, host=host).check_access()
+    for named in ({"access": "password"}, {"access": "proxy"}, {"unprotected": True}):
+        Settings(home=tmp_path, host=host, **named).check_access()
+    Settings(home=tmp_path).check_access()
+
+
+def test_people_and_tokens_from_the_command_line(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{PASSWORD}\nshort\n{PASSWORD}?\n"))
+    assert call("users", "list")[2].startswith("Nobody may sign in yet")
+    assert call("users", "add", "Ann", "--role", "boss")[2].startswith("error: The role 'boss' is not known")
+    assert call("users", "add", "Ann", "--role", "author")[1] == "Ann may sign in as author.\n"
+    assert call("users", "add", "Bob")[2].startswith("error: The password has 5 characters")
+    assert call("users", "role", "Ann", "admin")[1] == "Ann is admin now.\n"
+    assert call("users", "password", "Ann")[0] == 0
+    assert call("users", "list")[1].splitlines()[1].split()[:2] == ["Ann", "admin"]
+    assert call("users", "remove", "Ann")[0] == 0
+    assert call("users", "remove", "Ann")[2].startswith("error: There is no user 'Ann'")
+    status, secret, _ = call("tokens", "add", "ci")
+    assert (status, secret[:4]) == (0, "fsd_")
+    assert call("tokens", "list")[1].splitlines()[1].split()[:2] == ["ci", "viewer"]
+    assert call("tokens", "revoke", "ci")[0] == 0
+    assert call("tokens", "list")[2] == "There are no tokens.\n"

@@ -21,6 +21,7 @@ from dashboard.compare import compare_page
 from dashboard.compare.export_links import export_routes
 from dashboard.experiments import experiments_page
 from dashboard.playground import playground_page
+from dashboard.review import review_page
 from dashboard.runs import runs_page
 from dashboard.server.login import OPEN, login_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
@@ -47,6 +48,7 @@ PAGES = (
     Page("Compare", "compare", compare_page.build),
     Page("Runs", "runs", runs_page.build),
     Page("Settings", "settings", settings_page.build),
+    Page("Review", "review", review_page.build),
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""

@@ -25,8 +25,8 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.compare.export_links import links_html, named_margin, named_runs, query_of
 from dashboard.compare.figures_panel import FiguresPanel
-from dashboard.compare.prompt_pairs import Show
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
+from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.components import QUIET, heading, notice, section, show, tells_errors
 from fsd_core.errors import FsdError
 from fsd_core.figures import divergence

@@ -9,17 +9,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.compare.comparison import MARKED, Comparison, Row
-from dashboard.compare.prompt_pairs import Pair, Pairing, Piece, difference
+from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
-from dashboard.ui.components import empty_state, escape, mixed_mark, notice, pill
-from dashboard.ui.formatting import duration
+from dashboard.ui.components import empty_state, escape, mixed_mark, notice
 from fsd_core.figures.cells import SIGNIFICANT, Cell, Estimate
 from fsd_core.figures.numbers import count, decimals, number, p_value
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
     from fsd_core.benchmarks.noninferiority import Verdict
-    from fsd_core.tracking.records import ExperimentView, GenerationView
+    from fsd_core.tracking.records import ExperimentView
 
 
 def warnings_html(warnings: Sequence[str]) -> str:
@@ -194,30 +193,4 @@ def pairing_summary(pairing: Pairing, name_a: str, name_b: str) -> str:
         f"only <b>{escape(name_a)}</b> solves <b>{pairing.count(True, False)}</b>, "
         f"only <b>{escape(name_b)}</b> solves <b>{pairing.count(False, True)}</b>, "
         f"neither solves <b>{pairing.count(False, False)}</b>.</p>"
-    )
-
-
-def pairs_html(pairs: Sequence[Pair], name_a: str, name_b: str) -> str:
-    """Prompts with both texts side by side, differing words marked."""
-    return "".join(_pair(pair, name_a, name_b) for pair in pairs)
-
-
-def _pair(pair: Pair, name_a: str, name_b: str) -> str:
-    left, right = difference(pair.a.text, pair.b.text)
-    reference = "" if pair.a.reference is None else f", expected answer {escape(pair.a.reference)}"
-    return (
-        f'<article class="pair"><p class="cmp-note">Prompt {pair.a.position + 1}{reference}</p>'
-        f'<p class="prompt">{escape(pair.a.prompt)}</p>'
-        f'<div class="sides">{_side(pair.a, name_a, left)}{_side(pair.b, name_b, right)}</div></article>'
-    )
-
-
-def _side(generation: GenerationView, name: str, pieces: Sequence[Piece]) -> str:
-    text = "".join(f"<mark>{escape(piece.text)}</mark>" if piece.changed else escape(piece.text) for piece in pieces)
-    answer = "" if generation.answer is None else f" · answer {escape(generation.answer)}"
-    detail = f"{count(generation.tokens, 'token')} in {duration(generation.seconds)}"
-    error = f"<p>{escape(generation.error)}</p>" if generation.error else ""
-    return (
-        f'<div class="side"><h3>{escape(name)}</h3><p>{pill(generation.outcome)}{answer} · {detail}</p>'
-        f"<pre>{text or '(nothing)'}</pre>{error}</div>"
     )

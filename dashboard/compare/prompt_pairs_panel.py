@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.compare.comparison_html import pairing_summary, pairs_html
-from dashboard.compare.prompt_pairs import SHOWS, Show, pair_up
+from dashboard.compare.comparison_html import pairing_summary
+from dashboard.tables.pairs_html import pairs_html
+from dashboard.tables.prompt_pairs import SHOWS, Show, pair_up
 from dashboard.ui.components import QUIET, notice, section, show
 from fsd_core.errors import FsdError
 from fsd_core.figures.series import run_names

@@ -13,11 +13,9 @@ from fsd_core.tracking.acts import (
     AliasMoved,
     EvidenceChosen,
     Judged,
-    Marked,
     Proposed,
     Remarked,
     UseDescribed,
-    Voted,
     Waived,
     Withdrawn,
 )
@@ -53,8 +51,6 @@ def words(act: Act) -> str:
         return act.description
     if isinstance(act, Waived | Remarked):
         return act.words
-    if isinstance(act, Marked):
-        return act.note
     return getattr(act, "comment", "")
 
 
@@ -81,10 +77,6 @@ def _what(act: Act) -> str:
     if isinstance(act, Remarked):
         where = f" on prompt {act.position + 1}" if act.position is not None else ""
         return f"{proposal}: commented{where}"
-    if isinstance(act, Marked):
-        return f"{proposal}: marked prompt {act.position + 1} {escape(act.mark)}"
-    if isinstance(act, Voted):
-        return f"{proposal}: voted on prompt {act.position + 1}"
     if isinstance(act, EvidenceChosen):
         return f"{proposal}: chose other evidence"
     assert isinstance(act, Withdrawn)

@@ -93,7 +93,7 @@ def tiles(values: Iterable[Tile]) -> str:
 
 def pill(status: str) -> str:
     """A status or an outcome, by word and by mark."""
-    return f'<span class="fsd-pill {escape(status)}">{escape(status)}</span>'
+    return f'<span class="fsd-pill {escape(status.replace(" ", "-"))}">{escape(status)}</span>'
 
 
 def facts(values: Mapping[str, object]) -> str:

@@ -20,6 +20,7 @@ _SHEETS = (
     "compare/comparison.css",
     "runs/runs.css",
     "settings/settings.css",
+    "review/review.css",
 )
 # Given to Gradio as a whole: it puts its own class before every rule, without which its resets would win.
 CSS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)

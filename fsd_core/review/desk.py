@@ -67,6 +67,11 @@ class Desk:
         """Every use there is, in the order in which they were made."""
         return history.uses(self.repository.review_log())
 
+    def labels(self, uses: Sequence[Use]) -> dict[str, str]:
+        """Names of the settings that uses speak of, by their id."""
+        named = {proposal.setting for use in uses for proposal in use.proposals.values()}
+        return self.repository.setting_labels(named)
+
     def use(self, id: str) -> Use:
         log = self.repository.review_log(id)
         if not log:

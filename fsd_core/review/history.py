@@ -12,13 +12,11 @@ from fsd_core.tracking.acts import (
     AliasMoved,
     EvidenceChosen,
     Judged,
-    Marked,
     Proposed,
     Remarked,
     Requirements,
     UseDescribed,
     Verdict,
-    Voted,
     Waived,
     Withdrawn,
 )
@@ -63,10 +61,6 @@ class Proposal:
     """by requirement, oldest first"""
     remarks: list[LoggedAct] = field(default_factory=list)
     """whose acts are ``Remarked``"""
-    marks: dict[tuple[str, int, str], Marked] = field(default_factory=dict)
-    """by run, position and person"""
-    votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
-    """by run, position and person"""
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
         """The latest words for a requirement, if they were said of this evidence."""
@@ -188,7 +182,3 @@ def _discuss(proposal: Proposal, logged: LoggedAct) -> None:
             proposal.state = "declined"
     elif isinstance(act, Withdrawn):
         proposal.state = "withdrawn"
-    elif isinstance(act, Marked):
-        proposal.marks[act.run, act.position, logged.who] = act
-    elif isinstance(act, Voted):
-        proposal.votes[act.run, act.position, logged.who] = act

@@ -25,8 +25,6 @@ RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Verdict = Literal["approve", "request changes", "decline"]
 Alias = Literal["candidate", "approved"]
-Mark = Literal["good", "bad", "none"]
-Choice = Literal["setting", "baseline", "tie", "both bad"]
 
 
 class Requirements(Frozen):
@@ -138,31 +136,7 @@ class AliasMoved(_Act):
     comment: Words = ""
 
 
-class Marked(_Act):
-    """A mark on what a run wrote to one prompt; the last one of each person counts."""
-
-    kind: Literal["marked"] = "marked"
-    proposal: RunId
-    run: RunId
-    position: int = Field(ge=0)
-    mark: Mark
-    note: Words = ""
-
-
-class Voted(_Act):
-    """A blind vote between the setting's answer to one prompt and the baseline's; each person's last one counts."""
-
-    kind: Literal["voted"] = "voted"
-    proposal: RunId
-    run: RunId
-    baseline: RunId
-    position: int = Field(ge=0)
-    choice: Choice
-    left: Literal["setting", "baseline"]
-    """which of the two stood on the left"""
-
-
-Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved | Marked | Voted
+Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kind")])
 
 

@@ -10,7 +10,7 @@ from run_views import decoding, metrics, prompts, run_view
 
 from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text, p_values
-from dashboard.compare.prompt_pairs import difference
+from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
 from fsd_core.benchmarks.paired import paired_difference
 from fsd_core.config import DIVERGENCES

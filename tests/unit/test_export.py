@@ -16,15 +16,15 @@ from dashboard.compare.comparison_html import (
     comparison_html,
     nothing_chosen,
     pairing_summary,
-    pairs_html,
     settings_html,
     worst_prompts_html,
 )
 from dashboard.compare.export_files import csv_text, html, table
 from dashboard.compare.export_links import links_html, named_margin
-from dashboard.compare.prompt_pairs import pair_up
 from dashboard.compare.report import markdown
 from dashboard.runs.run_html import slower_html
+from dashboard.tables.pairs_html import pairs_html
+from dashboard.tables.prompt_pairs import pair_up
 from dashboard.ui.components import escape
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName

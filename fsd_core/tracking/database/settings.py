@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Select, func, select
 
 from fsd_core.config import SettingConfig
@@ -18,6 +20,12 @@ class SettingStore(Store):
         with self._database.session(readonly=True) as session:
             row = get_row(session, Setting, id, "setting")
             return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
+
+    def setting_labels(self, ids: Iterable[str]) -> dict[str, str]:
+        """Names of settings by their id."""
+        statement = select(Setting.id, Setting.label).where(Setting.id.in_(list(ids)))
+        with self._database.session(readonly=True) as session:
+            return {row.id: row.label for row in session.execute(statement)}
 
     def settings(self, search: str = "", limit: int = 50, offset: int = 0) -> list[SettingSummary]:
         """Settings of at least one run, the one measured last first."""

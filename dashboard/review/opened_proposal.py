@@ -1,0 +1,164 @@
+"""One proposal opened: its evidence, what is said of it, and the buttons of those who decide."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.review.optional_number import optional_number, read
+from dashboard.review.proposal_html import WORST, case_html, conversation_html, prompts_html
+from dashboard.tables.prompt_pairs import Pair, pair_up
+from dashboard.ui.components import QUIET, notice, section, show
+from dashboard.ui.people import person_of
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.review.evidence import TITLES
+from fsd_core.tracking.acts import LONGEST_WORDS
+
+if TYPE_CHECKING:
+    from fsd_core.review.desk import Case, Desk
+
+Updates = dict[Any, Any]
+BY_NAME = "Kept with your name"
+Shown = tuple[str, int]
+"""id of the proposal, and the sequence of the last act that the page shows"""
+
+
+class OpenedProposal:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.case = show()
+        self.answer = show()
+        show(section("Verdict"))
+        self.verdict_words = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_WORDS)
+        with gr.Row(elem_classes=["rev-forms"]):
+            self.approve = gr.Button("Approve", variant="primary")
+            self.changes = gr.Button("Request changes")
+            self.decline = gr.Button("Decline", variant="stop")
+            self.withdraw = gr.Button("Withdraw")
+        with gr.Row(elem_classes=["rev-forms"]):
+            choices = [(title, name) for name, title in TITLES.items()]
+            self.requirement = gr.Dropdown(
+                choices, value="margin", label="Answer for", info="A requirement that is open"
+            )
+            self.waiver = gr.Textbox(label="Why that is acceptable", info=BY_NAME, max_length=LONGEST_WORDS, scale=3)
+            self.waive = gr.Button("Answer for it")
+        show(section("Comments"))
+        self.conversation = show()
+        with gr.Row(elem_classes=["rev-forms"]):
+            self.words = gr.Textbox(label="Comment", info=BY_NAME, lines=1, max_length=LONGEST_WORDS, scale=4)
+            self.reply = optional_number("Answers #", "Empty: nothing")
+            self.prompt = optional_number("On prompt", "Empty: the whole")
+            self.say = gr.Button("Comment")
+        show(section("Where the texts differ"))
+        self.prompts = show()
+        self.shown = gr.State(("", 0))
+        self._events()
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`open` may change."""
+        return [self.case, self.conversation, self.prompts, self.shown, *self._buttons, *self._fields, self.answer]
+
+    @property
+    def _buttons(self) -> list[Any]:
+        return [self.approve, self.changes, self.decline, self.withdraw, self.waive]
+
+    @property
+    def _fields(self) -> list[Any]:
+        return [self.verdict_words, self.waiver, self.words, self.reply, self.prompt]
+
+    def _events(self) -> None:
+        verdicts: dict[gr.Button, Any] = {
+            self.approve: "approve", self.changes: "request changes", self.decline: "decline",
+        }  # fmt: skip
+        for button, verdict in verdicts.items():
+            button.click(self._judge(verdict), [self.shown, self.verdict_words], self.outputs, **QUIET)
+        self.withdraw.click(self.give_up, [self.shown, self.verdict_words], self.outputs, **QUIET)
+        self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **QUIET)
+        self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **QUIET)
+
+    def open(self, proposal_id: str) -> Updates:
+        """The proposal as it stands now."""
+        case = self.desk.case(proposal_id)
+        runs = [one.run.id for one in case.evidence] + [one.baseline.id for one in case.evidence]
+        label = self.desk.labels([case.use]).get(case.proposal.setting, case.proposal.setting)
+        worst, total = self._worst(case)
+        names = (case.evidence[0].run.label, case.evidence[0].baseline.label) if case.evidence else ("", "")
+        decided = case.proposal.state != "open"
+        return {
+            self.case: case_html(case, label, self.desk.repository.prompts(runs)),
+            self.conversation: conversation_html(case.proposal.remarks),
+            self.prompts: prompts_html(worst, total, *names),
+            self.shown: (case.proposal.id, case.use.sequence),
+            **{button: gr.Button(interactive=not decided) for button in self._buttons},
+            self.answer: "",
+        }
+
+    def _worst(self, case: Case) -> tuple[list[Pair], int]:
+        """The prompts that speak most against the setting, and how many differ: first those that the baseline alone
+        solves, then those that nobody or both solve with other texts, last those that the setting alone solves."""
+        if not case.evidence:
+            return [], 0
+        first = case.evidence[0]
+        pairs = pair_up(self.desk.repository, first.run.id, first.baseline.id).filtered("text")
+        gains = {pair.a.position: (pair.a.outcome == "correct") - (pair.b.outcome == "correct") for pair in pairs}
+        return sorted(pairs, key=lambda pair: (gains[pair.a.position], pair.a.position))[:WORST], len(pairs)
+
+    def _done(self, shown: Shown, act: Callable[[Case], None], told: str, *emptied: Any) -> Updates:
+        """Does something about the proposal, and shows it anew; a refusal leaves what was typed."""
+        try:
+            act(self.desk.case(shown[0]))
+            updates = self.open(shown[0])
+        except FsdError as error:
+            return {self.answer: notice(str(error), "bad")}
+        return updates | {self.answer: notice(told)} | dict.fromkeys(emptied, "")
+
+    def _judge(self, verdict: Any) -> Any:
+        def judge(shown: Shown, words: str, request: gr.Request) -> Updates:
+            person = person_of(request)
+            told = {"approve": "Approved.", "request changes": "Changes are asked for.", "decline": "Declined."}
+            return self._done(
+                shown, lambda case: self.desk.judge(person, case, verdict, words or "", shown[1]), told[verdict],
+                self.verdict_words,
+            )  # fmt: skip
+
+        return judge
+
+    def give_up(self, shown: Shown, words: str, request: gr.Request) -> Updates:
+        """Its author withdraws it."""
+        person = person_of(request)
+        return self._done(
+            shown, lambda case: self.desk.withdraw(person, case, words or ""), "Withdrawn.", self.verdict_words
+        )
+
+    def answer_for(self, shown: Shown, requirement: str, words: str, request: gr.Request) -> Updates:
+        """Somebody answers for an open requirement, by name."""
+        person = person_of(request)
+        return self._done(
+            shown, lambda case: self.desk.waive(person, case, requirement or "", words or ""), "Noted with your name.",
+            self.waiver,
+        )  # fmt: skip
+
+    def remark(self, shown: Shown, words: str, reply: str, prompt: str, request: gr.Request) -> Updates:
+        """Adds a comment."""
+        person = person_of(request)
+
+        def say(case: Case) -> None:
+            place = _place(case, read(prompt, "On prompt", int))
+            self.desk.remark(person, case, words or "", read(reply, "Answers #", int), *place)
+
+        return self._done(shown, say, "Said.", self.words, self.reply, self.prompt)
+
+
+def _place(case: Case, prompt: int | None) -> tuple[str | None, int | None]:
+    """The run and the position of a prompt's number. Raises ``InvalidSetting`` for one that the evidence has not."""
+    if prompt is None:
+        return None, None
+    run = case.evidence[0].run if case.evidence else None
+    if run is None or not 1 <= prompt <= run.prompts_total:
+        raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it empty for the whole proposal.")
+    return run.id, prompt - 1

@@ -1,0 +1,26 @@
+"""Numbers that may be left out: Gradio's own field makes 0 of nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from fsd_core.errors import InvalidSetting
+
+
+def optional_number(label: str, info: str) -> gr.Textbox:
+    """A field for a number or nothing."""
+    return gr.Textbox("", label=label, info=info, max_length=12, min_width=110)
+
+
+def read(text: str | None, label: str, kind: type[int] | type[float] = float) -> Any:
+    """The number, or ``None`` for nothing. Raises ``InvalidSetting`` for anything else."""
+    words = (text or "").strip().lstrip("#")
+    if not words:
+        return None
+    try:
+        return kind(words)
+    except ValueError:
+        whole = "a whole number" if kind is int else "a number"
+        raise InvalidSetting(f"“{label}” is {words[:20]!r}: expected {whole}, or nothing.") from None

@@ -1,0 +1,129 @@
+"""A proposal as HTML: the evidence against each requirement, who stands where, what was said, the worst prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dashboard.review.use_html import asked
+from dashboard.tables.pairs_html import pairs_html
+from dashboard.tables.review_log import setting_link
+from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
+from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
+from fsd_core.figures.cells import Estimate, against, ratio_mixed
+from fsd_core.figures.numbers import count
+from fsd_core.metrics import METRICS
+from fsd_core.review.evidence import TITLES, Evidence, overall
+from fsd_core.tracking.acts import Remarked
+
+if TYPE_CHECKING:
+    from dashboard.tables.prompt_pairs import Pair
+    from fsd_core.review.desk import Case
+    from fsd_core.review.history import Standing
+    from fsd_core.tracking.records import LoggedAct, Prompts
+
+_REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
+WORST = 5
+"""prompts that are shown at once"""
+
+
+def case_html(case: Case, label: str, prompts: Prompts) -> str:
+    """The whole proposal but for its conversation and its prompts."""
+    proposal, use = case.proposal, case.use
+    gone = [notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad")] if case.missing else []
+    return (
+        f'<p class="run-back"><a href="/review?use={escape(use.id)}">{escape(use.name)}</a></p>'
+        f'<h1 class="fsd-h1">{escape(label)} {pill(proposal.state)}</h1>'
+        f'<p class="fsd-lead">Setting {setting_link(proposal.setting)}, proposed by {escape(proposal.author)} '
+        f"{escape(ago(proposal.at))} for {escape(asked(proposal.requirements))}.</p>"
+        + (f'<p class="rev-words">{escape(proposal.rationale)}</p>' if proposal.rationale else "")
+        + "".join(gone)
+        + _standing(case.standing, proposal.state)
+        + section("Evidence")
+        + _requirements(case)
+        + "".join(_run(one, prompts) for one in case.evidence)
+    )
+
+
+def _standing(standing: Standing, state: str) -> str:
+    said = [f"{len(standing.approved_by)} of {count(standing.needed, 'approval')}"]
+    for words, people in (
+        ("approved by", standing.approved_by), ("changes asked or declined by", standing.against),
+        ("stale, of other evidence:", standing.stale), ("expired:", standing.expired),
+    ):  # fmt: skip
+        if people:
+            said.append(f"{words} {', '.join(people)}")
+    tone = "warn" if standing.stale or standing.expired or (standing.against and state == "open") else ""
+    return notice("; ".join(said) + ".", tone)
+
+
+def _requirements(case: Case) -> str:
+    outcomes, rows = overall(case.evidence), []
+    for name, outcome in outcomes.items():
+        told = "; ".join(f.told for one in case.evidence for f in one.findings if f.requirement == name)
+        waiver = case.proposal.waived(name, case.hash)
+        words = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
+        rows.append((escape(TITLES[name]), escape(told), pill(outcome), escape(words)))
+    return table(_REQUIREMENTS, rows, "Requirements")
+
+
+def _run(one: Evidence, prompts: Prompts) -> str:
+    run, baseline = one.run, one.baseline
+    where = ", ".join(
+        str((run.provenance or {})[key]) for key in ("gpu", "cpu", "device") if (run.provenance or {}).get(key)
+    )
+    passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
+    speed = against(run, baseline, METRICS["tokens_per_second"], prompts)
+    m = run.metrics or {}
+    mixed = ratio_mixed(run, baseline)
+    shown = [_ratio("Speed", speed, mixed), _ratio("Answer length", length), _ratio("Target passes", passes)]
+    runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
+    shown.append(Tile("Runaways", runaways, "answers stopped by the limit"))
+    ids = f"runs={run.id},{baseline.id}&baseline={baseline.id}"
+    return (
+        f'<p class="rev-run"><a href="/runs?run={escape(run.id)}">{escape(run.label)}</a> beside '
+        f'<a href="/runs?run={escape(baseline.id)}">{escape(baseline.label)}</a> on {escape(run.task)}, '
+        f"{escape(count(run.prompts_done, 'prompt'))}, seed {run.seed}, {escape(where or 'unknown machine')} · "
+        f'<a href="/compare?{escape(ids)}">Compare</a></p>' + tiles(shown)
+    )
+
+
+def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile:
+    if ratio is None:
+        return Tile(name, NONE)
+    return Tile(name, quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mixed)
+
+
+def conversation_html(remarks: Sequence[LoggedAct]) -> str:
+    """Comments, answers below what they answer."""
+    if not remarks:
+        return '<p class="fsd-faded">Nobody said anything yet.</p>'
+    children: dict[int | None, list[LoggedAct]] = {}
+    for logged in remarks:
+        assert isinstance(logged.act, Remarked)
+        children.setdefault(logged.act.reply_to, []).append(logged)
+    return f'<ol class="rev-thread">{"".join(_remark(one, children) for one in children.get(None, ()))}</ol>'
+
+
+def _remark(logged: LoggedAct, children: dict[int | None, list[LoggedAct]]) -> str:
+    act = logged.act
+    assert isinstance(act, Remarked)
+    where = ""
+    if act.position is not None:
+        where = f" on prompt {act.position + 1}"
+    below = "".join(_remark(one, children) for one in children.get(logged.sequence, ()))
+    return (
+        f'<li><p class="rev-who"><b>{escape(logged.who)}</b>{escape(where)} <span class="fsd-faded">'
+        f"{escape(ago(logged.at))} · #{logged.sequence}</span></p>"
+        f'<p class="rev-words">{escape(act.words)}</p>{f"<ol>{below}</ol>" if below else ""}</li>'
+    )
+
+
+def prompts_html(pairs: Sequence[Pair], total: int, name: str, baseline: str) -> str:
+    """The prompts that speak most against the setting, with the words marked that differ."""
+    if not total:
+        return '<p class="fsd-faded">Both answered every shared prompt alike.</p>'
+    words = (
+        f"{count(total, 'prompt')} with another text; those first that the baseline solves and the setting does not."
+    )
+    return f'<p class="fsd-faded">{escape(words)}</p>{pairs_html(pairs, name, baseline)}'

@@ -1,0 +1,96 @@
+"""Uses as HTML: all of them, and one with its aliases, its proposals and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from dashboard.tables.review_log import acts_html, setting_link
+from dashboard.ui.components import Column, empty_state, escape, pill, section, table
+from dashboard.ui.formatting import NONE, ago
+from fsd_core.figures.numbers import count
+
+if TYPE_CHECKING:
+    from fsd_core.review.history import Proposal, Use
+    from fsd_core.tracking.acts import Requirements
+
+_USES = (
+    Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),
+    Column("Last act"),
+)  # fmt: skip
+_PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Column("Evidence", "num"), Column("State"))
+
+
+def asked(requirements: Requirements) -> str:
+    """Requirements in words."""
+    parts = []
+    if requirements.margin is not None:
+        parts.append(f"accuracy within {requirements.margin:g} points")
+    if requirements.least_speedup is not None:
+        parts.append(f"at least {requirements.least_speedup:g} × as fast")
+    if requirements.longest_answers is not None:
+        parts.append(f"answers at most {requirements.longest_answers:g} × as long")
+    return ", ".join(parts) or "nothing"
+
+
+def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> str:
+    """Every use; ``labels`` of settings by their id."""
+    if not uses:
+        return empty_state(
+            "No use yet",
+            "A use says what a setting is wanted for, and what it must keep. Make the first one below; then open a "
+            "setting and propose it.",
+            ("/settings", "See the settings"),
+        )
+    rows = [
+        (
+            f'<a href="/review?use={escape(use.id)}">{escape(use.name)}</a>',
+            escape(asked(use.requirements)),
+            _named(use.named("approved"), labels),
+            str(sum(proposal.state == "open" for proposal in use.proposals.values())),
+            escape(ago(use.log[-1].at)),
+        )
+        for use in uses
+    ]
+    return table(_USES, rows, "Uses")
+
+
+def _named(setting: str | None, labels: Mapping[str, str]) -> str:
+    return NONE if setting is None else f"{escape(labels.get(setting, ''))} {setting_link(setting)}"
+
+
+def use_html(use: Use, labels: Mapping[str, str]) -> str:
+    """One use with all that was decided for it."""
+    needs = f"{count(use.approvals, 'approval')} of others than the author" + (
+        f", good for {count(use.days, 'day')}" if use.days else ""
+    )
+    aliases = "".join(
+        f"<li><b>{escape(alias)}</b> {_named(use.named(alias), labels)}</li>" for alias in ("approved", "candidate")
+    )
+    proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
+    return (
+        f'<p class="run-back"><a href="/review">All uses</a></p><h1 class="fsd-h1">{escape(use.name)}</h1>'
+        f'<p class="fsd-lead">{escape(use.description or "No description.")}</p>'
+        f'<p class="fsd-lead">Asks for {escape(asked(use.requirements))}; needs {escape(needs)}.</p>'
+        f'<ul class="rev-aliases">{aliases}</ul>{section("Proposals")}'
+        + (
+            table(_PROPOSALS, [_proposal(one, labels) for one in proposals], "Proposals")
+            if proposals
+            else empty_state(
+                "Nothing proposed yet", "Open a setting and propose it.", ("/settings", "See the settings")
+            )
+        )
+        + section("Log")
+        + acts_html([(use, logged) for logged in reversed(use.log)])
+    )
+
+
+def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:
+    label = labels.get(proposal.setting, proposal.setting)
+    return (
+        f'<a href="/review?proposal={escape(proposal.id)}">{escape(label)}</a>',
+        escape(proposal.author),
+        escape(ago(proposal.at)),
+        escape(count(len(proposal.runs), "run")),
+        pill(proposal.state),
+    )

@@ -1,0 +1,170 @@
+"""Two people and a setting: one proposes, the other asks for changes and approves, a third may only look."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from fsd_core.access import accounts
+from fsd_core.people import Person
+from fsd_core.review.desk import Desk
+from tests.ui.conftest import Site, serving
+from tests.ui.plausible import add_finished
+from tests.ui.test_sign_in import PASSWORD, sign_in
+
+HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
+Window = Callable[[str], Page]
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The application where people sign in, with a finished experiment of 120 prompts."""
+    with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
+        for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin"), ("Eve", "viewer")):
+            accounts.add_user(site.repository, name, role, PASSWORD)
+        add_finished(site.repository, limit=120)
+        yield site
+
+
+@pytest.fixture
+def window(browser: Browser, team: Site) -> Iterator[Window]:
+    """Opens a browser of somebody's own, signed in."""
+    contexts = []
+
+    def opened(name: str) -> Page:
+        contexts.append(browser.new_context(viewport={"width": 1440, "height": 1000}))
+        contexts[-1].set_default_timeout(20_000)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: pytest.fail(f"script error: {error}"))
+        page.on("dialog", lambda dialog: pytest.fail(f"a script said {dialog.message}"))
+        sign_in(page, team, name, "/review")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def notices(page: Page) -> Locator:
+    return page.locator(".fsd-notice:visible")
+
+
+def press(page: Page, button: str) -> None:
+    page.get_by_role("button", name=button, exact=True).click()
+
+
+def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
+    ann = window("Ann")
+    expect(ann.locator("body")).to_contain_text("No use yet")
+    ann.get_by_label("Name").fill("Support chat")
+    ann.get_by_label("Description").fill(HOSTILE)
+    ann.get_by_label("Accuracy").fill("10")
+    ann.get_by_label("Speed").fill("1.5")
+    press(ann, "Make the use")
+    expect(notices(ann)).to_contain_text("is made: open a setting and propose it")
+    expect(ann.get_by_label("Uses").locator("tbody tr")).to_contain_text("accuracy within 10 points, at least 1.5 × as")
+
+    # The setting's page leads to the form, in which its runs and their baselines are chosen already.
+    setting = next(run for run in team.repository.runs() if run.label.startswith("FSD reducible · js ≤ 0.05"))
+    ann.goto(f"{team.url}/settings?setting={setting.setting_id}")
+    ann.get_by_role("link", name="Propose it for a use").click()
+    expect(ann.locator("h1")).to_contain_text("Propose FSD reducible · js ≤ 0.05")
+    ann.get_by_label("Rationale").fill(f"As fast as we need. {HOSTILE}")
+    press(ann, "Propose")
+    ann.get_by_role("link", name="Open it").click()
+    expect(ann.locator("h1")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5 open")
+    requirements = ann.get_by_label("Requirements").locator("tbody tr")
+    expect(requirements).to_have_count(2)
+    expect(requirements.nth(0)).to_contain_text(
+        re.compile(r"Accuracy[+−]?\d+\.\d points \[.*\] on 120 prompts: Non-inf")
+    )
+    expect(requirements.nth(1)).to_contain_text(re.compile(r"Speed\d\.\d+ times as fast \[\d.*, \d.*\]met"))
+    proposal = ann.url
+    press(ann, "Approve")
+    expect(notices(ann).last).to_contain_text("A verdict needs the role reviewer, and Ann is author")
+
+    # Bob asks about one prompt, and for changes; Ann answers; he is satisfied.
+    bob = window("Bob")
+    bob.goto(proposal)
+    bob.get_by_label("Comment Kept with your name").fill("Why is this one wrong?")
+    bob.get_by_label("On prompt").fill("3")
+    press(bob, "Comment")
+    expect(bob.locator(".rev-thread > li")).to_contain_text("Bob on prompt 3")
+    press(bob, "Request changes")
+    expect(notices(bob).last).to_contain_text("Say what is missing")
+    bob.get_by_label("Comment on the verdict").fill(f"Explain prompt 3. {HOSTILE}")
+    press(bob, "Request changes")
+    expect(notices(bob).last).to_contain_text("Changes are asked for.")
+    number = team.repository.review_log()[-2].sequence
+    ann.reload()
+    expect(ann.locator("body")).to_contain_text("changes asked or declined by Bob")
+    ann.get_by_label("Comment Kept with your name").fill("A slip of the baseline, too.")
+    ann.get_by_label("Answers #").fill(str(number))
+    press(ann, "Comment")
+    expect(ann.locator(".rev-thread ol li")).to_contain_text("A slip of the baseline, too.")
+    press(bob, "Approve")  # on the page as it was before Ann's answer
+    expect(notices(bob).last).to_contain_text("Since you opened this page Ann acted here: reload it")
+    bob.reload()
+    press(bob, "Approve")
+    expect(notices(bob).last).to_contain_text("Approved.")
+    expect(bob.locator("h1")).to_contain_text("approved")
+    expect(bob.get_by_role("button", name="Decline", exact=True)).to_be_disabled()
+    use = Desk(team.repository).use("support-chat")
+    assert use.named("approved") == setting.setting_id
+
+    # Eve looks at all of it and changes nothing, whatever she presses.
+    eve = window("Eve")
+    expect(eve.get_by_label("Uses").locator("tbody tr")).to_contain_text("FSD reducible · js ≤ 0.05 · γ 5")
+    eve.get_by_label("Name").fill("Mine")
+    press(eve, "Make the use")
+    expect(notices(eve)).to_contain_text("Making a use needs the role author, and Eve is viewer")
+    eve.goto(proposal)
+    eve.get_by_label("Comment Kept with your name").fill("Me too")
+    press(eve, "Comment")
+    expect(notices(eve).last).to_contain_text("Commenting needs the role author")
+    eve.goto(f"{team.url}/review?use=support-chat")
+    expect(eve.get_by_label("What was decided").locator("tbody tr")).to_have_count(8)
+    eve.get_by_label("Why it is rolled back").fill("Because")
+    press(eve, "Roll back to what was approved before")
+    expect(notices(eve).last).to_contain_text("Rolling back needs the role admin")
+    assert Desk(team.repository).use("support-chat").sequence == use.sequence
+
+    cat = window("Cat")
+    cat.goto(f"{team.url}/review?use=support-chat")
+    cat.get_by_label("Why it is rolled back").fill("It repeats itself.")
+    press(cat, "Roll back to what was approved before")
+    expect(notices(cat).last).to_contain_text("Rolled back.")
+    assert Desk(team.repository).use("support-chat").named("approved") is None
+    for page in (ann, bob, eve, cat):
+        expect(page.locator(".fsd-html img")).to_have_count(0)
+
+
+def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team: Site) -> None:
+    desk, run = Desk(team.repository), team.repository.runs(search="0.4")[0]
+    target = next(run for run in team.repository.runs() if run.label == "Target alone")
+    ann = Person("Ann", "author")
+    desk.describe(ann, "Anything goes")
+    id = desk.propose(ann, "anything-goes", [run.id], [target.id])
+    bob = window("Bob")
+    bob.goto(f"{team.url}/review?proposal={id}")
+    expect(bob.get_by_label("Requirements").locator("tbody tr")).to_contain_text("not met")
+    press(bob, "Approve")
+    expect(notices(bob).last).to_contain_text("The evidence does not settle accuracy: measure more prompts")
+    bob.get_by_label("Why that is acceptable").fill("A toy for the lobby.")
+    press(bob, "Answer for it")
+    expect(bob.get_by_label("Requirements").locator("tbody tr")).to_contain_text("Bob: A toy for the lobby.")
+    press(bob, "Approve")
+    expect(bob.locator("h1")).to_contain_text("approved")
+    first = bob.locator("article.pair").first
+    expect(first.locator(".side").nth(0)).to_contain_text("wrong")  # a regression before anything else
+    expect(first.locator(".side").nth(1)).to_contain_text("correct")
+
+
+@pytest.mark.parametrize("query", ["use=nothing", f"proposal={'f' * 32}", "propose=nothing", "proposal=<script>"])
+def test_unknown_addresses_are_told(window: Window, team: Site, query: str) -> None:
+    page = window("Eve")
+    page.goto(f"{team.url}/review?{query}")
+    expect(page.locator(".fsd-notice.bad")).to_contain_text("There is no")

@@ -23,6 +23,7 @@ from dashboard.experiments import experiments_page
 from dashboard.playground import playground_page
 from dashboard.review import review_page
 from dashboard.runs import runs_page
+from dashboard.server.api import api_routes
 from dashboard.server.login import OPEN, login_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
@@ -71,6 +72,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _SPACE else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if _SPACE else [])))
     app.include_router(export_routes(repository))
+    app.include_router(api_routes(repository))
     if login:
         app.include_router(login_routes(repository))
     pages = build_pages(repository, settings)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from starlette.datastructures import QueryParams
 from starlette.types import ASGIApp, Scope
 
+from dashboard.server.api import PATHS
 from fsd_core.asgi.allow_list import AllowList
 
 _OPEN = {
@@ -19,6 +20,7 @@ _OPEN = {
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
         r"/gradio_api/app_id",  # asked until the server answers again after it was gone
         r"/export/comparison\.(csv|html)",
+        PATHS,
     ),
     "HEAD": (r"/",),
     "POST": (r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # events, through the queue and past it

@@ -94,6 +94,17 @@ def facts_html(values: Mapping[str, object], weights: Sequence[Mapping[str, str]
     return section("What it is") + facts({**values, **said})
 
 
+def forms_html(forms: Mapping[str, str]) -> str:
+    """The setting in the words of those who run models, folded away; ``forms`` by their names."""
+    titles = {"python": "Python, transformers", "json": "JSON", "yaml": "YAML", "vllm": "vLLM", "sglang": "SGLang"}
+    parts = "".join(
+        f'<details class="run-facts"><summary>{escape(titles.get(name, name))}</summary>'
+        f'<pre class="set-form" tabindex="0">{escape(text)}</pre></details>'
+        for name, text in forms.items()
+    )
+    return section("Take it along") + parts
+
+
 def runs_html(runs: Sequence[Beside], prompts: Prompts) -> str:
     """Every run of the setting, beside the baselines of its experiment."""
     rows = [_row(one, prompts) for one in runs]

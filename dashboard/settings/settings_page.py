@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.settings.setting_html import Beside, facts_html, header_html, history_html, runs_html, settings_html
+from dashboard.settings.setting_html import (
+    Beside,
+    facts_html,
+    forms_html,
+    header_html,
+    history_html,
+    runs_html,
+    settings_html,
+)
 from dashboard.tables.run_settings import TITLES, value_text
 from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
@@ -16,6 +24,7 @@ from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError
 from fsd_core.review import history
+from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
@@ -122,6 +131,7 @@ def setting_page(repository: Repository, setting_id: str) -> str:
     return (
         header_html(setting, runs, uses)
         + facts_html(values, weights)
+        + forms_html({form: deliver(setting.config, form) for form in FORMS})
         + runs_html(beside, prompts)
         + history_html(_acts(uses, setting_id))
     )

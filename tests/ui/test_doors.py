@@ -38,6 +38,8 @@ OPEN = {
     ("POST", "/gradio_api/queue/join"),
     ("POST", "/gradio_api/run/{api_name}"),
     ("GET", "/export/comparison.{extension}"),
+    ("GET", "/api/v1/uses"),
+    ("GET", "/api/v1/uses/{use_id}/approved"),
 }
 PARAMETERS = {
     "/assets/{path:path}": "/assets/index.js",

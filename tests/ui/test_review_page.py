@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
@@ -161,6 +164,39 @@ def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team:
     first = bob.locator("article.pair").first
     expect(first.locator(".side").nth(0)).to_contain_text("wrong")  # a regression before anything else
     expect(first.locator(".side").nth(1)).to_contain_text("correct")
+
+
+def test_the_approved_setting_leaves_over_http(team: Site) -> None:
+    """After the tests above: one use had its setting rolled back, the other has one."""
+    token = f"Bearer {accounts.add_token(team.repository, 'fleet', 'viewer')}"
+
+    def get(path: str, **headers: str) -> tuple[int, str, str]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            with urlopen(Request(f"{team.url}/api/v1/uses{path}", headers=named), timeout=20) as response:
+                return response.status, response.headers.get("etag", ""), response.read().decode()
+        except HTTPError as error:
+            return error.code, error.headers.get("etag", ""), error.read().decode()
+
+    assert get("")[0] == 401
+    assert get("", Authorization="Bearer nothing")[0] == 401
+    listed = json.loads(get("", Authorization=token)[2])["uses"]
+    use = Desk(team.repository).use("anything-goes")
+    assert [one["use"] for one in listed] == ["support-chat", "anything-goes"]
+    assert [one["approved"] for one in listed] == [None, use.named("approved")]
+    code, _, told = get("/support-chat/approved", Authorization=token)
+    assert (code, told) == (404, "Nothing is approved for the use 'support-chat' yet.")
+    assert get("/nowhere/approved", Authorization=token)[2].startswith("There is no use 'nowhere'")
+    code, tag, body = get("/anything-goes/approved", Authorization=token)
+    data = json.loads(body)
+    assert (code, data["setting"], data["approved"]["by"]) == (200, use.named("approved"), "Bob")
+    assert data["options"]["threshold"] == 0.4
+    assert get("/anything-goes/approved", Authorization=token, If_None_Match=f'"other", {tag}') == (304, tag, "")
+    assert get("/anything-goes/approved", Authorization=token, If_None_Match='"other"')[0] == 200
+    code, python_tag, told = get("/anything-goes/approved?form=python", Authorization=token)
+    assert (code, python_tag != tag, "custom_generate=fsd_core.generate" in told) == (200, True, True)
+    assert "has no equivalent" in get("/anything-goes/approved?form=vllm", Authorization=token)[2]
+    assert get("/anything-goes/approved?form=toml", Authorization=token)[0] == 404
 
 
 @pytest.mark.parametrize("query", ["use=nothing", f"proposal={'f' * 32}", "propose=nothing", "proposal=<script>"])

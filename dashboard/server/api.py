@@ -1,0 +1,63 @@
+"""What programs ask: which setting is approved for a use. Answers can be kept, and asked for anew by their ETag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from fsd_core.errors import FsdError, UnknownName
+from fsd_core.review.delivery import deliver, described
+from fsd_core.review.desk import Desk
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
+
+
+def api_routes(repository: Repository) -> APIRouter:
+    """``/api/v1/uses`` and ``/api/v1/uses/{use}/approved``."""
+    router, desk = APIRouter(prefix="/api/v1"), Desk(repository)
+
+    @router.get("/uses")
+    def uses() -> Response:
+        """Every use with the settings that its aliases name."""
+        try:
+            found = [
+                {
+                    "use": use.id,
+                    "name": use.name,
+                    "approved": use.named("approved"),
+                    "candidate": use.named("candidate"),
+                }
+                for use in desk.uses()
+            ]
+        except FsdError as error:
+            return PlainTextResponse(str(error), 503)
+        return JSONResponse({"uses": found})
+
+    @router.get("/uses/{use_id}/approved")
+    def approved(use_id: str, form: str = "", if_none_match: str = Header("")) -> Response:
+        """The approved setting: as JSON with the act that approved it, or in a form of ``delivery.FORMS``."""
+        try:
+            use = desk.use(use_id)
+            if (named := use.named("approved")) is None:
+                return PlainTextResponse(f"Nothing is approved for the use '{use.id}' yet.", 404)
+            moved = use.aliases["approved"].moved
+            tag = f'"{named}-{moved.sequence}{"-" + form if form else ""}"'
+            headers = {"ETag": tag, "Cache-Control": "no-cache"}
+            if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
+                return Response(status_code=304, headers=headers)
+            setting = repository.setting(named).config
+            if form:
+                return PlainTextResponse(deliver(setting, form), headers=headers)
+            act: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
+            return JSONResponse({"use": use.id, "approved": act} | described(setting), headers=headers)
+        except UnknownName as error:
+            return PlainTextResponse(str(error), 404)
+        except FsdError as error:
+            return PlainTextResponse(str(error), 503)
+
+    return router

@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from dashboard.compare.comparison import DEFAULT_MARGIN, Comparison, compare
 from dashboard.compare.export_files import csv_text, html
+from dashboard.compare.latex import latex
 from dashboard.ui.components import escape
 from fsd_core.errors import DatabaseUnavailable
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "html": (html, "text/html"),
+    "tex": (latex, "application/x-tex"),
 }
+TITLES = {"csv": "CSV", "html": "HTML", "tex": "LaTeX"}
 NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baseline= if it is not the first run."
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
@@ -51,14 +54,14 @@ def links_html(comparison: Comparison) -> str:
     """A link for each format. They are downloads and not navigations, which would end the page's connections."""
     query = query_of(comparison)
     links = (
-        f'<a class="fsd-button" href="/export/comparison.{name}?{escape(query)}" download>Export {name.upper()}</a>'
+        f'<a class="fsd-button" href="/export/comparison.{name}?{escape(query)}" download>Export {TITLES[name]}</a>'
         for name in FORMATS
     )
     return f'<div class="fsd-buttons">{"".join(links)}</div>' if query else ""
 
 
 def export_routes(repository: Repository) -> APIRouter:
-    """``GET /export/comparison.csv`` and ``.html``, of the runs and the baseline that the query names."""
+    """``GET /export/comparison.csv``, ``.html`` and ``.tex``, of the runs and the baseline that the query names."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/comparison.{extension}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
 from fsd_core.access import accounts
 from fsd_core.access.identify import COOKIE, cookie
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 OPEN = ("/login",)
-CSS = (Path(__file__).parent / "login.css").read_text(encoding="utf-8")
 
 
 def login_routes(repository: Repository) -> APIRouter:
@@ -64,11 +63,10 @@ def _inside(address: str) -> str:
 
 def _page(next: str, name: str = "", problem: str = "") -> str:
     told = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sign in – FSD Lab</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{CSS}</style></head><body>'
-        f'<main class="login"><h1>FSD Lab</h1>{told}<form method="post" action="/login">'
+    form = (
+        f'<h1>FSD Lab</h1>{told}<form method="post" action="/login">'
         f'<label>Name<input name="name" value="{escape(name)}" autocomplete="username" required autofocus></label>'
         '<label>Password<input name="password" type="password" autocomplete="current-password" required></label>'
-        f'<input type="hidden" name="next" value="{escape(next)}"><button>Sign in</button></form></main></body></html>'
+        f'<input type="hidden" name="next" value="{escape(next)}"><button>Sign in</button></form>'
     )
+    return bare_page("Sign in", form)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from starlette.datastructures import QueryParams
-from starlette.types import ASGIApp, Scope
+from starlette.datastructures import Headers, QueryParams
+from starlette.responses import HTMLResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.server.api import PATHS
-from fsd_core.asgi.allow_list import AllowList
+from dashboard.server.bare_page import bare_page
+from fsd_core.asgi.allow_list import NOTHING, AllowList
 
 _OPEN = {
     "GET": (
@@ -19,7 +21,7 @@ _OPEN = {
         r"/gradio_api/queue/data",  # the results of events
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
         r"/gradio_api/app_id",  # asked until the server answers again after it was gone
-        r"/export/comparison\.(csv|html)",
+        r"/export/comparison\.(csv|html|tex)",
         PATHS,
     ),
     "HEAD": (r"/",),
@@ -37,6 +39,15 @@ class OpenRoutes(AllowList):
         if login:
             opened |= {"GET": (*opened["GET"], "/login"), "POST": (*opened["POST"], "/login", "/logout")}
         super().__init__(app, opened)
+
+    async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        looks = scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+        if not looks:
+            return await super().closed(scope, receive, send)
+        body = (
+            f'<h1>{NOTHING}</h1><p>The link is incomplete, or of another version. <a href="/">To the first page</a></p>'
+        )
+        return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:
         # Gradio takes ?page= at the root for the name of a page, and fails where it has none of that name.

@@ -9,6 +9,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.asgi.refusal import refuse
 
+NOTHING = "There is nothing at this address."
+
 
 class AllowList:
     """Lets in the requests whose method and whole path match one of ``patterns``, regular expressions by method.
@@ -24,8 +26,12 @@ class AllowList:
         if scope["type"] == "websocket":
             return await send({"type": "websocket.close"})
         if scope["type"] == "http" and not self.is_open(scope):
-            return await refuse(receive, send, 404, "There is nothing at this address.")
+            return await self.closed(scope, receive, send)
         return await self.app(scope, receive, send)
+
+    async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request that is not let in."""
+        await refuse(receive, send, 404, NOTHING)
 
     def is_open(self, scope: Scope) -> bool:
         """Whether somebody needs what the request asks for."""

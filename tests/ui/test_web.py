@@ -7,6 +7,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from playwright.sync_api import Page, expect
 
 from tests.ui.conftest import ROOT, Site
 
@@ -64,3 +65,12 @@ def test_neither_the_database_nor_the_program_is_served(site: Site) -> None:
 def test_the_icon_is_ours(site: Site) -> None:
     with urlopen(f"{site.url}/favicon.ico", timeout=20) as answer:
         assert b"#0f6b65" in answer.read()
+
+
+def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, site: Site) -> None:
+    answer = page.goto(f"{site.url}/nosuch")
+    assert answer is not None
+    assert answer.status == 404
+    expect(page.locator("h1")).to_have_text("There is nothing at this address.")
+    page.get_by_role("link", name="To the first page").click()
+    expect(page).to_have_url(f"{site.url}/")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from dashboard.compare.comparison_html import (
 )
 from dashboard.compare.export_files import csv_text, html, table
 from dashboard.compare.export_links import links_html, named_margin
+from dashboard.compare.latex import escaped, latex
 from dashboard.compare.report import markdown
 from dashboard.runs.run_html import slower_html
 from dashboard.tables.pairs_html import pairs_html
@@ -170,6 +172,27 @@ def test_html_holds_plotly_once_and_escapes_all_that_is_data(repository: Reposit
     assert text.count("plotly.js v") == 1
     assert '"showSendToCloud": false' in text or '"showSendToCloud":false' in text
     assert 'src="http' not in text
+
+
+def test_latex_is_ascii_and_every_row_has_every_column(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    comparison = comparison._replace(
+        rows=[comparison.rows[0]._replace(name=r"50 % of $x_1$ & {a}\b ~^#"), *comparison.rows[1:]]
+    )
+    text = latex(comparison)
+    assert text.isascii()
+    assert r"50 \% of \$x\_1\$ \& \{a\}\textbackslash{}b \textasciitilde{}\textasciicircum{}\# (baseline)" in text
+    assert r"FSD reducible \ensuremath{\cdot} js \ensuremath{\le} 0.05" in text
+    lines = text.splitlines()
+    columns = re.search(r"begin\{tabular\}\{l(r+)\}", text)
+    assert columns is not None
+    rows = [line for line in lines if line.endswith(r"\\")]
+    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
+    assert len(rows) == 1 + 7 + 6  # the head, a row for each run, and one of differences for all but the baseline
+    assert sum(line.startswith((r"\toprule", r"\midrule", r"\bottomrule")) for line in lines) == 3
+    plain = re.sub(r"\\[{}]", "", text)
+    assert plain.count("{") == plain.count("}")
+    assert escaped("日") == "?"
 
 
 def test_the_command_writes_what_the_page_exports(

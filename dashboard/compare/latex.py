@@ -1,0 +1,77 @@
+"""A comparison as a LaTeX table with the rules of booktabs, in ASCII alone, to be taken into a paper as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.compare.comparison import Comparison
+from dashboard.compare.comparison_html import delta_text, shown_columns
+from fsd_core.figures.cells import Cell
+from fsd_core.figures.numbers import decimals, number
+from fsd_core.metrics import Metric, compared
+
+KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
+"""the metrics of the table, as far as the comparison has them; more would not fit on a page"""
+_SIGNS = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\ensuremath{<}", ">": r"\ensuremath{>}",
+    "|": r"\ensuremath{|}", '"': "''", "≤": r"\ensuremath{\le}", "≥": r"\ensuremath{\ge}", "·": r"\ensuremath{\cdot}",
+    "×": r"\ensuremath{\times}", "γ": r"\ensuremath{\gamma}", "α": r"\ensuremath{\alpha}", "τ": r"\ensuremath{\tau}",
+    "−": r"\ensuremath{-}", "–": "--", "—": "---", "†": r"\dag{}", "’": "'", "‘": "`", "“": "``", "”": "''",
+    "…": r"\dots{}",
+}  # fmt: skip
+
+
+def latex(comparison: Comparison) -> str:
+    """The table of the comparison: values with 95 % intervals, and below them the difference from the baseline."""
+    places = [i for i in shown_columns(comparison.rows) if compared()[i].key in KEYS]
+    columns = [compared()[i] for i in places]
+    titles = [
+        f"{escaped(metric.title)} ({escaped(metric.unit)})" if metric.unit else escaped(metric.title)
+        for metric in columns
+    ]
+    lines = [
+        "% \\usepackage{booktabs}",
+        "\\begin{table}",
+        "\\centering",
+        f"\\begin{{tabular}}{{l{'r' * len(columns)}}}",
+        "\\toprule",
+        _row(["Setting", *titles]),
+        "\\midrule",
+    ]
+    for row in comparison.rows:
+        name = escaped(row.name) + (" (baseline)" if row.is_baseline else "")
+        lines.append(_row([name, *(_value(row.cells[i]) for i in places)]))
+        changes = [_change(row.cells[i], compared()[i]) for i in places]
+        if any(changes):
+            lines.append(_row(["", *changes]))
+    caption = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
+    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(caption)}}}", "\\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def escaped(text: str) -> str:
+    """A text that LaTeX sets as it is; a letter that is not ASCII and has no command here becomes a question mark."""
+    plain = "".join(_SIGNS.get(sign, sign) for sign in " ".join(text.split()))
+    return plain.encode("ascii", "replace").decode()
+
+
+def _row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _value(cell: Cell) -> str:
+    if cell.estimate is None:
+        return "--"
+    digits = decimals(*cell.estimate)
+    text = number(cell.estimate.value, digits) + "†" * bool(cell.mixed)
+    if cell.estimate.low is not None and cell.estimate.high is not None:
+        text += f" [{number(cell.estimate.low, digits)}, {number(cell.estimate.high, digits)}]"
+    return escaped(text)
+
+
+def _change(cell: Cell, metric: Metric) -> str:
+    if cell.delta is None or cell.estimate is None:
+        return ""
+    change, ends = delta_text(cell.delta, metric, decimals(*cell.estimate))
+    return escaped(change + "†" * bool(cell.delta_mixed) + (f" ({ends})" if ends else ""))

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.review.blind_vote import BlindVote, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.proposal_html import WORST, case_html, conversation_html, prompts_html
-from dashboard.tables.prompt_pairs import Pair, pair_up
+from dashboard.tables.prompt_pairs import Pair, Pairing
 from dashboard.ui.components import QUIET, notice, section, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.people import Person
 from fsd_core.review.evidence import TITLES
 from fsd_core.tracking.acts import LONGEST_WORDS
 
@@ -53,6 +55,7 @@ class OpenedProposal:
             self.reply = optional_number("Answers #", "Empty: nothing")
             self.prompt = optional_number("On prompt", "Empty: the whole")
             self.say = gr.Button("Comment")
+        self.votes = BlindVote(desk)
         show(section("Where the texts differ"))
         self.prompts = show()
         self.shown = gr.State(("", 0))
@@ -61,7 +64,8 @@ class OpenedProposal:
     @property
     def outputs(self) -> list[Any]:
         """What :meth:`open` may change."""
-        return [self.case, self.conversation, self.prompts, self.shown, *self._buttons, *self._fields, self.answer]
+        changing = [*self._buttons, *self._fields, *self.votes.outputs]
+        return [self.case, self.conversation, self.prompts, self.shown, self.answer, *changing]
 
     @property
     def _buttons(self) -> list[Any]:
@@ -81,15 +85,16 @@ class OpenedProposal:
         self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **QUIET)
         self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **QUIET)
 
-    def open(self, proposal_id: str) -> Updates:
-        """The proposal as it stands now."""
+    def open(self, proposal_id: str, person: Person) -> Updates:
+        """The proposal as it stands now, with the next ballot of somebody."""
         case = self.desk.case(proposal_id)
         runs = [one.run.id for one in case.evidence] + [one.baseline.id for one in case.evidence]
         label = self.desk.labels([case.use]).get(case.proposal.setting, case.proposal.setting)
-        worst, total = self._worst(case)
+        pairing = pairing_of(self.desk, case)
+        worst, total = _worst(pairing)
         names = (case.evidence[0].run.label, case.evidence[0].baseline.label) if case.evidence else ("", "")
         decided = case.proposal.state != "open"
-        return {
+        return self.votes.open(case, pairing, person) | {
             self.case: case_html(case, label, self.desk.repository.prompts(runs)),
             self.conversation: conversation_html(case.proposal.remarks),
             self.prompts: prompts_html(worst, total, *names),
@@ -98,21 +103,11 @@ class OpenedProposal:
             self.answer: "",
         }
 
-    def _worst(self, case: Case) -> tuple[list[Pair], int]:
-        """The prompts that speak most against the setting, and how many differ: first those that the baseline alone
-        solves, then those that nobody or both solve with other texts, last those that the setting alone solves."""
-        if not case.evidence:
-            return [], 0
-        first = case.evidence[0]
-        pairs = pair_up(self.desk.repository, first.run.id, first.baseline.id).filtered("text")
-        gains = {pair.a.position: (pair.a.outcome == "correct") - (pair.b.outcome == "correct") for pair in pairs}
-        return sorted(pairs, key=lambda pair: (gains[pair.a.position], pair.a.position))[:WORST], len(pairs)
-
-    def _done(self, shown: Shown, act: Callable[[Case], None], told: str, *emptied: Any) -> Updates:
+    def _done(self, person: Person, shown: Shown, act: Callable[[Case], None], told: str, *emptied: Any) -> Updates:
         """Does something about the proposal, and shows it anew; a refusal leaves what was typed."""
         try:
             act(self.desk.case(shown[0]))
-            updates = self.open(shown[0])
+            updates = self.open(shown[0], person)
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
         return updates | {self.answer: notice(told)} | dict.fromkeys(emptied, "")
@@ -122,8 +117,8 @@ class OpenedProposal:
             person = person_of(request)
             told = {"approve": "Approved.", "request changes": "Changes are asked for.", "decline": "Declined."}
             return self._done(
-                shown, lambda case: self.desk.judge(person, case, verdict, words or "", shown[1]), told[verdict],
-                self.verdict_words,
+                person, shown, lambda case: self.desk.judge(person, case, verdict, words or "", shown[1]),
+                told[verdict], self.verdict_words,
             )  # fmt: skip
 
         return judge
@@ -132,15 +127,15 @@ class OpenedProposal:
         """Its author withdraws it."""
         person = person_of(request)
         return self._done(
-            shown, lambda case: self.desk.withdraw(person, case, words or ""), "Withdrawn.", self.verdict_words
+            person, shown, lambda case: self.desk.withdraw(person, case, words or ""), "Withdrawn.", self.verdict_words
         )
 
     def answer_for(self, shown: Shown, requirement: str, words: str, request: gr.Request) -> Updates:
         """Somebody answers for an open requirement, by name."""
         person = person_of(request)
         return self._done(
-            shown, lambda case: self.desk.waive(person, case, requirement or "", words or ""), "Noted with your name.",
-            self.waiver,
+            person, shown, lambda case: self.desk.waive(person, case, requirement or "", words or ""),
+            "Noted with your name.", self.waiver,
         )  # fmt: skip
 
     def remark(self, shown: Shown, words: str, reply: str, prompt: str, request: gr.Request) -> Updates:
@@ -151,7 +146,15 @@ class OpenedProposal:
             place = _place(case, read(prompt, "On prompt", int))
             self.desk.remark(person, case, words or "", read(reply, "Answers #", int), *place)
 
-        return self._done(shown, say, "Said.", self.words, self.reply, self.prompt)
+        return self._done(person, shown, say, "Said.", self.words, self.reply, self.prompt)
+
+
+def _worst(pairing: Pairing | None) -> tuple[list[Pair], int]:
+    """The prompts that speak most against the setting, and how many differ: first those that the baseline alone
+    solves, then those that nobody or both solve with other texts, last those that the setting alone solves."""
+    pairs = pairing.filtered("text") if pairing is not None else []
+    gains = {pair.a.position: (pair.a.outcome == "correct") - (pair.b.outcome == "correct") for pair in pairs}
+    return sorted(pairs, key=lambda pair: (gains[pair.a.position], pair.a.position))[:WORST], len(pairs)
 
 
 def _place(case: Case, prompt: int | None) -> tuple[str | None, int | None]:

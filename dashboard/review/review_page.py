@@ -44,7 +44,8 @@ def build(repository: Repository, settings: Settings) -> None:
         named = next((name for name in ("proposal", "propose", "use") if request.query_params.get(name)), "")
         id = request.query_params.get(named, "")
         openers: dict[str, Any] = {
-            "use": opened_use.open, "propose": form.open, "proposal": proposal.open, "": lambda _: overview.open(),
+            "use": opened_use.open, "propose": form.open, "": lambda _: overview.open(),
+            "proposal": lambda id: proposal.open(id, person_of(request)),
         }  # fmt: skip
         try:
             updates = openers[named](id)

@@ -16,6 +16,7 @@ from fsd_core.tracking.acts import (
     Proposed,
     Remarked,
     UseDescribed,
+    Voted,
     Waived,
     Withdrawn,
 )
@@ -77,6 +78,8 @@ def _what(act: Act) -> str:
     if isinstance(act, Remarked):
         where = f" on prompt {act.position + 1}" if act.position is not None else ""
         return f"{proposal}: commented{where}"
+    if isinstance(act, Voted):
+        return f"{proposal}: voted blind on prompt {act.position + 1}: {escape(act.choice)}"
     if isinstance(act, EvidenceChosen):
         return f"{proposal}: chose other evidence"
     assert isinstance(act, Withdrawn)

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
@@ -17,6 +17,7 @@ from fsd_core.review.history import Proposal, Standing, Use
 from fsd_core.tracking.acts import (
     Act,
     AliasMoved,
+    Choice,
     EvidenceChosen,
     Judged,
     Proposed,
@@ -24,6 +25,7 @@ from fsd_core.tracking.acts import (
     Requirements,
     UseDescribed,
     Verdict,
+    Voted,
     Waived,
     Withdrawn,
 )
@@ -31,7 +33,7 @@ from fsd_core.values import Frozen
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.tracking.records import LoggedAct, RunView
 
 A = TypeVar("A", bound=Frozen)
 LONGEST_ID = 64
@@ -172,6 +174,21 @@ class Desk:
         )
         self._keep(case.use.id, person, act)
 
+    def vote(
+        self, person: Person, case: Case, position: int, choice: Choice, left: Literal["setting", "baseline"]
+    ) -> None:
+        """Votes on one prompt of the first pair of runs, whose names the person was not shown."""
+        require(person, "author", "Voting")
+        _open(case)
+        if not case.evidence:
+            raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
+        first = case.evidence[0]
+        act = _checked(
+            Voted, proposal=case.proposal.id, run=first.run.id, baseline=first.baseline.id, position=position,
+            choice=choice, left=left,
+        )  # fmt: skip
+        self._keep(case.use.id, person, act)
+
     def judge(self, person: Person, case: Case, verdict: Verdict, comment: str, seen: int) -> None:
         """Approves, asks for changes or declines. The approval that was still needed moves the alias ``approved``."""
         require(person, "reviewer", "A verdict")
@@ -204,7 +221,7 @@ class Desk:
         require(person, "admin", "Rolling back")
         use = self.use(use_id)
         if seen != use.sequence:
-            raise Overtaken(_news(use.log[seen:], person))
+            raise Overtaken(_news(use.log[seen:]))
         if not comment.strip():
             raise InvalidSetting("Say why it is rolled back: a comment is needed.")
         if use.named("approved") is None:
@@ -263,9 +280,9 @@ class Desk:
             )
 
     def _check_seen(self, case: Case, person: Person, seen: int) -> None:
-        news = [logged for logged in case.use.about(case.proposal.id) if logged.sequence > seen]
-        if news:
-            raise Overtaken(_news(news, person))
+        later = [logged for logged in case.use.about(case.proposal.id) if logged.sequence > seen]
+        if news := [one for one in later if one.who != person.name and not isinstance(one.act, Voted)]:
+            raise Overtaken(_news(news))
 
     def _append(self, use_id: str, person: Person, acts: Sequence[Act], seen: int) -> None:
         self.repository.append_acts(use_id, person.name, person.role, acts, seen)
@@ -326,9 +343,8 @@ def _before(use: Use) -> str | None:
     return stack[-2] if len(stack) > 1 else None
 
 
-def _news(news: Sequence[Any], person: Person) -> str:
-    others = list(dict.fromkeys(logged.who for logged in news if logged.who != person.name)) or [person.name]
-    names = ", ".join(others[:3])
+def _news(news: Sequence[LoggedAct]) -> str:
+    names = ", ".join(list(dict.fromkeys(logged.who for logged in news))[:3])
     return f"Since you opened this page {names} acted here: reload it, look at what is new, and say it again."
 
 

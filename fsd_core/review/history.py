@@ -17,6 +17,7 @@ from fsd_core.tracking.acts import (
     Requirements,
     UseDescribed,
     Verdict,
+    Voted,
     Waived,
     Withdrawn,
 )
@@ -61,6 +62,8 @@ class Proposal:
     """by requirement, oldest first"""
     remarks: list[LoggedAct] = field(default_factory=list)
     """whose acts are ``Remarked``"""
+    votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
+    """by run, position and person"""
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
         """The latest words for a requirement, if they were said of this evidence."""
@@ -182,3 +185,5 @@ def _discuss(proposal: Proposal, logged: LoggedAct) -> None:
             proposal.state = "declined"
     elif isinstance(act, Withdrawn):
         proposal.state = "withdrawn"
+    elif isinstance(act, Voted):
+        proposal.votes[act.run, act.position, logged.who] = act

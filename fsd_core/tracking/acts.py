@@ -25,6 +25,7 @@ RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 Verdict = Literal["approve", "request changes", "decline"]
 Alias = Literal["candidate", "approved"]
+Choice = Literal["setting", "baseline", "tie", "both bad"]
 
 
 class Requirements(Frozen):
@@ -136,7 +137,20 @@ class AliasMoved(_Act):
     comment: Words = ""
 
 
-Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved
+class Voted(_Act):
+    """A blind vote between the setting's answer to one prompt and the baseline's; each person's last one counts."""
+
+    kind: Literal["voted"] = "voted"
+    proposal: RunId
+    run: RunId
+    baseline: RunId
+    position: int = Field(ge=0)
+    choice: Choice
+    left: Literal["setting", "baseline"]
+    """which of the two stood on the left"""
+
+
+Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kind")])
 
 

@@ -157,10 +157,23 @@ def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team:
     press(bob, "Approve")
     expect(notices(bob).last).to_contain_text("The evidence does not settle accuracy: measure more prompts")
     bob.get_by_label("Why that is acceptable").fill("A toy for the lobby.")
+    # A blind vote: no name, no outcome, and the next one behind each.
+    ballot = bob.locator("article.pair").first
+    expect(ballot.locator("h3")).to_have_text(["Left", "Right"])
+    expect(ballot).not_to_contain_text("FSD")
+    expect(ballot).not_to_contain_text("correct")
+    seen = ballot.locator(".prompt").inner_text()
+    press(bob, "Left")
+    expect(ballot.locator(".prompt")).not_to_have_text(seen)
+    press(bob, "Tie")
+    expect(bob.locator(".rev-tally")).to_contain_text("1 tie, 0 both bad; where one was preferred, the setting in")
+    press(bob, "Both bad")
+    expect(bob.locator(".rev-tally")).to_contain_text("1 both bad")
     press(bob, "Answer for it")
     expect(bob.get_by_label("Requirements").locator("tbody tr")).to_contain_text("Bob: A toy for the lobby.")
     press(bob, "Approve")
     expect(bob.locator("h1")).to_contain_text("approved")
+    expect(bob.get_by_role("button", name="Both bad")).to_be_hidden()  # what is decided is not voted on
     first = bob.locator("article.pair").first
     expect(first.locator(".side").nth(0)).to_contain_text("wrong")  # a regression before anything else
     expect(first.locator(".side").nth(1)).to_contain_text("correct")

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.people import Person
 from fsd_core.review import history
+from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.desk import Desk, id_of
 from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
 from fsd_core.tracking.database.repository import Repository
@@ -313,3 +314,39 @@ def test_a_damaged_row_is_told(desk: Desk) -> None:
     assert desk.uses() == []
     with pytest.raises(UnknownName, match="There is no proposal 'ffff"):
         desk.case("f" * 32)
+
+
+def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: Desk, runs: dict[str, RunView]) -> None:
+    proposal = proposed(desk, runs)
+    own = runs["0.05"].id
+    case = desk.case(proposal)
+    assert sum(tally(case.proposal)) == 0
+    assert tally(case.proposal).preference is None
+    order = []
+    for choice in ("setting", "setting", "baseline", "tie", "both bad"):
+        case = desk.case(proposal)
+        position = next_position(case.proposal, own, "Bob", range(5))
+        assert position is not None
+        order.append(position)
+        desk.vote(BOB, case, position, choice, left_side(case.proposal, "Bob", position))
+    case = desk.case(proposal)
+    assert sorted(order) == list(range(5))
+    assert next_position(case.proposal, own, "Bob", range(5)) is None
+    assert next_position(case.proposal, own, "Ann", range(5)) is not None
+    assert tally(case.proposal) == (2, 1, 1, 1)
+    share, interval = tally(case.proposal).preference or (0, (0, 0))
+    assert share == pytest.approx(2 / 3)
+    assert interval[0] < share < interval[1]
+    seen = case.use.sequence
+    desk.vote(BOB, case, order[2], "setting", "baseline")  # thinks better of it
+    desk.vote(ANN, desk.case(proposal), 3, "tie", "baseline")
+    assert tally(desk.case(proposal).proposal) == (3, 0, 2, 1)
+    desk.judge(BOB, desk.case(proposal), "request changes", "More prompts.", seen)  # no vote is in a verdict's way
+    sides = [left_side(case.proposal, name, position) for name in ("Ann", "Bob", "Cat") for position in range(200)]
+    assert 250 < sides.count("setting") < 350
+    firsts = {next_position(case.proposal, "0" * 32, f"P{i}", range(8)) for i in range(20)}
+    assert len(firsts) > 3  # not everybody begins with the same prompt
+    with pytest.raises(Refused):
+        desk.vote(EVE, case, 0, "tie", "setting")
+    with pytest.raises(InvalidSetting, match="Choice"):
+        desk.vote(BOB, case, 0, "neither", "setting")  # pyright: ignore[reportArgumentType]

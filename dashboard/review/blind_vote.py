@@ -1,0 +1,108 @@
+"""A blind vote: two answers to one prompt without their names, and what all votes come to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gradio as gr
+
+from dashboard.tables.prompt_pairs import Pairing, pair_up
+from dashboard.ui.components import QUIET, escape, notice, section, show
+from dashboard.ui.formatting import interval, percent
+from dashboard.ui.people import person_of
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.figures.numbers import count
+from fsd_core.review.ballots import Side, left_side, next_position, tally
+
+if TYPE_CHECKING:
+    from fsd_core.people import Person
+    from fsd_core.review.desk import Case, Desk
+
+Updates = dict[Any, Any]
+CHOICES = ("Left", "Right", "Tie", "Both bad")
+
+
+class Ballot(NamedTuple):
+    """What a person is looking at; kept on the server."""
+
+    proposal: str
+    position: int
+    left: Side
+
+
+class BlindVote:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        show(section("Blind vote"))
+        self.tally = show()
+        self.answers = show()
+        with gr.Row(elem_classes=["rev-forms"], visible=False) as self.row:
+            self.buttons = [gr.Button(words) for words in CHOICES]
+        self.ballot = gr.State(None)
+        for button, words in zip(self.buttons, CHOICES, strict=True):
+            button.click(self._vote(words), self.ballot, self.outputs, **QUIET)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`open` may change."""
+        return [self.tally, self.answers, self.row, self.ballot]
+
+    def open(self, case: Case, pairing: Pairing | None, person: Person) -> Updates:
+        """The next two answers for a person, and the tally so far."""
+        nothing = {self.answers: "", self.row: gr.Row(visible=False), self.ballot: None}
+        told = {self.tally: tally_html(case)}
+        if pairing is None or case.proposal.state != "open":
+            return nothing | told
+        pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
+        position = next_position(case.proposal, case.evidence[0].run.id, person.name, pairs)
+        if position is None:
+            done = '<p class="fsd-faded">You have voted on every prompt whose answers differ.</p>'
+            return nothing | told | {self.answers: done}
+        left, pair = left_side(case.proposal, person.name, position), pairs[position]
+        first, second = (pair.a, pair.b) if left == "setting" else (pair.b, pair.a)
+        sides = "".join(
+            f'<div class="side"><h3>{name}</h3><pre>{escape(one.text)}</pre></div>'
+            for name, one in (("Left", first), ("Right", second))
+        )
+        prompt = f'<p class="prompt">{escape(pair.a.prompt)}</p>'
+        shown = f'<article class="pair">{prompt}<div class="sides">{sides}</div></article>'
+        ballot = Ballot(case.proposal.id, position, left)
+        return told | {self.answers: shown, self.row: gr.Row(visible=True), self.ballot: ballot}
+
+    def _vote(self, words: str) -> Any:
+        def vote(ballot: Ballot | None, request: gr.Request) -> Updates:
+            person = person_of(request)
+            try:
+                if ballot is None:
+                    raise InvalidSetting("There is nothing to vote on: reload the page.")
+                other: Side = "baseline" if ballot.left == "setting" else "setting"
+                choice: Any = {"Left": ballot.left, "Right": other}.get(words, words.lower())
+                self.desk.vote(person, self.desk.case(ballot.proposal), ballot.position, choice, ballot.left)
+                case = self.desk.case(ballot.proposal)
+                return self.open(case, pairing_of(self.desk, case), person)
+            except FsdError as error:
+                return {self.tally: notice(str(error), "bad")}
+
+        return vote
+
+
+def pairing_of(desk: Desk, case: Case) -> Pairing | None:
+    """The prompts of the first pair of runs of a proposal's evidence."""
+    if not case.evidence:
+        return None
+    return pair_up(desk.repository, case.evidence[0].run.id, case.evidence[0].baseline.id)
+
+
+def tally_html(case: Case) -> str:
+    """All votes in a sentence."""
+    votes = tally(case.proposal)
+    if not sum(votes):
+        return '<p class="fsd-faded">Nobody voted yet. Names and sides are hidden; the tally says who won.</p>'
+    told = f"{votes.setting} for the setting, {votes.baseline} for the baseline, "
+    told += f"{count(votes.ties, 'tie')}, {votes.both_bad} both bad"
+    if (preferred := votes.preference) is not None:
+        share, (low, high) = preferred
+        told += f"; where one was preferred, the setting in {percent(share, low, high)} ({interval(low, high, 100)})"
+    return f'<p class="rev-tally">{escape(told)}.</p>'

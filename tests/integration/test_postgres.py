@@ -10,10 +10,14 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
 from tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 
-from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
+from fsd_core.access import accounts
+from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
+from fsd_core.people import Person
 from fsd_core.settings import get_settings
+from fsd_core.tracking.acts import UseDescribed
 from fsd_core.tracking.database.models import Base
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
@@ -69,6 +73,35 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
     assert repository.count_runs(search="fsd js") == 2
     assert list(repository.traces(found.runs[0].id)) == [(0, [STEP]), (1, [STEP])]
     assert found.created_at.utcoffset().total_seconds() == 0
+
+
+def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Repository) -> None:
+    described = UseDescribed(name="Support chat")
+    repository.append_acts("support-chat", "Ann", "author", [described], 0)
+    before = repository.review_log()
+    for statement in ("UPDATE review_log SET who = 'Eve'", "DELETE FROM review_log", "TRUNCATE review_log"):
+        with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
+            session.execute(text(statement))
+    assert repository.review_log() == before
+
+    def act(i: int) -> str:
+        try:
+            repository.append_acts("support-chat", f"P{i}", "author", [described], 1)
+        except Overtaken:
+            return "told"
+        return "added"
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(act, range(6))) == ["added"] + ["told"] * 5
+    assert [logged.sequence for logged in repository.review_log("support-chat")] == [1, 2]
+
+
+def test_accounts(repository: Repository) -> None:
+    accounts.add_user(repository, "Ann", "author", "correct horse battery")
+    secret = accounts.sign_in(repository, "Ann", "correct horse battery")
+    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
+    repository.remove_user("Ann")
+    assert accounts.whose_cookie(repository, secret) is None
 
 
 def test_sittings(repository: Repository) -> None:

@@ -49,9 +49,7 @@ Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `py
   half of them greedily and half at temperature 1: to questions of the training splits of GSM8K (alone, and behind
   worked ones), Dolly 15k, CommonsenseQA and MBPP, to stories and encyclopaedia passages that are to be summed up
   (TinyStories, WikiText), and, with the adapter of `smollm2-135m-math`, to problems like those it learnt from.
-- **Read by the target**: {texts_read:,} texts ({answer_tokens_read:,} tokens of answers) under its chat template:
-  solutions of GSM8K, answers of Dolly, programs of MBPP, stories and passages that go on from their beginning. No
-  question or answer of a test split.
+{read}- No question or answer of a test split.
 - **Method**: cross-entropy with the target's 32 likeliest tokens at every place, bf16 autocast, Muon, {steps:,} steps
   of {batch} texts; rates constant for half of them, then falling to zero.
 - **Time**: {minutes:.0f} min of training, on {machine}; other work shared the machine.{note}
@@ -63,6 +61,12 @@ Made by `python -m fsd_core train draft --target smollm2-135m`; this card by `py
 Exact speculative decoding, {gamma} tokens drafted a round, the first {limit} prompts of each set, answers of up to
 {longest} tokens ({here}).
 
+"""
+
+
+_READ = """\
+- **Read by the target**: {texts_read:,} texts ({answer_tokens_read:,} tokens of answers) under its chat template:
+  solutions of GSM8K, answers of Dolly, programs of MBPP, stories and passages that go on from their beginning.
 """
 
 
@@ -114,8 +118,9 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     table = _table(rows, before)
     card = _DRAFT.format(
         **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
-        written=training["texts"] - training["texts_read"],
-        tokens_written=training["answer_tokens"] - training["answer_tokens_read"],
+        written=training["texts"] - training.get("texts_read", 0),
+        tokens_written=training["answer_tokens"] - training.get("answer_tokens_read", 0),
+        read=_READ.format(**training) if training.get("texts_read") else "",
         begins=_begins(training),
         count=len(plan["layers"]),
         rest=1 - training["head_covers"],

@@ -145,6 +145,21 @@ def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, m
     assert row == len(batch.p)
 
 
+def test_a_head_also_learns_from_texts_that_its_target_reads(tmp_path: Path, monkeypatch) -> None:
+    existing = [("Question: What is 1 + 1?\nAnswer:", " It is 2."), ("Question: Why?\nAnswer:", " Because it is so.")]
+    monkeypatch.setattr(eagle_head, "existing_texts", lambda data, seed: iter(existing))
+    monkeypatch.setattr(eagle_head, "HELD_OUT", 2)
+    plan = replace(_plan(1, 1), texts=8, side_by_side=8, existing=2, schedule=replace(SMALL, steps=1))
+    figures = main("bundled", tmp_path, tmp_path, plan, report=lambda row: None)
+    assert (figures["texts_read"], figures["texts"]) == (2, 8)
+    target = load_pair("bundled").target
+    for lesson in lessons(tmp_path / "read"):
+        text = lesson.text.tokens.long()
+        with torch.inference_mode():
+            hidden = target.module.model(text[None]).last_hidden_state[0]
+        torch.testing.assert_close(lesson.states().float(), hidden[:-1], atol=0.05, rtol=0.02)
+
+
 def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(UnknownName, match="expected one of smollm2-135m, bundled"):
         plan_for("gemma2-9b")

@@ -76,7 +76,9 @@ def serve(settings: Settings) -> None:
             from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
 
             app = build_app(repository, supervisor.settings)
-            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
+            # Behind a proxy that is believed, who connects must stay who it is, whatever a header says of clients.
+            believed = settings.access != "proxy"
+            config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=believed)
             Server(config).run(sockets=[listener])
 
 

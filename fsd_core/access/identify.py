@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from http.cookies import CookieError, SimpleCookie
@@ -31,12 +32,16 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
     """Tells whose a request is; ``None`` for somebody who has to sign in first. Raises ``DatabaseUnavailable``."""
     if settings.access == "none":
         return lambda scope: LOCAL
-    cache: TTLCache[str, Person | None] = TTLCache(1000, KEPT_SECONDS, time.monotonic)
+    cache: TTLCache[str, Person] = TTLCache(1000, KEPT_SECONDS, time.monotonic)
+    lock = threading.Lock()  # requests are looked at in several threads, and the cache is made for one
 
     def remembered(kind: str, secret: str, look: Callable[[Repository, str], Person | None]) -> Person | None:
         key = f"{kind} {secret}"
-        if (found := cache.get(key)) is None and (found := look(repository, secret)) is not None:
-            cache[key] = found
+        with lock:
+            found = cache.get(key)
+        if found is None and (found := look(repository, secret)) is not None:
+            with lock:
+                cache[key] = found
         return found
 
     def by_token(scope: Scope) -> Person | None:

@@ -12,6 +12,7 @@ from uuid import uuid4
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.people import Person, require
 from fsd_core.review import history
+from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import TITLES, Evidence, evidence, evidence_hash, overall
 from fsd_core.review.history import Proposal, Standing, Use
 from fsd_core.tracking.acts import (
@@ -33,7 +34,7 @@ from fsd_core.values import Frozen
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import LoggedAct, RunView
+    from fsd_core.tracking.records import LoggedAct
 
 A = TypeVar("A", bound=Frozen)
 LONGEST_ID = 64
@@ -123,7 +124,7 @@ class Desk:
         """Proposes the setting of ``runs`` for a use, as its candidate; returns the proposal's id."""
         require(person, "author", "Proposing a setting")
         use = self.use(use_id)
-        setting = self._setting_of(runs, baselines)
+        setting = setting_of(self.repository, runs, baselines)
         asked = requirements or use.requirements
         if any(one.setting == setting and one.state == "open" for one in use.proposals.values()):
             raise InvalidSetting("This setting is under review for this use already: comment there.")
@@ -140,7 +141,7 @@ class Desk:
         """Other runs of the same setting take the place of those that were proposed."""
         _open(case)
         _own(person, case, "Choosing its evidence")
-        if self._setting_of(runs, baselines) != case.proposal.setting:
+        if setting_of(self.repository, runs, baselines) != case.proposal.setting:
             raise InvalidSetting("These runs are of another setting than the one proposed: propose that one.")
         act = _checked(EvidenceChosen, proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
         self._append(case.use.id, person, [act], case.use.sequence)
@@ -249,27 +250,6 @@ class Desk:
         )
         return Case(use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC)))
 
-    def _setting_of(self, runs: Sequence[str], baselines: Sequence[str]) -> str:
-        """The setting of runs that can be evidence. Raises ``InvalidSetting`` for runs that cannot."""
-        if not runs or not baselines:
-            raise InvalidSetting("A proposal rests on measured runs: choose at least one, and one baseline.")
-        found = {run.id: run for run in self.repository.runs([*runs, *baselines], limit=None)}
-        if unknown := [id for id in (*runs, *baselines) if id not in found]:
-            raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
-        if unmeasured := [run for run in found.values() if not run.metrics]:
-            raise InvalidSetting(f"The run {_named(unmeasured[0])} has no figures yet: wait for its end.")
-        settings = {found[id].setting_id for id in runs}
-        if len(settings) > 1:
-            raise InvalidSetting("These runs are of several settings: propose one of them.")
-        (setting,) = settings
-        if any(found[id].setting_id == setting for id in baselines):
-            raise InvalidSetting(
-                "A baseline is of another setting than the one proposed: choose the target alone or SD."
-            )
-        if len({run.pair for run in found.values()}) > 1:
-            raise InvalidSetting("The runs and the baseline are of different pairs: choose runs of one pair.")
-        return setting
-
     def _check_gate(self, case: Case) -> None:
         if case.missing:
             raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
@@ -346,7 +326,3 @@ def _before(use: Use) -> str | None:
 def _news(news: Sequence[LoggedAct]) -> str:
     names = ", ".join(list(dict.fromkeys(logged.who for logged in news))[:3])
     return f"Since you opened this page {names} acted here: reload it, look at what is new, and say it again."
-
-
-def _named(run: RunView) -> str:
-    return f"{run.label} ({run.id[:8]})"

@@ -1,0 +1,36 @@
+"""The runs that a proposal rests on: which can be, and of which setting they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsd_core.errors import InvalidSetting, UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+
+def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[str]) -> str:
+    """The setting of runs that can be evidence. Raises ``InvalidSetting`` for runs that cannot."""
+    if not runs or not baselines:
+        raise InvalidSetting("A proposal rests on measured runs: choose at least one, and one baseline.")
+    found = {run.id: run for run in repository.runs([*runs, *baselines], limit=None)}
+    if unknown := [id for id in (*runs, *baselines) if id not in found]:
+        raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
+    if unmeasured := [run for run in found.values() if not run.metrics]:
+        raise InvalidSetting(f"The run {_named(unmeasured[0])} has no figures yet: wait for its end.")
+    settings = {found[id].setting_id for id in runs}
+    if len(settings) > 1:
+        raise InvalidSetting("These runs are of several settings: propose one of them.")
+    (setting,) = settings
+    if any(found[id].setting_id == setting for id in baselines):
+        raise InvalidSetting("A baseline is of another setting than the one proposed: choose the target alone or SD.")
+    if len({run.pair for run in found.values()}) > 1:
+        raise InvalidSetting("The runs and the baseline are of different pairs: choose runs of one pair.")
+    return setting
+
+
+def _named(run: RunView) -> str:
+    return f"{run.label} ({run.id[:8]})"

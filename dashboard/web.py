@@ -24,7 +24,7 @@ from dashboard.playground import playground_page
 from dashboard.review import review_page
 from dashboard.runs import runs_page
 from dashboard.server.api import api_routes
-from dashboard.server.login import OPEN, login_routes
+from dashboard.server.login import login_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
@@ -63,9 +63,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     # The last that is added is the first to see a request.
     app.add_middleware(Heartbeats, sessions=sessions)
     login = "/login" if settings.access == "password" else None
-    app.add_middleware(
-        SignIn, identify=identifier(settings, repository), key=KEY, login=login, open_paths=OPEN if login else ()
-    )
+    app.add_middleware(SignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_own_names(settings))
     app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], login=login is not None)

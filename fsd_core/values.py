@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -37,7 +37,7 @@ class Frozen(BaseModel):
         return json.loads(self.model_dump_json())
 
     @classmethod
-    def checked(cls, **values: Any):
+    def checked(cls, **values: Any) -> Self:
         """Builds the value; raises ``InvalidSetting`` with one sentence where pydantic would list its findings."""
         try:
             return cls(**values)

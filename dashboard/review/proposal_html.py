@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.review.use_html import asked
+from dashboard.tables.company import machine
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.review_log import setting_link
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
@@ -69,9 +70,6 @@ def _requirements(case: Case) -> str:
 
 def _run(one: Evidence, prompts: Prompts) -> str:
     run, baseline = one.run, one.baseline
-    where = ", ".join(
-        str((run.provenance or {})[key]) for key in ("gpu", "cpu", "device") if (run.provenance or {}).get(key)
-    )
     passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
     speed = against(run, baseline, METRICS["tokens_per_second"], prompts)
     m = run.metrics or {}
@@ -83,7 +81,7 @@ def _run(one: Evidence, prompts: Prompts) -> str:
     return (
         f'<p class="rev-run"><a href="/runs?run={escape(run.id)}">{escape(run.label)}</a> beside '
         f'<a href="/runs?run={escape(baseline.id)}">{escape(baseline.label)}</a> on {escape(run.task)}, '
-        f"{escape(count(run.prompts_done, 'prompt'))}, seed {run.seed}, {escape(where or 'unknown machine')} · "
+        f"{escape(count(run.prompts_done, 'prompt'))}, seed {run.seed}, {escape(machine(run) or 'unknown machine')} · "
         f'<a href="/compare?{escape(ids)}">Compare</a></p>' + tiles(shown)
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.tables.company import company
 from dashboard.ui.components import QUIET, escape, heading, notice, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError
@@ -14,6 +15,7 @@ from fsd_core.tracking.acts import LONGEST_WORDS
 
 if TYPE_CHECKING:
     from fsd_core.review.desk import Desk
+    from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
 
 Updates = dict[Any, Any]
@@ -74,13 +76,9 @@ class ProposeForm:
         return f'<p class="fsd-notice" role="status">Proposed. <a href="/review?proposal={escape(id)}">Open it</a></p>'
 
 
-def _baselines(repository: Any, run: RunView) -> list[RunView]:
+def _baselines(repository: Repository, run: RunView) -> list[RunView]:
     """Measured runs of the same experiment, task and seed to hold a setting against, the target alone first."""
-    if run.experiment_id is None:
-        return []
-    found = repository.runs(experiment_id=run.experiment_id, task=run.task, limit=None)
-    alike = [one for one in found if one.metrics and (one.seed, one.pair) == (run.seed, run.pair)]
-    kinds = [one for one in alike if one.decoding.acceptance.kind in BASELINES]
+    kinds = [one for one in company(repository, run) if one.decoding.acceptance.kind in BASELINES]
     return sorted(kinds, key=lambda one: (BASELINES.index(one.decoding.acceptance.kind), one.position))
 
 

@@ -18,6 +18,7 @@ from dashboard.runs.run_html import (
     tiles_html,
 )
 from dashboard.runs.token_text import shown_tokens
+from dashboard.tables.company import company
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
@@ -219,11 +220,7 @@ class OpenedRun:
 
     def _target_alone(self, run: RunView) -> RunView | None:
         """The target alone on the same prompts, if the experiment of the run measured it."""
-        if not run.metrics or run.experiment_id is None:
-            return None
-        found = self.repository.runs(experiment_id=run.experiment_id, acceptance="autoregressive", task=run.task)
-        alike = (other for other in found if other.metrics and (other.pair, other.seed) == (run.pair, run.seed))
-        return next(alike, None)
+        return next(iter(company(self.repository, run, "autoregressive")), None) if run.metrics else None
 
     def _prompt(self, run: RunView, generation: GenerationView) -> str:
         try:

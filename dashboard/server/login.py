@@ -11,13 +11,11 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
 from fsd_core.access import accounts
-from fsd_core.access.identify import COOKIE, cookie
+from fsd_core.access.identify import COOKIE
 from fsd_core.errors import FsdError
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-
-OPEN = ("/login",)
 
 
 def login_routes(repository: Repository) -> APIRouter:
@@ -45,7 +43,7 @@ def login_routes(repository: Repository) -> APIRouter:
 
     @router.post("/logout")
     def leave(request: Request) -> Response:
-        if secret := cookie(request.scope):
+        if secret := request.cookies.get(COOKIE):
             repository.sign_out(accounts.digest(secret))
         response = RedirectResponse("/login", 303)
         response.delete_cookie(COOKIE)

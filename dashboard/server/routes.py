@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from starlette.datastructures import Headers, QueryParams
+from starlette.datastructures import QueryParams
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.server.api import PATHS
 from dashboard.server.bare_page import bare_page
 from fsd_core.asgi.allow_list import NOTHING, AllowList
+from fsd_core.asgi.refusal import looks_for_page
 
 _OPEN = {
     "GET": (
@@ -41,8 +42,7 @@ class OpenRoutes(AllowList):
         super().__init__(app, opened)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        looks = scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
-        if not looks:
+        if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
         body = (
             f'<h1>{NOTHING}</h1><p>The link is incomplete, or of another version. <a href="/">To the first page</a></p>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
 from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, pill, section, table
 from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
@@ -118,8 +119,7 @@ def runs_html(runs: Sequence[Beside], prompts: Prompts) -> str:
 
 def _row(one: Beside, prompts: Prompts) -> tuple[str, ...]:
     run = one.run
-    m, provenance = run.metrics or {}, run.provenance or {}
-    where = ", ".join(str(provenance[key]) for key in ("gpu", "cpu", "device") if provenance.get(key))
+    m = run.metrics or {}
     return (
         f'<a href="/runs?run={escape(run.id)}">{escape(run.task)}</a>',
         f"{run.prompts_done:,}/{run.prompts_total:,}",
@@ -135,7 +135,7 @@ def _row(one: Beside, prompts: Prompts) -> tuple[str, ...]:
         + mixed_mark(run.speed_mixed),
         _ratio(run, one.target, prompts),
         _ratio(run, one.speculative, prompts),
-        escape(where or NONE),
+        escape(machine(run) or NONE),
         pill(run.status),
         escape(ago(run.created_at)),
     )

@@ -16,6 +16,7 @@ from dashboard.settings.setting_html import (
     runs_html,
     settings_html,
 )
+from dashboard.tables.company import company
 from dashboard.tables.run_settings import TITLES, value_text
 from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
@@ -139,12 +140,9 @@ def setting_page(repository: Repository, setting_id: str) -> str:
 
 def _beside(repository: Repository, run: RunView) -> Beside:
     """The baselines that ran with it, of its experiment, task, seed and pair."""
-    if run.experiment_id is None:
-        return Beside(run, None, None)
-    others = repository.runs(experiment_id=run.experiment_id, task=run.task, limit=None)
-    alike = [other for other in others if (other.pair, other.seed) == (run.pair, run.seed)]
+    alike = company(repository, run)
     target = next((other for other in alike if other.decoding.acceptance.kind == "autoregressive"), None)
-    exact = [other for other in alike if other.decoding.acceptance.kind == "speculative" and other.metrics]
+    exact = [other for other in alike if other.decoding.acceptance.kind == "speculative"]
     return Beside(run, target, max(exact, key=lambda other: (other.metrics or {})["tokens_per_second"], default=None))
 
 

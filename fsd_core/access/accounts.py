@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import TYPE_CHECKING
 
 from argon2 import PasswordHasher
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
 _HASHER = PasswordHasher()
-_NOBODYS = _HASHER.hash(secrets.token_urlsafe(16))
-"""looked at where there is no such user, so that an answer takes as long"""
 
 
 def add_user(repository: Repository, name: str, role: str, password: str) -> None:
@@ -36,7 +35,7 @@ def change_password(repository: Repository, name: str, password: str) -> None:
 def sign_in(repository: Repository, name: str, password: str) -> str:
     """The secret for a cookie. Raises ``Refused``, with the same words for a wrong name and a wrong password."""
     found = repository.password_of(name[:255])
-    hashed, locked_until = found or (_NOBODYS, None)
+    hashed, locked_until = found or (_nobodys(), None)
     if locked_until is not None and locked_until > datetime.now(UTC):
         minutes = -(-int((locked_until - datetime.now(UTC)).total_seconds()) // 60)
         raise Refused(f"Too many wrong passwords: try again in {minutes} min, or ask an admin for a new one.")
@@ -72,6 +71,12 @@ def whose_cookie(repository: Repository, secret: str) -> Person | None:
 def digest(secret: str) -> str:
     """Of a secret of 256 random bits: no salt or slowness would add to that."""
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+@cache
+def _nobodys() -> str:
+    """Looked at where there is no such user, so that an answer takes as long."""
+    return _HASHER.hash(secrets.token_urlsafe(16))
 
 
 def _hashed(password: str) -> str:

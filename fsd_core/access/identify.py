@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import TYPE_CHECKING
 
 from cachetools import TTLCache
 from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from fsd_core.access import accounts
-from fsd_core.people import LOCAL, ROLES, Person
+from fsd_core.people import LOCAL, LONGEST_NAME, ROLES, Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -49,7 +49,7 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         return remembered("token", secret, accounts.whose_token) if kind.lower() == "bearer" and secret else None
 
     def by_cookie(scope: Scope) -> Person | None:
-        secret = cookie(scope)
+        secret = HTTPConnection(scope).cookies.get(COOKIE)
         return remembered("cookie", secret, accounts.whose_cookie) if secret else None
 
     def by_proxy(scope: Scope) -> Person | None:
@@ -57,20 +57,11 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         client = (scope.get("client") or ("", 0))[0]
         if client not in settings.proxies or len(headers) != 1 or not headers[0].strip():
             return None
-        name = headers[0].strip()[:100]
+        name = headers[0].strip()[:LONGEST_NAME]
         return Person(name, settings.role_behind_proxy(name))
 
     second = by_cookie if settings.access == "password" else by_proxy
     return lambda scope: by_token(scope) or second(scope)
-
-
-def cookie(scope: Scope) -> str | None:
-    """The secret of a request's cookie."""
-    try:
-        morsel = SimpleCookie(Headers(scope=scope).get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return None
-    return morsel.value if morsel else None
 
 
 def person_in(scope: Scope) -> Person | None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from starlette.types import Receive, Send
+from starlette.datastructures import Headers
+from starlette.types import Receive, Scope, Send
 
 LINGER_SECONDS = 2.0
+
+
+def looks_for_page(scope: Scope) -> bool:
+    """Whether a person follows a link or types an address, and not a page or a program that asks for something."""
+    return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 async def refuse(receive: Receive, send: Send, status: int, sentence: str) -> None:

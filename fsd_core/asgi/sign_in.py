@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import anyio.to_thread
-from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsd_core.asgi.refusal import refuse
+from fsd_core.asgi.refusal import looks_for_page, refuse
 from fsd_core.errors import FsdError
 
 
 class SignIn:
-    """Notes whose a request is in its scope, under ``key``; others are sent to the page ``/login`` where they look for
-    a page, and refused where they ask for anything else.
+    """Notes whose a request is in its scope, under ``key``; others are sent to the page ``login`` where they look for a
+    page, and refused where they ask for anything else.
 
-    ``identify`` may read a database. ``open_paths`` are for everybody. ``login`` is ``None`` where nobody can sign in
-    here, such as behind a proxy.
+    ``identify`` may read a database. The page ``login`` is for everybody; ``None`` where nobody can sign in here, such
+    as behind a proxy.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        identify: Callable[[Scope], Any],
-        key: str,
-        login: str | None = "/login",
-        open_paths: Collection[str] = (),
-    ) -> None:
+    def __init__(self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None) -> None:
         self.app, self.identify, self.key, self.login = app, identify, key, login
-        self.open_paths = frozenset(open_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,11 +34,9 @@ class SignIn:
             return await refuse(receive, send, 503, str(error))
         if person is not None:
             return await self.app({**scope, self.key: person}, receive, send)
-        if scope["path"] in self.open_paths:
+        if scope["path"] == self.login:
             return await self.app(scope, receive, send)
-        headers = Headers(scope=scope)
-        looks = scope["method"] == "GET" and "text/html" in headers.get("accept", "")
-        if looks and self.login is not None:
+        if self.login is not None and looks_for_page(scope):
             there = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
             return await RedirectResponse(f"{self.login}?next={quote(there)}", 303)(scope, receive, send)
         return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from fsd_core.settings import get_settings
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import AccountView
 
 users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.PLAIN)
 tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.PLAIN)
@@ -25,6 +27,14 @@ Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]
 
 def _repository() -> Repository:
     return own_work.open_repository(get_settings())
+
+
+def _tell(accounts: Sequence[AccountView], nobody: str) -> None:
+    rows = [(account.name, account.role, f"{account.created_at:%Y-%m-%d}") for account in accounts]
+    if rows:
+        output.print_table(("Name", "Role", "Since"), rows, figures=False)
+    else:
+        output.say(nobody)
 
 
 def _password() -> str:
@@ -47,11 +57,7 @@ def add_user(name: Name, role: Role = "viewer") -> None:
 @users.command("list")
 def list_users() -> None:
     """List who may sign in."""
-    rows = [(user.name, user.role, f"{user.created_at:%Y-%m-%d}") for user in _repository().users()]
-    if rows:
-        output.print_table(("Name", "Role", "Since"), rows, figures=False)
-    else:
-        output.say("Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
+    _tell(_repository().users(), "Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
 
 
 @users.command("role")
@@ -88,11 +94,7 @@ def add_token(name: Name, role: Role = "viewer") -> None:
 @tokens.command("list")
 def list_tokens() -> None:
     """List tokens, without their secrets."""
-    rows = [(token.name, token.role, f"{token.created_at:%Y-%m-%d}") for token in _repository().tokens()]
-    if rows:
-        output.print_table(("Name", "Role", "Since"), rows, figures=False)
-    else:
-        output.say("There are no tokens.")
+    _tell(_repository().tokens(), "There are no tokens.")
 
 
 @tokens.command("revoke")

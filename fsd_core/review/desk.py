@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
@@ -30,13 +30,11 @@ from fsd_core.tracking.acts import (
     Waived,
     Withdrawn,
 )
-from fsd_core.values import Frozen
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import LoggedAct
 
-A = TypeVar("A", bound=Frozen)
 LONGEST_ID = 64
 
 
@@ -101,10 +99,13 @@ class Desk:
     ) -> Use:
         """Makes a use, or describes the one of an id anew."""
         require(person, "admin" if use_id else "author", "Changing a use" if use_id else "Making a use")
-        act = _checked(
-            UseDescribed, name=name.strip(), description=description.strip(),
-            requirements=requirements or Requirements(), approvals=approvals, days=days,
-        )  # fmt: skip
+        act = UseDescribed.checked(
+            name=name.strip(),
+            description=description.strip(),
+            requirements=requirements or Requirements(),
+            approvals=approvals,
+            days=days,
+        )
         if use_id is not None:
             self.use(use_id)
         elif self.repository.review_log(use_id := id_of(act.name)):
@@ -129,10 +130,14 @@ class Desk:
         if any(one.setting == setting and one.state == "open" for one in use.proposals.values()):
             raise InvalidSetting("This setting is under review for this use already: comment there.")
         id = uuid4().hex
-        proposed = _checked(
-            Proposed, proposal=id, setting=setting, requirements=asked, runs=tuple(runs), baselines=tuple(baselines),
+        proposed = Proposed.checked(
+            proposal=id,
+            setting=setting,
+            requirements=asked,
+            runs=tuple(runs),
+            baselines=tuple(baselines),
             rationale=rationale.strip(),
-        )  # fmt: skip
+        )
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
         self._append(use_id, person, [proposed, moved], use.sequence)
         return id
@@ -143,7 +148,7 @@ class Desk:
         _own(person, case, "Choosing its evidence")
         if setting_of(self.repository, runs, baselines) != case.proposal.setting:
             raise InvalidSetting("These runs are of another setting than the one proposed: propose that one.")
-        act = _checked(EvidenceChosen, proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
+        act = EvidenceChosen.checked(proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
         self._append(case.use.id, person, [act], case.use.sequence)
 
     def waive(self, person: Person, case: Case, requirement: str, words: str) -> None:
@@ -152,8 +157,8 @@ class Desk:
         _open(case)
         if requirement not in _asked(case.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': reload the page.")
-        act = _checked(
-            Waived, proposal=case.proposal.id, requirement=requirement, words=words.strip(), evidence=case.hash
+        act = Waived.checked(
+            proposal=case.proposal.id, requirement=requirement, words=words.strip(), evidence=case.hash
         )
         self._append(case.use.id, person, [act], case.use.sequence)
 
@@ -170,8 +175,8 @@ class Desk:
         require(person, "author", "Commenting")
         if reply_to is not None and all(logged.sequence != reply_to for logged in case.proposal.remarks):
             raise InvalidSetting("The comment that this answers is not there: reload the page.")
-        act = _checked(
-            Remarked, proposal=case.proposal.id, words=words.strip(), reply_to=reply_to, run=run, position=position
+        act = Remarked.checked(
+            proposal=case.proposal.id, words=words.strip(), reply_to=reply_to, run=run, position=position
         )
         self._keep(case.use.id, person, act)
 
@@ -184,10 +189,14 @@ class Desk:
         if not case.evidence:
             raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
         first = case.evidence[0]
-        act = _checked(
-            Voted, proposal=case.proposal.id, run=first.run.id, baseline=first.baseline.id, position=position,
-            choice=choice, left=left,
-        )  # fmt: skip
+        act = Voted.checked(
+            proposal=case.proposal.id,
+            run=first.run.id,
+            baseline=first.baseline.id,
+            position=position,
+            choice=choice,
+            left=left,
+        )
         self._keep(case.use.id, person, act)
 
     def judge(self, person: Person, case: Case, verdict: Verdict, comment: str, seen: int) -> None:
@@ -198,7 +207,7 @@ class Desk:
         proposal = case.proposal
         if person.name == proposal.author:
             raise Refused("Nobody judges their own proposal: ask somebody else.")
-        act = _checked(Judged, proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=case.hash)
+        act = Judged.checked(proposal=proposal.id, verdict=verdict, comment=comment.strip(), evidence=case.hash)
         acts: list[Act] = [act]
         if verdict != "approve":
             if not act.comment:
@@ -214,7 +223,7 @@ class Desk:
     def withdraw(self, person: Person, case: Case, comment: str = "") -> None:
         _open(case)
         _own(person, case, "Withdrawing it")
-        act = _checked(Withdrawn, proposal=case.proposal.id, comment=comment.strip())
+        act = Withdrawn.checked(proposal=case.proposal.id, comment=comment.strip())
         self._append(case.use.id, person, [act], case.use.sequence)
 
     def roll_back(self, person: Person, use_id: str, comment: str, seen: int) -> str | None:
@@ -228,8 +237,8 @@ class Desk:
         if use.named("approved") is None:
             raise InvalidSetting("Nothing is approved for this use, so nothing can be rolled back.")
         former = _before(use)
-        act = _checked(
-            AliasMoved, alias="approved", setting=former, former=use.named("approved"), comment=comment.strip()
+        act = AliasMoved.checked(
+            alias="approved", setting=former, former=use.named("approved"), comment=comment.strip()
         )
         self._append(use_id, person, [act], use.sequence)
         return former
@@ -286,10 +295,6 @@ def id_of(name: str) -> str:
     return id
 
 
-def _checked(act: type[A], **values: Any) -> A:
-    return act.checked(**values)
-
-
 def _asked(requirements: Requirements) -> list[str]:
     return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]
 
@@ -306,9 +311,13 @@ def _own(person: Person, case: Case, what: str) -> None:
 
 def _moved(case: Case, comment: str) -> AliasMoved:
     return AliasMoved(
-        alias="approved", setting=case.proposal.setting, former=case.use.named("approved"), proposal=case.proposal.id,
-        evidence=case.hash, comment=comment,
-    )  # fmt: skip
+        alias="approved",
+        setting=case.proposal.setting,
+        former=case.use.named("approved"),
+        proposal=case.proposal.id,
+        evidence=case.hash,
+        comment=comment,
+    )
 
 
 def _before(use: Use) -> str | None:

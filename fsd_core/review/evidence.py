@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.benchmarks.noninferiority import verdict
-from fsd_core.benchmarks.paired import PairedDifference, paired_difference
-from fsd_core.figures.cells import Estimate, against, ratio_mixed, shared, solved
+from fsd_core.figures.cells import Estimate, against, cell, ratio_mixed
 from fsd_core.figures.numbers import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.tracking.acts import Requirements
@@ -100,7 +99,7 @@ def _findings(requirements: Requirements, run: RunView, baseline: RunView, promp
 
 
 def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) -> Finding:
-    paired = paired_of(run, baseline, prompts)
+    paired = cell(run, baseline, METRICS["accuracy"], prompts).paired
     if paired is None:
         return Finding("margin", "undecided", "no scored prompt in common with the baseline")
     said = verdict(paired, margin)
@@ -111,12 +110,6 @@ def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) 
         f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
     )
     return Finding("margin", outcome, f"{points}: {said.sentence(margin)}")
-
-
-def paired_of(run: RunView, baseline: RunView, prompts: Prompts) -> PairedDifference | None:
-    """The difference of accuracy on the scored prompts that both have; ``None`` without any."""
-    ours, theirs = (solved(side) for side in shared(run, baseline, prompts))
-    return paired_difference(ours, theirs) if ours.keys() & theirs.keys() else None
 
 
 def _ratio(ratio: Estimate | None, words: str, bound: float, better: int) -> tuple[str, Outcome]:

@@ -67,7 +67,7 @@ def serving(home: Path, **environment: str) -> Iterator[Site]:
     )  # fmt: skip
     try:
         url = f"http://127.0.0.1:{port}"
-        wait_for(url, process, Path(log.name))
+        _wait(url, process, Path(log.name))
         yield Site(url, home, repository, Path(log.name), temporary)
     finally:
         process.terminate()
@@ -75,7 +75,7 @@ def serving(home: Path, **environment: str) -> Iterator[Site]:
         log.close()
 
 
-def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -7,16 +7,14 @@ What Compare shows of these runs in a window 1,280 pixels wide, from the table t
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from tests.ui.conftest import BROWSER_OPTIONS, ROOT, wait_for
+from fsd_core.settings import get_settings
+from tests.attack.server import served
+from tests.ui.conftest import BROWSER_OPTIONS
 
 WINDOW = {"width": 1280, "height": 2400}
 
@@ -28,34 +26,20 @@ if __name__ == "__main__":
     parser.add_argument("--figure", metavar="TITLE")
     parser.add_argument("--dark", action="store_true")
     given = parser.parse_args()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = given.out.with_suffix(".log")
-    with log.open("w") as told:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "tests.ui.serve", str(port)], cwd=ROOT, env=os.environ, stdout=told, stderr=told
-        )
-    try:
-        wait_for(f"http://127.0.0.1:{port}", server, log)
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
-            page = browser.new_page(viewport=WINDOW, color_scheme="dark" if given.dark else "light")
-            page.goto(f"http://127.0.0.1:{port}/compare?runs={','.join(given.runs)}&baseline={given.baseline}")
-            figures = page.locator(".js-plotly-plot")
-            figures.nth(1).wait_for(timeout=60_000)
-            page.wait_for_timeout(3_000)  # they are drawn one behind the other
-            if given.figure:
-                figures.filter(has_text=given.figure).first.screenshot(path=given.out)
-            else:
-                top, bottom = page.locator("table").first.bounding_box(), figures.first.bounding_box()
-                assert top is not None
-                assert bottom is not None
-                height = bottom["y"] + bottom["height"] + 8 - top["y"]
-                page.screenshot(path=given.out, clip={"x": 0, "y": top["y"] - 8, "width": 1280, "height": height + 8})
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait(20)
-    log.unlink()
+    with served(get_settings().home) as (url, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+        page = browser.new_page(viewport=WINDOW, color_scheme="dark" if given.dark else "light")
+        page.goto(f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}")
+        figures = page.locator(".js-plotly-plot")
+        figures.nth(1).wait_for(timeout=60_000)
+        page.wait_for_timeout(3_000)  # they are drawn one behind the other
+        if given.figure:
+            figures.filter(has_text=given.figure).first.screenshot(path=given.out)
+        else:
+            top, bottom = page.locator("table").first.bounding_box(), figures.first.bounding_box()
+            assert top is not None
+            assert bottom is not None
+            height = bottom["y"] + bottom["height"] + 8 - top["y"]
+            page.screenshot(path=given.out, clip={"x": 0, "y": top["y"] - 8, "width": 1280, "height": height + 8})
+        browser.close()
     print(given.out)

@@ -1,0 +1,23 @@
+"""A run among others: those that were measured with it, on the same prompts, and on which machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import RunView
+
+
+def company(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:
+    """The measured runs of a run's experiment with its pair, task and seed, of one rule if it is named."""
+    if run.experiment_id is None:
+        return []
+    found = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
+    return [other for other in found if other.metrics and (other.pair, other.seed) == (run.pair, run.seed)]
+
+
+def machine(run: RunView) -> str:
+    """What the run was measured on, such as ``AMD EPYC, cpu``; empty where that is not known."""
+    known = run.provenance or {}
+    return ", ".join(str(known[key]) for key in ("gpu", "cpu", "device") if known.get(key))

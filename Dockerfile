@@ -9,9 +9,8 @@ COPY --chown=user requirements.txt .
 RUN python -m venv /home/user/venv && /home/user/venv/bin/pip install --no-cache-dir -r requirements.txt
 COPY --chown=user . .
 
-# MLflow's pages listen on loopback, where nobody outside the container can reach them. Who reaches port 7860 is said by
-# `docker run -p`; beyond this machine, set FSD_ACCESS=password and FSD_UNPROTECTED=false.
-ENV PATH=/home/user/venv/bin:$PATH FSD_HOME=/data FSD_HOST=0.0.0.0 FSD_UNPROTECTED=true FSD_MLFLOW_UI=false
+# Who reaches port 7860 is said by `docker run -p`; beyond this machine, set FSD_ACCESS=password and FSD_UNPROTECTED=false.
+ENV PATH=/home/user/venv/bin:$PATH FSD_HOME=/data FSD_HOST=0.0.0.0 FSD_UNPROTECTED=true
 VOLUME /data
 EXPOSE 7860
 CMD ["python", "app.py"]

@@ -7,15 +7,18 @@ import os
 import signal
 import socket
 import sys
+from contextlib import AbstractContextManager, nullcontext
 
 import uvicorn
 
+from fsd_core import space
 from fsd_core.asgi.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.database.snapshots import Snapshots
 
 POLITENESS = 10
 """niceness of the web process, so that visitors do not slow down what the worker measures"""
@@ -37,14 +40,12 @@ class Server(uvicorn.Server):
 
 
 def installation() -> Settings:
-    """The settings; on Hugging Face Spaces one public port, named as Gradio's own, and so no MLflow pages."""
-    if "SPACE_ID" in os.environ:
+    """The settings; on Hugging Face Spaces one public port, named as Gradio's own."""
+    if space.here() is not None:
         os.environ.setdefault("FSD_HOST", os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0"))
         os.environ.setdefault("FSD_PORT", os.environ.get("GRADIO_SERVER_PORT", "7860"))
-        os.environ.setdefault("FSD_MLFLOW_UI", "false")
-        os.environ.setdefault(
-            "FSD_UNPROTECTED", "true"
-        )  # a Space is public, or its organisation's, by its owner's choice
+        for name, value in space.defaults(os.environ).items():
+            os.environ.setdefault(name, value)
     return get_settings()
 
 
@@ -62,24 +63,44 @@ def listen(host: str, port: int) -> socket.socket:
         ) from None
 
 
+def kept(settings: Settings) -> AbstractContextManager[object]:
+    """Keeps copies of our own databases where the home is lost with the machine and its storage cannot hold them."""
+    if settings.snapshots is None:
+        return nullcontext()
+    return Snapshots([settings.home / "fsd.db", settings.mlflow_folder / "mlflow.db"], settings.snapshots)
+
+
+def executor(settings: Settings) -> AbstractContextManager[object]:
+    """What computes in this process; nothing where the worker does. Only here may torch come into the web process."""
+    if settings.executor == "worker":
+        return nullcontext()
+    from fsd_core.jobs.in_process import InProcess
+
+    return InProcess(settings)
+
+
 def serve(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
     settings.check_access()
     settings.make_folders()
-    with listen(settings.host, settings.port) as listener:
+    with listen(settings.host, settings.port) as listener, kept(settings):
         if settings.database_url is None:  # our own file; anybody else's is theirs to upgrade
             upgrade(settings.resolved_database_url)
         repository = Repository(open_database(settings.resolved_database_url))
-        with Supervisor(settings) as supervisor:
-            if sys.platform == "linux":  # where it is the thread's: the supervisor's, and so the worker, keep their own
+        with Supervisor(settings):
+            if (
+                sys.platform == "linux" and settings.executor == "worker"
+            ):  # where it is the thread's: the supervisor's, and so the worker, keep their own
                 os.nice(POLITENESS)
             from dashboard.web import build_app  # takes seconds to import, and so does what the worker does beside it
 
-            app = build_app(repository, supervisor.settings)
+            computes = executor(settings)
+            app = build_app(repository, settings)
             # Behind a proxy that is believed, who connects must stay who it is, whatever a header says of clients.
             believed = settings.access != "proxy"
             config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3, proxy_headers=believed)
-            Server(config).run(sockets=[listener])
+            with computes:
+                Server(config).run(sockets=[listener])
 
 
 def main() -> int:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from dashboard.compare.comparison import DEFAULT_MARGIN, compare
-from dashboard.compare.export_files import csv_text
+from dashboard.compare.export_files import csv_text, matched_csv
 from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
 from fsd_core.errors import FsdError, UnknownName
@@ -40,6 +40,7 @@ def export(
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id
         (out / f"{name}.md").write_text(markdown(comparison, work.title, by or ()), encoding="utf-8")
         (out / f"{name}.csv").write_text(csv_text(comparison), encoding="utf-8", newline="")
+        (out / f"{name}.matched.csv").write_text(matched_csv(comparison), encoding="utf-8", newline="")
         print(out / f"{name}.md")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import warnings
 from functools import partial
 from pathlib import Path
@@ -18,26 +17,38 @@ from fastapi import FastAPI
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from dashboard.compare import compare_page
+from dashboard.compare.comparison_endpoints import comparison_endpoints
 from dashboard.compare.export_links import export_routes
 from dashboard.experiments import experiments_page
+from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.experiments.task_file import task_routes
 from dashboard.playground import playground_page
 from dashboard.review import review_page
+from dashboard.review.log_files import log_routes
+from dashboard.review.review_endpoints import review_endpoints
 from dashboard.runs import runs_page
+from dashboard.runs.annotation_endpoints import annotation_endpoints
+from dashboard.runs.workspace_file import workspace_routes
 from dashboard.server.api import api_routes
-from dashboard.server.login import login_routes
+from dashboard.server.login import login_routes, logout_routes
+from dashboard.server.mlflow_pages import mlflow_routes
 from dashboard.server.response_headers import ResponseHeaders, content_policy
 from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
 from dashboard.settings import settings_page
 from dashboard.theory import theory_page
+from dashboard.ui.endpoint import answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
+from dashboard.ui.people import sign_in_link
 from dashboard.ui.polled import Polled
 from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
 from dashboard.ui.worker import worker_status
+from fsd_core.access.huggingface import OAuthApp
 from fsd_core.access.identify import KEY, identifier
 from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.origin import SameOrigin
 from fsd_core.asgi.sign_in import SignIn
+from fsd_core.space import here
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -53,7 +64,10 @@ PAGES = (
     Page("Theory", "theory", theory_page.build),
 )
 """in the order of the navigation"""
-_SPACE = os.environ.get("SPACE_ID")
+FORGETS = (
+    "This Space forgets its runs when it restarts. To keep them, attach a storage bucket at /data; an admin takes "
+    "all of it along as one file, on the page Runs."
+)
 
 
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
@@ -62,17 +76,27 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     sessions = Sessions()
     # The last that is added is the first to see a request.
     app.add_middleware(Heartbeats, sessions=sessions)
-    login = "/login" if settings.access == "password" else None
+    login = "/login" if settings.access in ("password", "huggingface") else None
     app.add_middleware(SignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_own_names(settings))
-    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], login=login is not None)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if _SPACE else settings.hosts)
-    app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if _SPACE else [])))
+    app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], access=settings.access)
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
+    app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
     app.include_router(export_routes(repository))
+    app.include_router(log_routes(repository))
+    app.include_router(workspace_routes(settings))
+    app.include_router(task_routes(repository))
     app.include_router(api_routes(repository))
-    if login:
+    app.include_router(mlflow_routes(settings))
+    if settings.access == "password":
         app.include_router(login_routes(repository))
+    if settings.access == "huggingface":
+        from dashboard.server.huggingface import huggingface_routes  # a library that no other access needs
+
+        app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
+    if login:
+        app.include_router(logout_routes(repository, "/" if settings.demo else login))
     pages = build_pages(repository, settings)
     with warnings.catch_warnings():
         # Said of every application of several pages, also where nobody asked for rendering on the server.
@@ -87,12 +111,14 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             show_error=False,
             ssr_mode=False,
             pwa=False,
+            mcp_server=True,
             blocked_paths=[str(settings.home), str(Path.cwd())],
             favicon_path=str(FAVICON),
             theme=build_theme(),
             css=CSS,
             head=HEAD,
         )
+    answer_in_json(pages)
     sessions.keep_those_of(app, pages)
     return app
 
@@ -100,17 +126,31 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
 def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
     """All pages, each under a header with the navigation and the worker's state."""
     blocks = gr.Blocks(title="FSD Lab", analytics_enabled=False, fill_width=True)
+    with blocks:  # before the pages, whose events would take the names
+        offer(experiment_endpoints(repository, settings))
+        offer(annotation_endpoints(repository))
+        offer(comparison_endpoints(repository))
+        offer(review_endpoints(repository))
     status = Polled(partial(worker_status, repository), STATUS_SECONDS / 2)
+    note = FORGETS if settings.is_ephemeral else ""
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):
-            build_header(status, PAGES, page)
+            build_header(status, PAGES, page, way_in(settings, f"/{page.path}"), note)
             page.build(repository, settings)
     blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
 
 
+def way_in(settings: Settings, page: str) -> str:
+    """The link by which visitors of a demo sign in, to come back to ``page``; empty where nobody can, or all have."""
+    if not settings.demo:
+        return ""
+    ways = {"huggingface": sign_in_link("Sign in", page), "password": f'<a href="/login?next={page}">Sign in</a>'}
+    return ways.get(settings.access, "")
+
+
 def _own_names(settings: Settings) -> list[str]:
     """Names that our pages have in a browser, whatever the ``Host`` header says: those given one by one, a Space's."""
     given = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip() and "*" not in name]
-    space = [re.sub("[^a-z0-9]+", "-", _SPACE.lower()) + ".hf.space"] if _SPACE else []
-    return [*given, *space]
+    space = here()
+    return [*given, space.host] if space else given

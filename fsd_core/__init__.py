@@ -1,8 +1,8 @@
 """Lossless and lossy speculative decoding, measured and compared.
 
-``load_pair``, ``Decoder``, ``compare`` and ``sweep`` are the library (docs/library.md); ``generate`` plugs into
-transformers' ``model.generate(custom_generate=…)``. Each is imported on first use: the pages read this package and
-must not load torch.
+``load_pair``, ``load_task``, ``Decoder``, ``compare``, ``sweep``, ``calibrate``, ``record`` and ``replay`` are the
+library (docs/library.md); ``generate`` plugs into transformers' ``model.generate(custom_generate=…)``. Each is imported
+on first use: the pages read this package and must not load torch.
 """
 
 from __future__ import annotations
@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.decoding.generate import generate
     from fsd_core.errors import FsdError
+    from fsd_core.library.calibrating import Calibration, calibrate
     from fsd_core.library.comparison import Comparison
     from fsd_core.library.decoder import Completion, Decoder, Piece
     from fsd_core.library.measuring import compare, sweep
     from fsd_core.library.pairs import load_pair
+    from fsd_core.library.replaying import Predictions, record, replay
+    from fsd_core.library.tasks import load_task
     from fsd_core.models.loading import LoadedPair
 
 __all__ = [
-    "Comparison", "Completion", "Decoder", "DecodingConfig", "FsdError", "LoadedPair", "Piece", "compare", "generate",
-    "load_pair", "sweep",
+    "Calibration", "Comparison", "Completion", "Decoder", "DecodingConfig", "FsdError", "LoadedPair", "Piece",
+    "Predictions", "calibrate", "compare", "generate", "load_pair", "load_task", "record", "replay", "sweep",
 ]  # fmt: skip
 
 _MODULES = {
+    "Calibration": "fsd_core.library.calibrating",
     "Comparison": "fsd_core.library.comparison",
     "Completion": "fsd_core.library.decoder",
     "Decoder": "fsd_core.library.decoder",
@@ -33,9 +37,14 @@ _MODULES = {
     "FsdError": "fsd_core.errors",
     "LoadedPair": "fsd_core.models.loading",
     "Piece": "fsd_core.library.decoder",
+    "Predictions": "fsd_core.library.replaying",
+    "calibrate": "fsd_core.library.calibrating",
     "compare": "fsd_core.library.measuring",
     "generate": "fsd_core.decoding.generate",
     "load_pair": "fsd_core.library.pairs",
+    "load_task": "fsd_core.library.tasks",
+    "record": "fsd_core.library.replaying",
+    "replay": "fsd_core.library.replaying",
     "sweep": "fsd_core.library.measuring",
 }
 """where each name is defined"""

@@ -15,8 +15,15 @@ nothing was recorded"""
 
 MARK = "†"
 """stands behind a speed or a time that is not one figure"""
+SHARED = "Computed in the app's own process or on ZeroGPU, which are shared: no speed to compare."
+"""what the mark means of such times"""
 UNRECORDED = "unrecorded conditions"
 """in the place of a condition's name, where those of some prompts are not known"""
+
+EXECUTOR = "executor"
+"""key of the condition that is there only where what computes is shared: then no speed is to be compared"""
+SHARED_EXECUTOR = "shared executor"
+"""its name"""
 
 
 class Condition(NamedTuple):
@@ -30,6 +37,7 @@ class Condition(NamedTuple):
 
 
 CONDITIONS = (
+    Condition(EXECUTOR, SHARED_EXECUTOR, "by {}"),
     Condition("device", "device", "on {}"),
     Condition("cpu", "processor", "on {}"),
     Condition("cpu_count", "number of processors", "on {} processor{s}"),
@@ -61,10 +69,13 @@ def conditions_of(provenance: Mapping[str, Any] | None) -> dict[str, Any]:
 def mixed(sittings: Sequence[Conditions]) -> tuple[str, ...]:
     """Why the speed over several sittings of one run is not one figure: the names of what differs between them.
 
-    Empty where it is one figure. Sittings of which nothing was recorded count as different from all others.
+    Empty where it is one figure. Sittings of which nothing was recorded count as different from all others. An executor
+    that is shared makes every speed one that is not to be compared.
     """
+    shared = (SHARED_EXECUTOR,) if any(EXECUTOR in one for one in sittings) else ()
     unknown = (UNRECORDED,) if len(sittings) > 1 and not all(sittings) else ()
-    return (*(difference.name for difference in differences([[one] for one in sittings])), *unknown)
+    differing = (difference.name for difference in differences([[one] for one in sittings]))
+    return tuple(dict.fromkeys((*shared, *differing, *unknown)))
 
 
 def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
@@ -80,10 +91,12 @@ def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
 
 def mixed_sentence(names: Sequence[str]) -> str:
     """What the mark means, from the names of :func:`mixed`; empty for none."""
-    known, said = [name for name in names if name != UNRECORDED], []
+    known, said = [name for name in names if name not in (UNRECORDED, SHARED_EXECUTOR)], []
+    if SHARED_EXECUTOR in names:
+        said.append(SHARED)
     if known:
         said.append(f"Measured under conditions that differ in {listed(known)}: not one figure.")
-    if len(known) < len(names):
+    if UNRECORDED in names:
         said.append("The conditions of some prompts were not recorded, so this may not be one figure.")
     return " ".join(said)
 

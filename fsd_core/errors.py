@@ -53,6 +53,10 @@ class Overtaken(FsdError, RuntimeError):
     """Somebody else acted first, on what this act rests on."""
 
 
+class DeviceUnavailable(FsdError, OSError):
+    """A device of others that is not lent now, or was taken back."""
+
+
 class DatabaseUnavailable(FsdError, OSError):
     """A database that is locked, read-only, full, unreachable or corrupt."""
 

@@ -86,11 +86,6 @@ class Metric:
         """The name of the order that sorts runs by it, such as ``Accuracy, highest first``."""
         return f"{self.title}, {'lowest' if self.better < 0 else 'highest'} first"
 
-    @property
-    def form(self) -> str:
-        """The format of a stored value."""
-        return f"{{:.{max(self.digits, 0)}%}}" if self.is_share else f"{{:.{self.digits}f}}"
-
 
 FIDELITY = ("same_text", "excess_nll")
 """Compare shows these where nothing scores a text. They are relative to the target alone, whatever the baseline."""

@@ -16,22 +16,44 @@ class Person(NamedTuple):
 
     name: str
     role: str
+    known: bool = True
+    """whether they have said who they are"""
 
     def may(self, role: str) -> bool:
         """Whether this role or a higher one is theirs."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
-LOCAL = Person("local user", "admin")
+LOCAL = Person("local user", "admin", known=False)
 """whoever sits at the machine, where nobody signs in"""
-NOBODY = Person("nobody", "viewer")
+NOBODY = Person("nobody", "viewer", known=False)
 """somebody of whom nothing is known"""
+VISITOR = Person("visitor", "viewer", known=False)
+"""whoever looks at a public demo and has not signed in"""
+GUEST = Person("guest", "viewer", known=False)
+"""whoever looks at a public demo in which nobody can"""
 
 
 def require(person: Person, role: str, what: str) -> None:
     """Raises ``Refused``, with ``what`` such as "Proposing a setting", unless the person has the role."""
     if not person.may(role):
+        if person == GUEST:
+            raise Refused(f"{what} is not for visitors of this demo: run a copy of your own.")
+        if not person.known:
+            raise Refused(f"{what} needs the role {role}: sign in first.")
         raise Refused(f"{what} needs the role {role}, and {person.name} is {person.role}: ask an admin for it.")
+
+
+def read_roles(text: str) -> dict[str, str]:
+    """Roles by name, of what a variable says, such as ``ann=admin,*=viewer``. Raises ``InvalidSetting``."""
+    parts = (part.rpartition("=") for part in text.split(",") if part.strip())
+    roles = {who.strip(): role.strip() for who, _, role in parts}
+    if not all(roles) or not set(ROLES).issuperset(roles.values()):
+        raise InvalidSetting(
+            f"The roles {text!r} cannot be read: expected names with one of {', '.join(ROLES)}, such as "
+            "ann=admin,*=viewer."
+        )
+    return roles
 
 
 def checked_role(role: str) -> str:

@@ -13,9 +13,14 @@ from urllib.parse import quote
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fsd_core.access.huggingface import OAuthApp, check_organisations
 from fsd_core.errors import InvalidSetting
-from fsd_core.people import ROLES
+from fsd_core.people import ROLES, read_roles
+from fsd_core.space import SPACE_DATA, here
 from fsd_core.values import sentence
+
+MLFLOW_PATH = "/mlflow"
+"""below the app's own address"""
 
 
 class Settings(BaseSettings):
@@ -27,12 +32,21 @@ class Settings(BaseSettings):
     database_url: str | None = Field(default=None, description="SQLAlchemy URL; default: SQLite under home.")
     mlflow_uri: str | None = Field(default=None, description="MLflow tracking URI; default: SQLite under home.")
     mlflow_ui: bool = Field(default=True, description="Whether `python app.py` also serves MLflow's pages.")
-    mlflow_port: int = Field(default=5000, ge=1, le=65535, description="First port tried for MLflow's pages.")
     data_dir: Path | None = Field(
         default=None, description="Folder of benchmark files, as their authors publish them; default: data under home."
     )
+    tasks: Path | None = Field(
+        default=None, description="Folder of task files of your own, NAME.jsonl; default: tasks under home."
+    )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     threads: int | None = Field(default=None, ge=1, description="Number of CPU threads; default: as many as help.")
+    executor: Literal["worker", "in-process"] = Field(
+        default="worker",
+        description="worker (a process of its own computes), or in-process (the web process does, as on ZeroGPU).",
+    )
+    gpu_seconds: int = Field(
+        default=60, ge=10, le=300, description="Seconds for which a call asks ZeroGPU for a GPU, 10 to 300."
+    )
     host: str = Field(default="127.0.0.1", description="Address the app listens on.")
     port: int = Field(default=7860, ge=1, le=65535, description="Port the app listens on, 1 to 65535.")
     keep_playground_days: float = Field(
@@ -45,11 +59,18 @@ class Settings(BaseSettings):
         default="", description="Host names, besides this machine's own, that the app is reached under; * for any."
     )
 
-    access: Literal["none", "password", "proxy"] = Field(
-        default="none", description="none (whoever reaches the port), password, or proxy."
+    access: Literal["none", "password", "proxy", "huggingface"] = Field(
+        default="none", description="none (whoever reaches the port), password, proxy, or huggingface."
     )
     unprotected: bool = Field(
         default=False, description="Whether access 'none' may listen on an address that others reach."
+    )
+    demo: bool = Field(
+        default=False,
+        description="Whether everybody may look, and use the Playground within limits, unnamed.",
+    )
+    snapshots: Path | None = Field(
+        default=None, description="Folder that cannot hold a database, to which the databases are copied every minute."
     )
     proxy_header: str = Field(
         default="X-Forwarded-User", pattern=r"^[A-Za-z0-9-]+$", description="Header in which a proxy names the user."
@@ -60,20 +81,24 @@ class Settings(BaseSettings):
     proxy_roles: str = Field(
         default="*=viewer", description="Roles behind a proxy, such as ann=admin,bob=reviewer,*=viewer."
     )
+    hf_roles: str = Field(
+        default="*=viewer",
+        description="Roles of people of Hugging Face, such as ann=admin,org:team=author,org:team/admin=admin,*=viewer.",
+    )
 
     @field_validator("proxy_roles")
     @classmethod
     def _roles(cls, value: str) -> str:
-        for part in filter(str.strip, value.split(",")):
-            name, _, role = part.rpartition("=")
-            if not name.strip() or role.strip() not in ROLES:
-                raise InvalidSetting(
-                    f"The roles {value!r} cannot be read: expected names with one of {', '.join(ROLES)}, such as "
-                    "ann=admin,*=viewer."
-                )
+        read_roles(value)
         return value
 
-    @field_validator("home", "data_dir")
+    @field_validator("hf_roles")
+    @classmethod
+    def _hf_roles(cls, value: str) -> str:
+        check_organisations(read_roles(value))
+        return value
+
+    @field_validator("home", "data_dir", "tasks", "snapshots")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         try:
@@ -106,16 +131,23 @@ class Settings(BaseSettings):
 
     def role_behind_proxy(self, name: str) -> str:
         """The role of somebody whom the proxy names; ``*`` is everybody else."""
-        parts = (part.rpartition("=") for part in self.proxy_roles.split(",") if part.strip())
-        roles = {who.strip(): role.strip() for who, _, role in parts}
+        roles = read_roles(self.proxy_roles)
         return roles.get(name, roles.get("*", ROLES[0]))
 
     def check_access(self) -> None:
-        """Raises ``InvalidSetting`` where everybody who reaches the port could do everything, unless that is meant."""
-        if self.access == "none" and not self.unprotected and self.host not in ("127.0.0.1", "::1", "localhost"):
+        """Raises ``InvalidSetting`` where everybody who reaches the port could do everything, unless that is meant, and
+        where nobody could sign in."""
+        if self.access == "huggingface":
+            OAuthApp.of()
+        if (
+            self.access == "none"
+            and not (self.unprotected or self.demo)
+            and self.host not in ("127.0.0.1", "::1", "localhost")
+        ):
             raise InvalidSetting(
                 f"FSD_HOST is {self.host}, so others reach this port, and FSD_ACCESS is none, so each of them could do "
-                "everything: set FSD_ACCESS=password or proxy, or FSD_UNPROTECTED=true where others are kept out."
+                "everything: set FSD_ACCESS=password, proxy or huggingface, or FSD_UNPROTECTED=true where others are "
+                "kept out."
             )
 
     def make_folders(self) -> None:
@@ -131,12 +163,22 @@ class Settings(BaseSettings):
             ) from None
 
     @property
+    def is_ephemeral(self) -> bool:
+        """Whether what is kept ends with the Space that this process runs in."""
+        kept = self.snapshots is not None or self.home.is_relative_to(SPACE_DATA) or self.database_url is not None
+        return here() is not None and not kept
+
+    @property
     def resolved_database_url(self) -> str:
         return self.database_url or sqlite_url(self.home / "fsd.db")
 
     @property
     def data_folder(self) -> Path:
         return self.data_dir or self.home / "data"
+
+    @property
+    def tasks_folder(self) -> Path:
+        return self.tasks or self.home / "tasks"
 
     @property
     def mlflow_folder(self) -> Path:
@@ -148,11 +190,21 @@ class Settings(BaseSettings):
         return self.mlflow_uri or sqlite_url(self.mlflow_folder / "mlflow.db", "sqlite+pysqlite")
 
     @property
+    def mlflow_is_server(self) -> bool:
+        """Whether runs are mirrored to an MLflow server, which has pages of its own."""
+        return self.resolved_mlflow_uri.startswith(("http://", "https://"))
+
+    @property
+    def serves_mlflow(self) -> bool:
+        """Whether the app also serves MLflow's pages, over a store of ours."""
+        return self.mlflow_ui and not self.mlflow_is_server
+
+    @property
     def mlflow_url(self) -> str | None:
         """Where a browser finds MLflow's pages: those of a server by URL, or our own; ``None`` if there are none."""
-        if self.resolved_mlflow_uri.startswith(("http://", "https://")):
+        if self.mlflow_is_server:
             return self.resolved_mlflow_uri.rstrip("/")
-        return f"http://127.0.0.1:{self.mlflow_port}" if self.mlflow_ui else None
+        return MLFLOW_PATH if self.mlflow_ui else None
 
 
 def sqlite_url(path: Path, driver: str = "sqlite") -> str:

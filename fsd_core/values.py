@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -27,6 +27,9 @@ _KINDS = {
 }
 
 
+Value = TypeVar("Value", bound="Frozen")
+
+
 class Frozen(BaseModel):
     """Immutable, closed to unknown fields, and able to carry infinity through JSON."""
 
@@ -39,10 +42,7 @@ class Frozen(BaseModel):
     @classmethod
     def checked(cls, **values: Any) -> Self:
         """Builds the value; raises ``InvalidSetting`` with one sentence where pydantic would list its findings."""
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            raise InvalidSetting(sentence(error)) from None
+        return built(cls, _in_words, values)
 
 
 def option(
@@ -108,10 +108,27 @@ def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str]
     return f"{where}: {message.lower()}, got {value!r}."
 
 
+def checked_words(model: type[Value], words: Mapping[str, str], **values: Any) -> Value:
+    """Builds the value; raises ``InvalidSetting`` with one sentence. ``words``: what a user calls a field, by name."""
+    return built(model, lambda path: words.get(str(path[-1])) or _in_words(path), values)
+
+
+def built(model: type[Value], named: Callable[[Sequence[int | str]], str], values: Mapping[str, Any]) -> Value:
+    """The value; raises ``InvalidSetting`` with one sentence. ``named``: what a user calls the field at a path."""
+    try:
+        return model(**values)
+    except ValidationError as error:
+        raise InvalidSetting(sentence(error, named)) from None
+
+
 def content_hash(value: Frozen) -> str:
     """First 16 hex digits of the SHA-256 of a value's canonical JSON."""
-    canonical = json.dumps(value.as_json(), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return text_hash(json.dumps(value.as_json(), sort_keys=True, separators=(",", ":")))
+
+
+def text_hash(text: str) -> str:
+    """First 16 hex digits of the SHA-256 of a text in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def kind_of(part: type[Frozen]) -> str:

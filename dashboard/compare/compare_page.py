@@ -23,12 +23,14 @@ from dashboard.compare.comparison_html import (
     warnings_html,
     worst_prompts_html,
 )
-from dashboard.compare.export_links import links_html, named_margin, named_runs, query_of
+from dashboard.compare.export_links import NamedPrompt, links_html, named_margin, named_prompt, named_runs, query_of
 from dashboard.compare.figures_panel import FiguresPanel
+from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
+from dashboard.compare.run_picker import PICK, picker_html
 from dashboard.tables.prompt_pairs import Show
-from dashboard.ui.components import QUIET, heading, notice, section, show, tells_errors
-from fsd_core.errors import FsdError
+from dashboard.ui.components import KEEP_PLACE, QUIET, heading, notice, section, show, tells_errors
+from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures import divergence
 
 if TYPE_CHECKING:
@@ -46,10 +48,6 @@ SHOW_ADDRESS = """(link) => {
   window.history.replaceState(window.history.state, "", url);
   return url.href;
 }"""
-# A table that is drawn anew stays where it was scrolled to.
-KEEP_PLACE = """let left = 0;
-element.addEventListener('scroll', (event) => { left = event.target.scrollLeft; }, true);
-watch('value', () => { const box = element.querySelector('.fsd-scroll'); if (box) box.scrollLeft = left; });"""
 
 LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
 
@@ -74,6 +72,7 @@ class ComparePage:
             self._share()
             self.table = show(js_on_load=KEEP_PLACE)
             self.figures = FiguresPanel(repository)
+            self.matched = MatchedPanel(repository)
             self._settings()
             self.pairs = PromptPairsPanel(repository)
         self.seen = gr.State({})
@@ -85,17 +84,10 @@ class ComparePage:
     def _choice(self) -> None:
         with gr.Row():
             self.experiment = gr.Dropdown([], label="Whole experiment", info="Chooses all of its runs", min_width=240)
-            self.runs = gr.Dropdown(
-                [],
-                label="Runs",
-                info="Search by setting, task or experiment",
-                multiselect=True,
-                scale=3,
-                min_width=320,
-                elem_classes=["cmp-runs"],
-            )
             self.baseline = gr.Dropdown([], label="Baseline", info="All differences are against it", min_width=240)
             self.margin = gr.Number(DEFAULT_MARGIN, label="Margin", info="Points that may be lost", min_width=140)
+        self.picker = show(js_on_load=PICK, elem_id="runs-to-compare")
+        self.runs = gr.Dropdown([], multiselect=True, allow_custom_value=True, visible="hidden")  # their ids
 
     def _settings(self) -> None:
         show(section("Settings"))
@@ -120,28 +112,49 @@ class ComparePage:
         chosen = [self.runs, self.baseline, self.margin, self.differences_only]
         told = [self.warnings, self.table, self.seen, self.clock]
         first = [
-            *told, self.experiment, self.runs, self.baseline, self.margin, self.empty, self.results, self.settings,
-            self.pairs.run_a, self.pairs.run_b, self.link, self.exports,
+            *told, self.experiment, self.picker, self.runs, self.baseline, self.margin, self.empty, self.results,
+            self.settings, self.pairs.run_a, self.pairs.run_b, self.pairs.reader.filter, self.pairs.linked, self.link,
+            self.exports,
         ]  # fmt: skip
 
         def then_the_rest(event: Any) -> None:
             """The table comes first: figures and prompts take longer, and are further down."""
             drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **QUIET)
-            drawn.then(self.pairs.show, self.pairs.chosen, self.pairs.outputs, queue=False, **QUIET)
+            matched = drawn.then(
+                self.matched.redraw,
+                [self.runs, self.baseline, self.margin, *self.matched.chosen],
+                self.matched.outputs,
+                queue=False,
+                **QUIET,
+            )
+            matched.then(
+                self.pairs.first, [*self.pairs.chosen, self.pairs.linked], self.pairs.outputs, queue=False, **QUIET
+            )
 
         then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET))
         then_the_rest(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], first, **QUIET))
-        for field in (self.runs, self.baseline, self.margin):
+        then_the_rest(self.picker.click(self.pick, chosen, first, **QUIET))
+        for field in (self.baseline, self.margin):
             then_the_rest(field.input(self.choose, chosen, first, **QUIET))
         self.differences_only.input(tells_errors(1)(self.show_settings), chosen, self.settings, **QUIET)
         self.clock.tick(
             self.refresh,
-            [self.runs, self.baseline, self.figures.run, self.seen, *self.pairs.chosen, self.pairs.page, self.margin],
-            [*told, *self.figures.outputs, *self.pairs.outputs],
+            [
+                self.runs,
+                self.baseline,
+                self.figures.run,
+                self.seen,
+                *self.pairs.chosen,
+                self.pairs.reader.page,
+                self.margin,
+                *self.matched.chosen,
+            ],
+            [*told, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
             queue=False,
             trigger_mode="once",
             **QUIET,
         )
+        self.matched.listen(self.runs, self.baseline, self.margin)
         self.link.change(None, self.link, self.link, js=SHOW_ADDRESS)
 
     # --- events --------------------------------------------------------------------------------------------------
@@ -151,7 +164,8 @@ class ComparePage:
         query = request.query_params
         ids = named_runs(query.get("runs", ""))
         margin = named_margin(query.get("margin", ""))
-        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline"), margin))
+        prompt = named_prompt(query)
+        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline"), margin, prompt))
 
     def choose_experiment(
         self, experiment: str | None, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
@@ -160,13 +174,22 @@ class ComparePage:
         if not experiment:
             return {self.experiment: gr.skip()}
         return self._guarded(
-            lambda: self._shown(experiment_runs(self.repository, experiment), None, margin, differences_only)
+            lambda: self._listed(
+                self._shown(experiment_runs(self.repository, experiment), None, margin, differences_only)
+            )
         )
 
     def choose(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
-        """The chosen runs and baseline."""
+        """The chosen runs and baseline; the browser knows what is ticked in the list of runs."""
         shown = self._guarded(lambda: self._shown(ids, baseline, margin, differences_only))
         return {self.experiment: None} | shown
+
+    def pick(
+        self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool, event: gr.EventData
+    ) -> Updates:
+        """The runs that are ticked now, and the chosen baseline if it is among them."""
+        picked = [str(id) for id in event.ids][: 2 * MOST_RUNS]
+        return self.choose(picked, baseline if baseline in picked else None, margin, differences_only)
 
     def draw(self, ids: list[str], baseline: str | None) -> Updates:
         """The figures of the chosen runs."""
@@ -181,7 +204,8 @@ class ComparePage:
 
     def refresh(
         self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, Stage],
-        run_a: str | None, run_b: str | None, which: Show, page: int, margin: float | None = DEFAULT_MARGIN,
+        run_a: str | None, run_b: str | None, which: Show, size: int, page: int, margin: float | None,
+        cost: str, ratios: str, margins: str, request: gr.Request,
     ) -> Any:  # fmt: skip
         """What has changed of the runs since ``seen``; stops looking when all have ended."""
         try:
@@ -198,41 +222,61 @@ class ComparePage:
         }
         if _measured(now) != _measured(seen):
             updates |= self.figures.draw(comparison, histogram_run)
+            updates |= self.matched.draw(comparison, cost, ratios, margins)
         if any(now.get(id) != seen.get(id) for id in (run_a, run_b) if id):
-            updates |= self.pairs.show(run_a, run_b, which, page)
+            updates |= self.pairs.show(run_a, run_b, which, size, request, page)
         return updates
 
     # --- what they share -----------------------------------------------------------------------------------------
 
-    def _opened(self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None) -> Updates:
+    def _opened(
+        self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None,
+        prompt: NamedPrompt | None,
+    ) -> Updates:  # fmt: skip
+        lost = ""
         if experiment and not ids:
-            ids = experiment_runs(self.repository, experiment)
+            try:
+                ids = experiment_runs(self.repository, experiment)
+            except UnknownName as error:
+                lost = notice(str(error), "bad")
         found = self.repository.experiment_names(OFFERED_EXPERIMENTS)
         choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
-        return self._shown(ids, baseline, margin, True) | {
-            self.experiment: gr.Dropdown(choices, value=experiment if experiment in {id for _, id in choices} else None)
+        shown = self._listed(self._shown(ids, baseline, margin, True, prompt))
+        return shown | {
+            self.warnings: lost + shown[self.warnings],
+            self.experiment: gr.Dropdown(
+                choices, value=experiment if experiment in {id for _, id in choices} else None
+            ),
         }
 
-    def _shown(self, ids: Sequence[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
+    def _shown(
+        self, ids: Sequence[str], baseline: str | None, margin: float | None, differences_only: bool,
+        prompt: NamedPrompt | None = None,
+    ) -> Updates:  # fmt: skip
         comparison = compare(self.repository, ids, baseline, margin)
         names = [(row.name, row.run.id) for row in comparison.rows]
         pinned = comparison.baseline.id if comparison.baseline else None
         others = [run_id for _, run_id in names if run_id != pinned]
         telling = divergence.telling(divergence.judged(comparison.runs))
+        run_b = telling.id if telling and telling.id in others else next(iter(others), None)
+        if prompt and not {prompt.run_a, prompt.run_b} <= {run.id for run in comparison.runs}:
+            prompt = None  # it is of runs that are not compared
         return {
-            self.runs: gr.Dropdown(self._offered(comparison.runs), value=[run.id for run in comparison.runs]),
+            self.runs: [run.id for run in comparison.runs],
             self.baseline: gr.Dropdown(names, value=pinned),
             self.margin: gr.skip() if comparison.margin is None else comparison.margin,
             self.warnings: warnings_html(comparison.warnings),
-            self.empty: "" if comparison.rows else nothing_chosen(self.repository.experiments(limit=5, offset=0)),
+            self.empty: ""
+            if comparison.rows
+            else nothing_chosen(self.repository.experiments(limit=5, offset=0, archived=False)),
             self.results: gr.Column(visible=bool(comparison.rows)),
             self.table: comparison_html(comparison) + worst_prompts_html(comparison),
             self.settings: settings_html(comparison, differences_only),
-            self.pairs.run_a: gr.Dropdown(names, value=pinned),
-            self.pairs.run_b: gr.Dropdown(
-                names, value=telling.id if telling and telling.id in others else next(iter(others), None)
-            ),
-            self.link: f"?{query_of(comparison)}",
+            self.pairs.run_a: gr.Dropdown(names, value=prompt.run_a if prompt else pinned),
+            self.pairs.run_b: gr.Dropdown(names, value=prompt.run_b if prompt else run_b),
+            self.pairs.reader.filter: "all" if prompt else gr.skip(),
+            self.pairs.linked: prompt.number if prompt else None,
+            self.link: f"?{query_of(comparison)}" + (f"&{prompt.query}" if prompt else ""),
             self.exports: links_html(comparison),
             **self._watching(comparison),
         }
@@ -243,11 +287,15 @@ class ComparePage:
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
         }
 
-    def _offered(self, chosen: Sequence[RunView]) -> list[tuple[str, str]]:
-        """The latest runs, and those chosen even if they are older."""
+    def _listed(self, shown: Updates) -> Updates:
+        """What is shown, and the list of runs drawn anew: the latest, and those chosen even if they are older."""
+        chosen: list[str] = shown[self.runs]
         latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
-        older = [run for run in chosen if run.id not in {offered.id for offered in latest}]
-        return [(_choice_name(run), run.id) for run in [*latest, *older]]
+        missing = set(chosen).difference(offered.id for offered in latest)
+        older = self.repository.runs(missing, limit=None) if missing else []
+        return shown | {
+            self.picker: picker_html([*latest, *sorted(older, key=lambda run: chosen.index(run.id))], chosen)
+        }
 
     def _guarded(self, update: Callable[[], Updates]) -> Updates:
         """What ``update`` returns; or its error as a sentence on the page, everything else as it was."""
@@ -259,9 +307,3 @@ class ComparePage:
 
 def _measured(stages: dict[str, Stage]) -> set[str]:
     return {run_id for run_id, stage in stages.items() if stage.measured}
-
-
-def _choice_name(run: RunName | RunView) -> str:
-    """A run as the list of runs calls it: what a person may search for."""
-    parts = [run.label, f"seed {run.seed}", run.experiment_name, run.task, f"{run.created_at:%d %b %H:%M}", run.id[:6]]
-    return " · ".join(filter(None, parts))

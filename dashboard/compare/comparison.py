@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.benchmarks.noninferiority import Verdict, checked_margin, verdict
-from fsd_core.conditions import MARK, differences, listed
+from fsd_core.conditions import MARK, SHARED, SHARED_EXECUTOR, differences, listed
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.figures.cells import Cell, cells, shared
 from fsd_core.figures.series import run_names
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 60
 DEFAULT_MARGIN = 2.0
-MARKED = f"{MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ."
+MARKED = (
+    f"{MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ, "
+    "or by an executor that is shared."
+)
 """what stands below a table with marks"""
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
 
@@ -83,7 +86,7 @@ def compare(
     if unknown := [run_id for run_id in wanted[:MOST_RUNS] if run_id not in known]:
         warnings.append(
             f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
-            + ("The others are shown." if runs else "Choose runs below.")
+            + ("The others are shown." if runs else "Choose runs above.")
         )
     if baseline_id and baseline_id not in known:
         warnings.append(f"The baseline {baseline_id[:40]} is not among the chosen runs. The first run takes its place.")
@@ -151,6 +154,8 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
         values = sorted({str(value) for run in runs if (value := read(run)) is not None})
         if len(values) > 1:
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
+    if lent := [names[run.id] for run in runs if SHARED_EXECUTOR in run.speed_mixed]:
+        reasons.append(f"{_list(lent)}: {SHARED} Their speeds and times are marked {MARK}.")
     if found := differences([run.conditions for run in runs]):
         differing = listed([f"{difference.name} ({_list(difference.values)})" for difference in found])
         reasons.append(f"The runs differ in {differing}: ratios of their speeds and times are marked {MARK}.")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from dashboard.compare.comparison import MARKED, Comparison, Row
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
-from dashboard.ui.components import empty_state, escape, mixed_mark, notice
+from dashboard.ui.components import empty_state, escape, mixed_mark, notice, term
 from fsd_core.figures.cells import SIGNIFICANT, Cell, Estimate
-from fsd_core.figures.numbers import count, decimals, number, p_value
+from fsd_core.figures.numbers import count, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def comparison_html(comparison: Comparison) -> str:
         return ""
     columns = shown_columns(comparison.rows)
     head = "".join(
-        f'<th scope="col" class="num" title="{escape(m.explanation)}">{escape(m.title)}'
-        f"<small>{escape(m.unit)}</small></th>"
+        f'<th scope="col" class="num">{term(m.title, m.explanation)}<small>{escape(m.unit)}</small></th>'
         for m in (compared()[column] for column in columns)
     )
     body = "".join(_row(row, columns, comparison.margin) for row in comparison.rows)
@@ -111,13 +110,13 @@ def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "–"
     e = cell.estimate
-    digits = decimals(*e)
-    shown = number(e.value, digits) + mixed_mark(cell.mixed)
-    if e.low is not None and e.high is not None:
-        shown += f'<span class="range">{number(e.low, digits)} to {number(e.high, digits)}</span>'
+    text = written(*e, points=metric.is_share)
+    shown = text.value + mixed_mark(cell.mixed)
+    if text.low:
+        shown += f'<span class="range">{text.low} to {text.high}</span>'
     if cell.remark:
         shown += f'<span class="range">{escape(cell.remark)}</span>'
-    return shown + _delta(cell, metric, digits)
+    return shown + _delta(cell, metric, decimals(*e))
 
 
 def _delta(cell: Cell, metric: Metric, digits: int) -> str:
@@ -165,7 +164,7 @@ def settings_html(comparison: Comparison, differences_only: bool) -> str:
     table = settings_table(comparison.runs, differences_only)
     if not table.columns:
         return '<p class="cmp-note">These runs have the same settings throughout.</p>'
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in table.columns)
+    head = "".join(f'<th scope="col">{term(column)}</th>' for column in table.columns)
     body = "".join(
         f'<tr><th scope="row">{escape(row.name)}</th>'
         + "".join(f"<td>{escape(value)}</td>" for value in values)

@@ -2,45 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
+import plotly.graph_objects as go
 import plotly.io as pio
 
 from dashboard.compare.comparison import Comparison, Row
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
+from dashboard.compare.matched_html import matched_html
+from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.components import escape, heading, section
 from dashboard.ui.formatting import moment
 from dashboard.ui.theme import CSS
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.cells import delta_columns, only_model
-from fsd_core.figures.gallery import comparison_figures
+from fsd_core.figures.gallery import MATCHED, comparison_figures
+from fsd_core.figures.matched_tables import records
+from fsd_core.figures.matching import match
 from fsd_core.figures.style import EXPORT_CONFIG
-
-# A spreadsheet takes a text that begins like this for a formula and runs it.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def table(comparison: Comparison) -> pd.DataFrame:
     """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
-    return pd.DataFrame([_record(row, comparison.margin) for row in comparison.rows])
+    return pd.DataFrame([record(row, comparison.margin) for row in comparison.rows])
 
 
 def csv_text(comparison: Comparison) -> str:
     """:func:`table` as CSV; ``float`` columns keep every digit."""
-    frame = table(comparison)
+    return _csv(table(comparison))
+
+
+def matched_csv(comparison: Comparison) -> str:
+    """Rules at matched points as CSV: a row for each rule at each point."""
+    return _csv(pd.DataFrame(records(match(comparison.runs, comparison.baseline, comparison.prompts))))
+
+
+def _csv(frame: pd.DataFrame) -> str:
     texts = frame.select_dtypes(include=["object", "str"]).columns
-    frame[texts] = frame[texts].map(_harmless)
+    frame[texts] = frame[texts].map(harmless)
     return frame.to_csv(index=False)
 
 
 def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
     """The warnings, tables and figures as a page of its own, with plotly.js inside."""
-    figures = "".join(
-        pio.to_html(figure, full_html=False, include_plotlyjs=index == 0, config=EXPORT_CONFIG)
-        for index, figure in enumerate(comparison_figures(comparison.runs, comparison.baseline, comparison.prompts))
-    )
+    compared = comparison.runs, comparison.baseline, comparison.prompts
+    figures = _figures(comparison_figures(*compared), with_plotly=True)
+    matched = match(*compared)
+    curves = _figures([MATCHED[name](*compared) for name in _CURVES] if matched.compared else [])
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -48,7 +59,19 @@ def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
         f"{heading(title, f'FSD Lab, {moment(datetime.now(UTC))}')}"
         f"{warnings_html(comparison.warnings)}{comparison_html(comparison)}"
         f'<section class="figures">{figures}</section>'
+        f"{section('At matched points')}"
+        f'<section class="figures">{curves}</section>{matched_html(matched)}'
         f"{section('Settings')}{settings_html(comparison, differences_only=False)}</main></body></html>"
+    )
+
+
+_CURVES = ("matched", "equal_accuracy")
+
+
+def _figures(drawn: Sequence[go.Figure], *, with_plotly: bool = False) -> str:
+    return "".join(
+        pio.to_html(figure, full_html=False, include_plotlyjs=with_plotly and index == 0, config=EXPORT_CONFIG)
+        for index, figure in enumerate(drawn)
     )
 
 
@@ -62,7 +85,8 @@ main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
 """
 
 
-def _record(row: Row, margin: float | None) -> dict[str, Any]:
+def record(row: Row, margin: float | None) -> dict[str, Any]:
+    """A row of :func:`table`."""
     run = row.run
     record: dict[str, Any] = {
         "run": run.id,
@@ -73,6 +97,7 @@ def _record(row: Row, margin: float | None) -> dict[str, Any]:
         "prompts_done": run.prompts_done,
     }
     record |= settings_read(run.config)
+    record["task_version"] = run.task.partition("@")[2] or None
     record |= {key: value for key, value in (run.metrics or {}).items() if not isinstance(value, list | dict)}
     record["negative_log_likelihood_under"] = only_model(run) if run.metrics else None
     record |= {
@@ -84,7 +109,3 @@ def _record(row: Row, margin: float | None) -> dict[str, Any]:
         "prompts_to_decide": row.verdict.prompts if row.verdict else None,
     }
     return record | delta_columns(row.cells)
-
-
-def _harmless(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
 from dashboard.compare.comparison import DEFAULT_MARGIN, Comparison, compare
-from dashboard.compare.export_files import csv_text, html
+from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
-from dashboard.ui.components import escape
+from dashboard.ui.links import downloads
 from fsd_core.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "html": (html, "text/html"),
     "tex": (latex, "application/x-tex"),
+    "matched.csv": (matched_csv, "text/csv"),
 }
-TITLES = {"csv": "CSV", "html": "HTML", "tex": "LaTeX"}
+TITLES = {"csv": "CSV", "html": "HTML", "tex": "LaTeX", "matched.csv": "matched points"}
 NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baseline= if it is not the first run."
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
@@ -50,18 +51,37 @@ def named_margin(text: str) -> float | None:
         return None
 
 
+class NamedPrompt(NamedTuple):
+    """One prompt as two runs answered it."""
+
+    run_a: str
+    run_b: str
+    number: int
+    """from 1"""
+
+    @property
+    def query(self) -> str:
+        return urlencode({"a": self.run_a, "b": self.run_b, "prompt": self.number})
+
+
+def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
+    """The prompt that the query of an address names; ``None`` for none, and for what cannot be one."""
+    number = query.get("prompt", "")
+    if not (number.isascii() and number.isdigit() and len(number) < 10 and query.get("a") and query.get("b")):
+        return None
+    return NamedPrompt(query["a"], query["b"], int(number))
+
+
 def links_html(comparison: Comparison) -> str:
-    """A link for each format. They are downloads and not navigations, which would end the page's connections."""
+    """A link for each format."""
     query = query_of(comparison)
-    links = (
-        f'<a class="fsd-button" href="/export/comparison.{name}?{escape(query)}" download>Export {TITLES[name]}</a>'
-        for name in FORMATS
-    )
-    return f'<div class="fsd-buttons">{"".join(links)}</div>' if query else ""
+    files = ((f"/export/comparison.{name}?{query}", f"Export {TITLES[name]}") for name in FORMATS)
+    return downloads(files) if query else ""
 
 
 def export_routes(repository: Repository) -> APIRouter:
-    """``GET /export/comparison.csv``, ``.html`` and ``.tex``, of the runs and the baseline that the query names."""
+    """``GET /export/comparison.csv``, ``.html``, ``.tex`` and ``.matched.csv``, of the runs and the baseline that the
+    query names."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/comparison.{extension}")

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dashboard.compare.comparison import Comparison
 from dashboard.compare.comparison_html import delta_text, shown_columns
 from fsd_core.figures.cells import Cell
-from fsd_core.figures.numbers import decimals, number
+from fsd_core.figures.matched_tables import MatchedCell, MatchedTable, caption, tables
+from fsd_core.figures.matching import Matched, match
+from fsd_core.figures.numbers import decimals, written
 from fsd_core.metrics import Metric, compared
 
 KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
@@ -41,13 +43,31 @@ def latex(comparison: Comparison) -> str:
     ]
     for row in comparison.rows:
         name = escaped(row.name) + (" (baseline)" if row.is_baseline else "")
-        lines.append(_row([name, *(_value(row.cells[i]) for i in places)]))
+        lines.append(_row([name, *(_value(row.cells[i], compared()[i]) for i in places)]))
         changes = [_change(row.cells[i], compared()[i]) for i in places]
         if any(changes):
             lines.append(_row(["", *changes]))
-    caption = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
-    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(caption)}}}", "\\end{table}"]
+    words = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
+    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(words)}}}", "\\end{table}"]
+    matched = match(comparison.runs, comparison.baseline, comparison.prompts)
+    for table in tables(matched):
+        lines += ["", *_matched(table, matched)]
     return "\n".join(lines) + "\n"
+
+
+def _matched(table: MatchedTable, matched: Matched) -> list[str]:
+    """A table of rules at matched points."""
+    rows = [_row([escaped(name), *(escaped(_point(cell)) for cell in cells)]) for name, cells in table.rows]
+    told = " ".join([f"{table.title}.", *table.verdicts, caption(matched)])
+    return [
+        "\\begin{table}", "\\centering", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", "\\toprule",
+        _row(["Rule", *map(escaped, table.columns)]), "\\midrule", *rows, "\\bottomrule", "\\end{tabular}",
+        f"\\caption{{{escaped(told)}}}", "\\end{table}",
+    ]  # fmt: skip
+
+
+def _point(cell: MatchedCell) -> str:
+    return f"{cell.value} ({cell.ends})" if cell.value and cell.ends else cell.value or "—"
 
 
 def escaped(text: str) -> str:
@@ -60,14 +80,11 @@ def _row(cells: Sequence[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _value(cell: Cell) -> str:
+def _value(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "--"
-    digits = decimals(*cell.estimate)
-    text = number(cell.estimate.value, digits) + "†" * bool(cell.mixed)
-    if cell.estimate.low is not None and cell.estimate.high is not None:
-        text += f" [{number(cell.estimate.low, digits)}, {number(cell.estimate.high, digits)}]"
-    return escaped(text)
+    shown = written(*cell.estimate, points=metric.is_share)
+    return escaped(shown._replace(value=shown.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]"))
 
 
 def _change(cell: Cell, metric: Metric) -> str:

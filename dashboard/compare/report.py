@@ -13,7 +13,9 @@ from fsd_core.conditions import MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
 from fsd_core.figures.cells import Cell
-from fsd_core.figures.numbers import decimals, number
+from fsd_core.figures.matched_tables import MatchedCell, absence, beside_rows, caption, tables
+from fsd_core.figures.matching import match
+from fsd_core.figures.numbers import decimals, written
 from fsd_core.metrics import Metric, compared
 
 SAME = (
@@ -55,10 +57,31 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
     if slower := [row for row in comparison.rows if row.slowdown]:
         lines += ["", "Slower than the baseline:", ""]
         lines += [f"- {_plain(row.name)}: {_plain(row.slowdown.sentence())}" for row in slower if row.slowdown]
+    lines += _matched(comparison)
     for row in comparison.rows:
         for bounds in of_run(row.run):
             lines += ["", *_bounds(row.name, bounds)]
     return "\n".join(lines) + "\n"
+
+
+def _matched(comparison: Comparison) -> list[str]:
+    """The tables of rules at matched points; nothing where no rule has a curve."""
+    matched = match(comparison.runs, comparison.baseline, comparison.prompts)
+    lines: list[str] = []
+    for table in tables(matched):
+        lines += ["", f"### {table.title}", "", *(f"- {_plain(verdict)}" for verdict in table.verdicts), ""]
+        lines += [f"| Rule | {' | '.join(map(_plain, table.columns))} |", "|---" * (len(table.columns) + 1) + "|"]
+        lines += [f"| {_plain(name)} | {' | '.join(map(_point, cells))} |" for name, cells in table.rows]
+    if lines:
+        lines += ["", "| Beside the curves | Times less | Accuracy to the target's |", "|---|---|---|"]
+        lines += [f"| {' | '.join(map(_plain, row))} |" for row in beside_rows(matched)]
+        lines += ["", _plain(f"{caption(matched)} {absence(matched)}")]
+    return lines
+
+
+def _point(cell: MatchedCell) -> str:
+    ends, knob = (f" ({cell.ends})" if cell.ends else ""), (f"; knob {cell.knob}" if cell.knob else "")
+    return _plain(f"{cell.value or '–'}{ends}{knob}" + (f"; {cell.said}" if cell.said else ""))
 
 
 def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
@@ -97,9 +120,8 @@ def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "–"
     digits = decimals(*cell.estimate)
-    text = number(cell.estimate.value, digits) + MARK * bool(cell.mixed)
-    if cell.estimate.low is not None and cell.estimate.high is not None:
-        text += f" ({number(cell.estimate.low, digits)} to {number(cell.estimate.high, digits)})"
+    shown = written(*cell.estimate, points=metric.is_share)
+    text = shown._replace(value=shown.value + MARK * bool(cell.mixed)).with_ends(" ({} to {})")
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
         more = ", ".join(p_values(cell)) or ends

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.actions import button, delete_button
+from dashboard.ui.actions import delete_button, work_button
+from dashboard.ui.annotations import archive_button, tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
-from dashboard.ui.formatting import NONE, ago, percent, quantity
+from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
+from fsd_core.benchmarks.statistics import wilson
 from fsd_core.figures.numbers import count
 from fsd_core.jobs.queue import time_left
 from fsd_core.tracking.records import Deletion
@@ -24,42 +26,50 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def experiments_html(experiments: Sequence[ExperimentView]) -> str:
-    """One card per experiment, the latest first."""
+def experiments_html(
+    experiments: Sequence[ExperimentView],
+    scores: Mapping[str, tuple[int, int]],
+    calibrated: Callable[[ExperimentView], str | None] = lambda experiment: None,
+) -> str:
+    """One card per experiment, the latest first. ``scores``: prompts solved, and done, of runs under way, by id.
+    ``calibrated``: what a calibration shows in place of its runs; ``None`` for another experiment."""
     if not experiments:
         return empty_state(
             "No experiment yet",
             "Choose algorithms and thresholds, then start. The settings shown take a few minutes on a laptop.",
+            ("/", "Or try one prompt first"),
         )
-    return "".join(_card(experiment) for experiment in experiments)
+    return "".join(_card(experiment, scores, calibrated(experiment)) for experiment in experiments)
 
 
-def _card(e: ExperimentView) -> str:
+def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: str | None) -> str:
     under_way = e.status in OPEN
-    body = (_bar(e) + _runs_table(e.runs)) if under_way else _failures(e.runs)
+    body = (_bar(e) + _runs_table(e.runs, scores)) if under_way else _failures(e.runs)
+    if calibrated is not None:
+        body = (_bar(e) if under_way else _failures(e.runs)) + calibrated
+    name = f'<a href="runs?experiment={escape(e.id)}">{escape(e.name)}</a>{tags_html(e)}'
     return (
-        f'<article class="exp" data-experiment="{escape(e.id)}"><div class="exp-head"><h3>{escape(e.name)}</h3>'
+        f'<article class="exp" data-experiment="{escape(e.id)}"><div class="exp-head"><h3>{name}</h3>'
         f"{pill(e.status)}</div>{body}"
-        f'<div class="exp-foot"><p>{escape(_line(e))}</p><span class="exp-acts">{_actions(e)}</span></div></article>'
+        f'<div class="exp-foot"><p>{escape(_line(e, calibrated is not None))}</p>'
+        f'<span class="exp-acts">{_actions(e, calibrated is not None)}</span></div></article>'
     )
 
 
-def _actions(e: ExperimentView) -> str:
-    if e.status in OPEN:
-        words = "Cancelling" if e.cancel_requested else "Cancel"
-        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else ""
-    left = any(run.has_more_to_do for run in e.runs)
+def _actions(e: ExperimentView, is_calibration: bool) -> str:
+    """A calibration's runs are parts of settings, which say little side by side."""
+    if e.under_way:
+        return work_button(e)
     compare = f'<a href="compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>'
+    compare *= not is_calibration
     gone = Deletion(e.name, len(e.runs), e.prompts_done)
-    return (
-        compare
-        + (button("resume", "experiment", e.id, "Resume") if left else "")
-        + delete_button("experiment", e.id, gone)
-    )
+    return compare + work_button(e) + archive_button("experiment", e) + delete_button("experiment", e.id, gone)
 
 
-def _line(e: ExperimentView) -> str:
+def _line(e: ExperimentView, is_calibration: bool) -> str:
     prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
+    if is_calibration:  # nobody knows how many it will take
+        return f"{count(e.prompts_done, 'text')} written, {ago(e.created_at)}"
     if e.status not in OPEN:
         return f"{prompts}, {ago(e.created_at)}"
     return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
@@ -86,20 +96,32 @@ def _bar(e: ExperimentView) -> str:
     )
 
 
-def _runs_table(runs: Sequence[RunView]) -> str:
-    return table(_COLUMNS, [_run(run) for run in runs], "Runs of the experiment")
+def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) -> str:
+    return table(_COLUMNS, [_run(run, scores.get(run.id)) for run in runs], "Runs of the experiment")
 
 
-def _run(run: RunView) -> tuple[str, ...]:
+def _run(run: RunView, score: tuple[int, int] | None) -> tuple[str, ...]:
     m = run.metrics or {}
-    accuracy = percent(m.get("accuracy"), m.get("accuracy_low"), m.get("accuracy_high"))
     speed = quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high"))
     speed += mixed_mark(run.speed_mixed if m.get("tokens_per_second") else ())
     error = f"<br><small>{escape(run.error)}</small>" if run.error else ""
     return (
         escape(run.label) + error, str(run.seed), f"{run.prompts_done}/{run.prompts_total}",
-        accuracy if m else NONE, speed, pill(run.status),
+        _accuracy(m, score), speed, pill(run.status),
     )  # fmt: skip
+
+
+def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
+    """The run's accuracy, or that of the prompts that it has done so far; with its interval."""
+    if metrics:
+        value, low, high = (metrics.get(f"accuracy{end}") for end in ("", "_low", "_high"))
+    elif score is not None:
+        solved, done = score
+        value, (low, high) = solved / done, wilson(solved, done)
+    else:
+        return NONE
+    ends = interval(low, high, 100)
+    return escape(percent(value, low, high)) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
 
 
 def _failures(runs: Sequence[RunView]) -> str:

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
 from dashboard.experiments import more_tasks
 from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html
+from dashboard.experiments.find_setting import FindPanel, calibration_html
+from dashboard.experiments.own_tasks import OwnTasksPanel
+from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
 from dashboard.ui import actions
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.beginnings import beginning, untouched
-from dashboard.ui.components import QUIET, escape, heading, notice, on_load, section, show
+from dashboard.ui.components import KEEP_PLACE, QUIET, escape, heading, notice, on_load, section, show
 from dashboard.ui.option_fields import field, several
 from dashboard.ui.people import person_of
 from dashboard.ui.polled import Polled
 from dashboard.ui.worker import absence_notice
-from fsd_core.benchmarks.tasks import TASKS
+from fsd_core.benchmarks.tasks import TASKS, Task
+from fsd_core.benchmarks.tasks.own.finding import find_task, own_tasks
 from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
 from fsd_core.errors import FsdError
+from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import PAIRS, get_pair
 from fsd_core.people import require
 
@@ -38,14 +42,15 @@ KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
 DIALS = [
     name
     for name, option in METHOD_OPTIONS.items()
-    if option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *LENGTHS, *KNOBS, "drafts")
+    if name == "strict_first"
+    or (option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *LENGTHS, *KNOBS, "drafts"))
 ]
 """options of which every setting of an experiment has the same value"""
 CHOSEN = [part for part, _ in PARTS] + [name for name in LISTED if name != "acceptance"]
 DEPENDENT = ["divergence", "drafts", *LENGTHS, *KNOBS, *DIALS]
 """fields that are shown where something that is chosen reads them"""
 USUAL: dict[str, Any] = {
-    "baselines": ["autoregressive", "speculative"], "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
+    "baselines": list(PLAIN), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
     **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
 }  # fmt: skip
 THRESHOLD_HINT = (
@@ -69,13 +74,13 @@ def grid_of(name: str) -> tuple[float, ...]:
     return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
 
 
-def task_choices(pair: str) -> list[tuple[str, str]]:
+def task_choices(pair: str, own: Iterable[Task] = ()) -> list[tuple[str, str]]:
     """Titles and names of the tasks that can be run, those that suit the pair first."""
-    return [(task.title, task.name) for task in offered(get_pair(pair))]
+    return [(task.title, task.name) for task in offered(get_pair(pair), own)]
 
 
-def _available() -> tuple[str, ...]:
-    return tuple(name for name, task in TASKS.items() if task.available)
+def _available(own: Iterable[Task] = ()) -> tuple[str, ...]:
+    return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
 
 
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
@@ -84,7 +89,7 @@ def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    ExperimentsPage(repository, settings.home)
+    ExperimentsPage(repository, settings)
 
 
 class Shown(NamedTuple):
@@ -93,14 +98,15 @@ class Shown(NamedTuple):
     worker: str
     experiments: str
     missing: str
+    own: str
     tasks: tuple[str, ...]
 
 
 class ExperimentsPage:
     """The components as attributes; a method per event."""
 
-    def __init__(self, repository: Repository, home: Path) -> None:
-        self.repository, self.home = repository, home
+    def __init__(self, repository: Repository, settings: Settings) -> None:
+        self.repository, self.home = repository, settings.home
         self.latest = Polled(self._latest, POLL_SECONDS / 2)
         show(heading("Experiments", LEAD))
         self.worker = show()
@@ -108,16 +114,19 @@ class ExperimentsPage:
             with gr.Column(scale=5, min_width=340):
                 self.fields = self._form()
                 self.more = self._more_tasks()
+                self.own = OwnTasksPanel(repository, settings)
                 self.size = show(elem_classes=["exp-size"])
                 self.start = gr.Button("Start experiment", variant="primary")
                 self.answer = show()
+                self.finder = FindPanel(repository, self._find)
             with gr.Column(scale=6, min_width=340):
                 show(section("Progress and history"))
-                self.list = gr.HTML(
-                    apply_default_css=False, js_on_load=actions.CLICKS, elem_classes=["fsd-html"], elem_id="experiments"
+                self.archived = gr.Checkbox(
+                    False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
                 )
+                self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
-        self.shown = gr.State(Shown("", "", "", _available()))
+        self.shown = gr.State(Shown("", "", "", "", _available()))
         self.limit = gr.State(PER_PAGE)
         self._events()
 
@@ -192,14 +201,17 @@ class ExperimentsPage:
             [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
             trigger_mode="always_last", queue=False, **QUIET,
         )  # fmt: skip
+        on_load(self.prefill, None, list(self.fields.values()))
         both = [self.fields["pair"], self.fields["task"]]
         offered = [self.fields[name] for name in ("task", *BEGUN)]
         self.fields["pair"].input(
             self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], queue=False, **QUIET
         )
         poll: dict[str, Any] = {
-            "fn": self.poll, "inputs": [self.limit, self.shown, *both],
-            "outputs": [self.worker, self.list, self.older, self.more, self.fields["task"], self.shown], **QUIET,
+            "fn": self.poll, "inputs": [self.limit, self.archived, self.shown, *both],
+            "outputs": [
+                self.worker, self.list, self.older, self.more, self.own.list, self.fields["task"], self.shown
+            ], **QUIET,
         }  # fmt: skip
         gr.Timer(POLL_SECONDS).tick(queue=False, trigger_mode="once", **poll)
         on_load(self.poll, poll["inputs"], poll["outputs"])
@@ -208,9 +220,23 @@ class ExperimentsPage:
         ).then(**poll)  # fmt: skip
         self.list.click(self.act, None, self.answer, **QUIET).then(**poll)
         self.more.click(self.fetch, None, self.refused, **QUIET).then(**poll)
+        self.own.listen(self.latest.forget, poll)
+        self.finder.listen(self.fields, self.latest.forget, poll)
+        self.archived.input(**poll)
         self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **QUIET).then(**poll)
 
     # --- events --------------------------------------------------------------------------------------------------
+
+    def prefill(self, request: gr.Request) -> Any:
+        """The form as the page's address asks for it."""
+        values = prefilled(self.repository, request.query_params)
+        if not values:
+            return gr.skip()
+        found = {self.fields[name]: value for name, value in values.items() if name in self.fields}
+        tasks = (
+            gr.Dropdown(task_choices(values["pair"]), value=values["task"]) if values["pair"] in PAIRS else gr.skip()
+        )
+        return found | {self.fields["task"]: tasks}
 
     def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """Shows the fields that something of what is chosen reads."""
@@ -227,23 +253,27 @@ class ExperimentsPage:
             for name, value in BEGUN.items()
             if untouched(value, values[self.fields[name]])
         }
-        tasks = gr.Dropdown(task_choices(pair), value=kept_or_first(values[task], get_pair(pair)))
+        own = own_tasks(self.repository)
+        tasks = gr.Dropdown(task_choices(pair, own), value=kept_or_first(values[task], get_pair(pair), own))
         return {task: tasks, self.measured: escape(begun.sentence), **anew}
 
     def measure(self, *values: Any) -> tuple[str, Any]:
         """How much work the form asks for, or what is wrong with it."""
         try:
-            sweep = build_sweep(dict(zip(self.fields, values, strict=True)))
+            sweep = build_sweep(dict(zip(self.fields, values, strict=True)), self._find)
         except FsdError as error:
             return notice(str(error), "warn"), gr.Button(interactive=False)
         return escape(size_line(sweep)), gr.Button(interactive=True)
+
+    def _find(self, task: str) -> Task:
+        return find_task(task, self.repository)
 
     def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[str, str]:
         """Writes the experiment and its job; the worker finds them. The name is emptied for the next one."""
         try:
             require(person_of(request), "author", "Starting an experiment")
-            sweep = build_sweep({name: values[part] for name, part in self.fields.items()})
-            self.repository.create_experiment(sweep)
+            sweep = build_sweep({name: values[part] for name, part in self.fields.items()}, self._find)
+            asked_by.note(self.repository.create_experiment(sweep))
             self.latest.forget()
         except FsdError as error:
             return notice(str(error), "bad"), values[self.fields["name"]]
@@ -266,33 +296,40 @@ class ExperimentsPage:
         self.latest.forget()
         return ""
 
-    def poll(self, limit: int, shown: Shown, pair: str, task: str | None) -> Any:
+    def poll(self, limit: int, archived: bool, shown: Shown, pair: str, task: str | None) -> Any:
         """The list, the worker's state and the tasks; nothing where nothing has changed."""
         try:
-            now, more = self.latest(limit)
+            now, more = self.latest(limit, archived)
         except FsdError as error:
             now, more = shown._replace(worker=notice(str(error), "bad")), False
         if now == shown:
-            return (gr.skip(),) * 6
+            return (gr.skip(),) * 7
         same = now.tasks == shown.tasks
-        kept = task if task in now.tasks else kept_or_first(task, get_pair(pair))
+        own = [] if same else own_tasks(self.repository)
+        kept = task if task in now.tasks else kept_or_first(task, get_pair(pair), own)
         return (
             now.worker,
             now.experiments,
             gr.Button(visible=more),
             gr.skip() if now.missing == shown.missing else now.missing,
-            gr.skip() if same else gr.Dropdown(task_choices(pair), value=kept),
+            gr.skip() if now.own == shown.own else now.own,
+            gr.skip() if same else gr.Dropdown(task_choices(pair, own), value=kept),
             now,
         )
 
-    def _latest(self, limit: int) -> tuple[Shown, bool]:
+    def _latest(self, limit: int, archived: bool) -> tuple[Shown, bool]:
         """What the page shows, and whether there are older experiments."""
-        experiments = self.repository.experiments(limit=limit + 1, offset=0)
+        experiments = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         waiting = any(experiment.status in OPEN for experiment in experiments)
         worker = self.repository.worker()
+        under_way = [run.id for e in experiments if e.status in OPEN for run in e.runs if run.prompts_done]
+        scores = self.repository.scores(under_way) if under_way else {}
+        own, own_html = self.own.tasks()
         shown = Shown(
-            absence_notice(worker, waiting), experiments_html(experiments[:limit]),
-            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker),
-            _available(),
+            absence_notice(worker, waiting), experiments_html(
+                experiments[:limit], scores, lambda e: calibration_html(self.repository, e)
+            ),
+            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker), own_html,
+            _available(own),
         )  # fmt: skip
         return shown, len(experiments) > limit

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.option_fields import label, number
-from fsd_core.benchmarks.tasks import get_task
-from fsd_core.config import SweepConfig
-from fsd_core.config.building import checked
+from fsd_core.benchmarks.tasks import Task, get_task
+from fsd_core.config import DecodingConfig, SweepConfig
+from fsd_core.config.building import Named, checked
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTHS, LISTED, methods, readable
 from fsd_core.errors import InvalidSetting
@@ -26,8 +26,8 @@ def rules_of(values: Mapping[str, Any]) -> list[str]:
     return [kind for part, kinds in PARTS for kind in kinds if kind in values[part]]
 
 
-def build_sweep(values: Mapping[str, Any]) -> SweepConfig:
-    """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence.
+def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_task) -> SweepConfig:
+    """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence. ``find``: the task of a name.
 
     ``values``: those of the fields, by name: of options, of ``PARTS``, and ``seeds`` and ``name``; ``None`` is an
     emptied number field.
@@ -36,7 +36,8 @@ def build_sweep(values: Mapping[str, Any]) -> SweepConfig:
     if not rules:
         raise InvalidSetting("Nothing is chosen yet: choose at least one baseline or one algorithm.")
     limit = number(OPTIONS["limit"], values["limit"])
-    get_task(values["task"]).examples(limit)
+    task = find(values["task"])
+    task.check_limit(limit)
     given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": rules})
     for name, value in given.items():
         option = METHOD_OPTIONS[name]
@@ -49,10 +50,20 @@ def build_sweep(values: Mapping[str, Any]) -> SweepConfig:
     decodings = methods(given, _label)
     for decoding in decodings:
         check_drafter(values["pair"], decoding)
-    sweep = checked(
-        SweepConfig, _label, name=values["name"].strip()[:120], pair=values["pair"], task=values["task"], limit=limit,
-        seeds=parse_seeds(values["seeds"]), decodings=tuple(decodings), batch=number(OPTIONS["batch"], values["batch"]),
+    return sweep_of(
+        decodings, _label, name=values["name"], pair=values["pair"], task=task.name, limit=limit,
+        seeds=parse_seeds(values["seeds"]), batch=number(OPTIONS["batch"], values["batch"]),
     )  # fmt: skip
+
+
+def sweep_of(
+    decodings: Iterable[DecodingConfig], named: Named, *, name: str, seeds: Iterable[int], **run: Any
+) -> SweepConfig:
+    """The experiment of these methods. ``named``: what a person calls an option, for sentences.
+
+    Raises ``InvalidSetting`` for values that cannot be, and if it has too many runs.
+    """
+    sweep = checked(SweepConfig, named, name=name.strip()[:120], seeds=tuple(seeds), decodings=tuple(decodings), **run)
     if (count := len(sweep.runs())) > MOST_RUNS:
         raise InvalidSetting(f"These are {count} runs: expected at most {MOST_RUNS}. Choose fewer thresholds or seeds.")
     return sweep

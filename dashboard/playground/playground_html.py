@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.playground.setting_views import SettingView
-from dashboard.ui.components import escape, notice, tokens_html
+from dashboard.ui.components import escape, notice, term, tokens_html
 from dashboard.ui.formatting import NONE, percent, quantity
 from fsd_core.tracking.messages import StreamFigures
 
@@ -58,4 +58,5 @@ def _figures(lane: SettingView) -> str:
         ("mean acceptance length", quantity(figures.mean_acceptance_length or None)),
         ("tokens", f"{figures.tokens:,}" if lane.figures else NONE),
     )
-    return '<dl class="live">' + "".join(f"<div><dd>{v}</dd><dt>{name}</dt></div>" for name, v in values) + "</dl>"
+    inner = "".join(f"<div><dd>{value}</dd><dt>{term(name)}</dt></div>" for name, value in values)
+    return f'<dl class="live">{inner}</dl>'

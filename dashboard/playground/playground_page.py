@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
+from anyio.to_thread import run_sync
 
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.playground.setting_views import MOST_SETTINGS, Job, SettingView, comparison, payload
+from dashboard.playground.visitors import NOTE, Visitors
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
-from fsd_core.errors import DatabaseUnavailable, FsdError
+from dashboard.ui.people import person_of
+from fsd_core.conditions import SHARED
+from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, UnknownName
+from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tracking.messages import PlaygroundJob
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import JobView
 
 POLL_SECONDS = 0.15
 PRIORITY = 10
@@ -34,30 +43,53 @@ DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
 """of each setting, the fields that begin with another value for another pair, with the name of the value"""
 
-# The browser keeps which job it began last: the tab first, since another tab may have begun another one since.
+# The browser names the job, so that a page that is loaded anew before the server has answered finds it all the same. It
+# keeps which it began last: the tab first, since another tab may have begun another one since. One that was refused is
+# forgotten, and the one before it is the last again.
+ASK = """() => {
+  const id = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+  try { sessionStorage.setItem('fsd-lab-asked', `${id} ${Date.now()}`); } catch { /* a browser that keeps nothing */ }
+  return id;
+}"""
 REMEMBER = """(job) => {
-  try { for (const storage of [sessionStorage, localStorage]) if (job) storage.setItem('fsd-lab-job', job); }
-  catch { /* a browser that keeps nothing */ }
+  try {
+    sessionStorage.removeItem('fsd-lab-asked');
+    for (const storage of [sessionStorage, localStorage]) if (job) storage.setItem('fsd-lab-job', job);
+  } catch { /* a browser that keeps nothing */ }
 }"""
 RECALL = """() => {
-  try { return sessionStorage.getItem('fsd-lab-job') || localStorage.getItem('fsd-lab-job') || ''; }
-  catch { return ''; }
+  try {
+    const last = sessionStorage.getItem('fsd-lab-job') || localStorage.getItem('fsd-lab-job') || '';
+    const [id, at] = (sessionStorage.getItem('fsd-lab-asked') || '').split(' ');
+    return [last, Date.now() - at < 60000 ? id : ''];
+  } catch { return ['', '']; }
 }"""
+ASKED_SECONDS = 10.0
+"""for so long a page waits for a job that it asked for a moment before it was loaded anew"""
+_ID = re.compile("[0-9a-f]{32}")
 
 Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    Playground(repository)
+    Playground(repository, Visitors(repository) if settings.demo else None, settings.executor == "in-process")
+
+
+def owner_of(request: gr.Request) -> str | None:
+    """Whose the texts are that somebody asks for; ``None`` of somebody who has not signed in."""
+    person = person_of(request)
+    return person.name if person.known else None
 
 
 class Playground:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, repository: Repository) -> None:
-        self.repository = repository
-        show(heading("Playground", LEAD))
+    def __init__(self, repository: Repository, visitors: Visitors | None, shared: bool = False) -> None:
+        self.repository, self.visitors = repository, visitors
+        show(heading("Playground", LEAD) + (f'<p class="fsd-kept">{NOTE}</p>' if visitors else ""))
+        if shared:
+            show(f'<p class="fsd-kept">{SHARED}</p>')
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
             begun = beginning(BUNDLED)
@@ -81,7 +113,8 @@ class Playground:
         show(legend())
         self.number = gr.State(2)
         self.job = gr.State(None)
-        self.begun = gr.Textbox(visible="hidden")  # the job's id, for the browser to keep
+        self.begun = gr.Textbox(visible="hidden")  # the last job's id, for the browser to keep
+        self.asked = gr.Textbox(visible="hidden")  # the id that the browser chose for the next one
         self.clock = gr.Timer(POLL_SECONDS, active=False)
         self._events()
 
@@ -99,14 +132,19 @@ class Playground:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             button.click(self._resize(step), self.number, self.sizes, **QUIET)
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
-        generating = self.generate.click(self.start, filled, self.outputs, **QUIET)
-        generating.then(None, self.begun, None, js=REMEMBER)
+        # Past the queue, which forgets what a page asked for that is gone.
+        asking = self.generate.click(None, None, self.asked, js=ASK)
+        generating = asking.then(self.start, {self.asked, *filled}, self.outputs, queue=False, **QUIET)
+        # Not where the answer was lost with the page: then it is the page that is loaded anew that asks for it.
+        generating.success(None, self.begun, None, js=REMEMBER)
         begun = [card.fields[name] for card, fields in zip(self.cards, BEGUN, strict=True) for name in fields]
         self.form.pair.input(self.begin_anew, {self.form.pair, *begun}, begun, **QUIET)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
         self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
-        on_load(self.resume, self.begun, [*self.outputs, *self.sizes, *controls], js=RECALL)
+        known = [*self.outputs, *self.sizes, *controls]
+        opening = on_load(self.resume, [self.begun, self.asked], known, js=RECALL)
+        opening.success(None, self.begun, None, js=REMEMBER)
 
     def _resize(self, step: int) -> Any:
         def resize(number: int) -> Updates:
@@ -133,34 +171,79 @@ class Playground:
             **{column: gr.Column(visible=i < number) for i, pair in enumerate(columns) for column in pair},
         }
 
-    @tells_errors(6 + MOST_SETTINGS)
-    def start(self, values: Updates) -> Updates:
-        """Writes the job, and begins to follow it. ``values``: by component."""
+    def start(self, values: Updates, request: gr.Request) -> Updates:
+        """Writes the job, and begins to follow it; or says what is wrong. ``values``: by component."""
+        try:
+            return self._started(values, request)
+        except FsdError as error:
+            return {self.verdict: notice(str(error), "bad")}
+
+    def _started(self, values: Updates, request: gr.Request) -> Updates:
         pair, prompt, seed, sampling = self.form.values(values)
         number = int(values[self.number])
         decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
         for decoding in decodings:
             check_drafter(pair, decoding)
         verdict = worker_notice(self.repository.worker(), "queued")
-        job = self.repository.enqueue(payload(pair, prompt, seed, decodings), PRIORITY)
+        id = values[self.asked] or ""
+        id = id if _ID.fullmatch(id) else None
+        if id and self.repository.find_job(id):
+            raise InvalidSetting("This has begun already: reload the page to see it.")
+        asked = payload(pair, prompt, seed, decodings, owner_of(request))
+        person, visit = person_of(request), str(request.session_hash)
+        if self.visitors is not None:
+            self.visitors.check(person, visit, pair, decodings)
+        job = self.repository.enqueue(asked, PRIORITY, id)
+        asked_by.note(job)
+        if self.visitors is not None:
+            self.visitors.began(person, visit, job)
         following = self._following(Job(job, [SettingView(decoding) for decoding in decodings]))
         return following | {self.begun: job, self.verdict: verdict}
 
-    def resume(self, job_id: str) -> Any:
-        """The job that this browser began last, with the form that asked for it; nothing where none is known."""
+    async def resume(self, last: str, asked: str, request: gr.Request) -> Updates:
+        """The job that this browser began last, with the form that asked for it; nothing where none is known, or where
+        it is somebody else's.
+
+        ``asked``: the one that it asked for a moment ago, without having seen an answer.
+        """
+        job_id = asked if _ID.fullmatch(asked or "") and await self._arrives(asked) else last
+        resumed = await run_sync(self._resumed, job_id, request)
+        return resumed | {self.begun: job_id if resumed else last}
+
+    async def _arrives(self, id: str) -> bool:
+        """Whether a job is there, or is within ``ASKED_SECONDS``; waits without holding a thread."""
+        end = time.monotonic() + ASKED_SECONDS
         try:
-            state = self.repository.job(job_id)
-            if state.kind != PlaygroundJob.kind:
-                return gr.skip()
-            request = PlaygroundJob.read(state.payload)
-            job = Job(job_id, [SettingView(decoding) for decoding in request.decodings])
+            while await run_sync(self.repository.find_job, id) is None:
+                if time.monotonic() > end:
+                    return False
+                await asyncio.sleep(0.1)
+        except DatabaseUnavailable:
+            return False
+        return True
+
+    def _resumed(self, job_id: str, request: gr.Request) -> Updates:
+        """The page as it follows a job; nothing where none is known."""
+        try:
+            state, asked = self._own(job_id, request)
+            job = Job(job_id, [SettingView(decoding) for decoding in asked.decodings])
         except FsdError:
-            return gr.skip()
-        progress = self.poll(job)
+            return {}
+        progress = self.poll(job, request)
         if state.status == "finished" and not job.begun:
-            return gr.skip()  # what it wrote is no longer kept
+            return {}  # what it wrote is no longer kept
         stop = {self.stop: gr.Button(interactive=not state.cancel_requested)}
-        return self._restored(request, job.lanes) | self._following(job) | stop | progress
+        return self._restored(asked, job.lanes) | self._following(job) | stop | progress
+
+    def _own(self, job_id: str, request: gr.Request) -> tuple[JobView, PlaygroundJob]:
+        """A job of the playground. Raises ``UnknownName`` for any other, and for one that somebody else asked for."""
+        state = self.repository.job(job_id)
+        if state.kind != PlaygroundJob.kind:
+            raise UnknownName("There is no such job of the Playground.")
+        asked = PlaygroundJob.read(state.payload)
+        if asked.owner not in (None, owner_of(request)):
+            raise UnknownName("This text is somebody else's: write one of your own.")
+        return state, asked
 
     def _following(self, job: Job) -> Updates:
         return {
@@ -171,26 +254,27 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, request: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
+    def _restored(self, asked: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
         """The form as it was when it asked for a job."""
-        form = self.form.restore(request.pair, request.prompt, request.seed, lanes[0].decoding)
+        form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):
             form |= card.restore(lane.decoding)
         return form | self._sized(len(lanes))
 
     @tells_errors(1)
-    def cancel(self, job: Job | None) -> Any:
+    def cancel(self, job: Job | None, request: gr.Request) -> Any:
         """Asks the worker to stop; the page goes on following until it has."""
         if job is not None:
+            self._own(job.id, request)
             self.repository.request_cancel(job.id)
         return gr.Button(interactive=False)
 
-    def poll(self, job: Job | None) -> Any:
+    def poll(self, job: Job | None, request: gr.Request) -> Any:
         """What the worker has written since the last look."""
         if job is None:
             return self._end(gr.skip())
         try:
-            state = self.repository.job(job.id)  # before the chunks: an ended job writes no more
+            state, _ = self._own(job.id, request)  # before the chunks: an ended job writes no more
             changed = job.add(self.repository.chunks(job.id, job.after))
             if job.begun:
                 waiting = notice(WRITING if len(job.lanes) > 1 else "Writing.")

@@ -58,7 +58,7 @@ class PromptForm:
 
     def __init__(self) -> None:
         examples = examples_of(BUNDLED)
-        with gr.Row(equal_height=False):
+        with gr.Row(equal_height=True, elem_classes=["asking"]):
             with gr.Column(scale=3, min_width=320):
                 self.prompt = gr.Textbox(
                     examples[0][1],

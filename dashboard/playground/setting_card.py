@@ -13,7 +13,12 @@ from dashboard.ui.option_fields import field, settings_of, visible_fields
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 
-NAMES = [name for name, option in METHOD_OPTIONS.items() if option.part in ("acceptance", "drafter", "topology")]
+STRICT = "strict_first"
+NAMES = [
+    name
+    for name, option in METHOD_OPTIONS.items()
+    if option.part in ("acceptance", "drafter", "topology") or name == STRICT
+]
 OF_RULE = [name for name in NAMES if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
 OF_DRAFT = [name for name in NAMES if METHOD_OPTIONS[name].part != "acceptance"]
 DIALS = [*OF_RULE, *OF_DRAFT]

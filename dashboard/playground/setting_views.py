@@ -59,7 +59,9 @@ class Job:
         return any(lane.tokens or lane.done for lane in self.lanes)
 
 
-def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> PlaygroundJob:
+def payload(
+    pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig], owner: str | None = None
+) -> PlaygroundJob:
     """What a job asks for. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
     if len(prompt) > LONGEST_PROMPT:
         raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
@@ -67,7 +69,7 @@ def payload(pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfi
         raise InvalidSetting("The prompt is empty: write one, or pick an example.")
     if not 0 <= seed < 2**31:
         raise InvalidSetting(f"The seed {seed} cannot be used: expected a whole number from 0 to {2**31 - 1}.")
-    return PlaygroundJob.of(pair, prompt, seed, decodings)
+    return PlaygroundJob.of(pair, prompt, seed, decodings, owner)
 
 
 def comparison(lanes: Sequence[SettingView]) -> list[str]:

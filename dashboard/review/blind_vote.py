@@ -16,7 +16,8 @@ from fsd_core.review.ballots import Side, left_side, next_position, tally
 
 if TYPE_CHECKING:
     from fsd_core.people import Person
-    from fsd_core.review.desk import Case, Desk
+    from fsd_core.review.cases import Case
+    from fsd_core.review.desk import Desk
 
 Updates = dict[Any, Any]
 CHOICES = ("Left", "Right", "Tie", "Both bad")

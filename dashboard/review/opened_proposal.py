@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
 from dashboard.review.blind_vote import BlindVote, pairing_of
 from dashboard.review.optional_number import optional_number, read
-from dashboard.review.proposal_html import WORST, case_html, conversation_html, prompts_html
-from dashboard.tables.prompt_pairs import Pair, Pairing
+from dashboard.review.proposal_html import case_html, conversation_html, prompts_html
+from dashboard.tables.pair_reader import SIZES, PairReader, Runs
+from dashboard.tables.prompt_pairs import Pair
 from dashboard.ui.components import QUIET, notice, section, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError, InvalidSetting
@@ -19,7 +20,8 @@ from fsd_core.review.evidence import TITLES
 from fsd_core.tracking.acts import LONGEST_WORDS
 
 if TYPE_CHECKING:
-    from fsd_core.review.desk import Case, Desk
+    from fsd_core.review.cases import Case
+    from fsd_core.review.desk import Desk
 
 Updates = dict[Any, Any]
 BY_NAME = "Kept with your name"
@@ -56,15 +58,17 @@ class OpenedProposal:
             self.prompt = optional_number("On prompt", "Empty: the whole")
             self.say = gr.Button("Comment")
         self.votes = BlindVote(desk)
-        show(section("Where the texts differ"))
+        show(section("Prompt by prompt"))
         self.prompts = show()
+        self.reader = PairReader(desk.repository, "text", worst_first)
         self.shown = gr.State(("", 0))
         self._events()
 
     @property
     def outputs(self) -> list[Any]:
         """What :meth:`open` may change."""
-        changing = [*self._buttons, *self._fields, *self.votes.outputs]
+        reading = [*self.reader.outputs, self.reader.filter, self.reader.size]
+        changing = [*self._buttons, *self._fields, *self.votes.outputs, *reading]
         return [self.case, self.conversation, self.prompts, self.shown, self.answer, *changing]
 
     @property
@@ -91,17 +95,26 @@ class OpenedProposal:
         runs = [one.run.id for one in case.evidence] + [one.baseline.id for one in case.evidence]
         label = self.desk.labels([case.use]).get(case.proposal.setting, case.proposal.setting)
         pairing = pairing_of(self.desk, case)
-        worst, total = _worst(pairing)
-        names = (case.evidence[0].run.label, case.evidence[0].baseline.label) if case.evidence else ("", "")
+        read = None
+        if case.evidence:
+            run, baseline = case.evidence[0].run, case.evidence[0].baseline
+            read = Runs(run.id, baseline.id, run.label, baseline.label)
         decided = case.proposal.state != "open"
-        return self.votes.open(case, pairing, person) | {
-            self.case: case_html(case, label, self.desk.repository.prompts(runs)),
-            self.conversation: conversation_html(case.proposal.remarks),
-            self.prompts: prompts_html(worst, total, *names),
-            self.shown: (case.proposal.id, case.use.sequence),
-            **{button: gr.Button(interactive=not decided) for button in self._buttons},
-            self.answer: "",
-        }
+        reading = self.reader.read(read, "text", SIZES[0], 0, person, pairing)
+        return (
+            self.votes.open(case, pairing, person)
+            | reading
+            | {
+                self.case: case_html(case, label, self.desk.repository.prompts(runs)),
+                self.conversation: conversation_html(case.proposal.remarks),
+                self.prompts: prompts_html(pairing),
+                self.reader.filter: "text",
+                self.reader.size: SIZES[0],
+                self.shown: (case.proposal.id, case.use.sequence),
+                **{button: gr.Button(interactive=not decided) for button in self._buttons},
+                self.answer: "",
+            }
+        )
 
     def _done(self, person: Person, shown: Shown, act: Callable[[Case], None], told: str, *emptied: Any) -> Updates:
         """Does something about the proposal, and shows it anew; a refusal leaves what was typed."""
@@ -149,12 +162,10 @@ class OpenedProposal:
         return self._done(person, shown, say, "Said.", self.words, self.reply, self.prompt)
 
 
-def _worst(pairing: Pairing | None) -> tuple[list[Pair], int]:
-    """The prompts that speak most against the setting, and how many differ: first those that the baseline alone
-    solves, then those that nobody or both solve with other texts, last those that the setting alone solves."""
-    pairs = pairing.filtered("text") if pairing is not None else []
-    gains = {pair.a.position: (pair.a.outcome == "correct") - (pair.b.outcome == "correct") for pair in pairs}
-    return sorted(pairs, key=lambda pair: (gains[pair.a.position], pair.a.position))[:WORST], len(pairs)
+def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
+    """The prompts that speak most against the setting: first those that the baseline alone solves, then those that
+    nobody or both solve, last those that the setting alone solves."""
+    return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
 
 
 def _place(case: Case, prompt: int | None) -> tuple[str | None, int | None]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from dashboard.review.use_html import asked
 from dashboard.tables.company import machine
-from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.review_log import setting_link
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
 from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
+from dashboard.ui.links import copy_link
 from fsd_core.figures.cells import Estimate, against, ratio_mixed
 from fsd_core.figures.numbers import count
 from fsd_core.metrics import METRICS
@@ -18,14 +18,12 @@ from fsd_core.review.evidence import TITLES, Evidence, overall
 from fsd_core.tracking.acts import Remarked
 
 if TYPE_CHECKING:
-    from dashboard.tables.prompt_pairs import Pair
-    from fsd_core.review.desk import Case
+    from dashboard.tables.prompt_pairs import Pairing
+    from fsd_core.review.cases import Case
     from fsd_core.review.history import Standing
     from fsd_core.tracking.records import LoggedAct, Prompts
 
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
-WORST = 5
-"""prompts that are shown at once"""
 
 
 def case_html(case: Case, label: str, prompts: Prompts) -> str:
@@ -36,7 +34,8 @@ def case_html(case: Case, label: str, prompts: Prompts) -> str:
         f'<p class="run-back"><a href="/review?use={escape(use.id)}">{escape(use.name)}</a></p>'
         f'<h1 class="fsd-h1">{escape(label)} {pill(proposal.state)}</h1>'
         f'<p class="fsd-lead">Setting {setting_link(proposal.setting)}, proposed by {escape(proposal.author)} '
-        f"{escape(ago(proposal.at))} for {escape(asked(proposal.requirements))}.</p>"
+        f"{escape(ago(proposal.at))} for {escape(asked(proposal.requirements))}. "
+        f"{copy_link()}</p>"
         + (f'<p class="rev-words">{escape(proposal.rationale)}</p>' if proposal.rationale else "")
         + "".join(gone)
         + _standing(case.standing, proposal.state)
@@ -117,11 +116,10 @@ def _remark(logged: LoggedAct, children: dict[int | None, list[LoggedAct]]) -> s
     )
 
 
-def prompts_html(pairs: Sequence[Pair], total: int, name: str, baseline: str) -> str:
-    """The prompts that speak most against the setting, with the words marked that differ."""
-    if not total:
+def prompts_html(pairing: Pairing | None) -> str:
+    """What is read below: the prompts that speak most against the setting come first."""
+    if pairing is None:
+        return '<p class="fsd-faded">Runs of its evidence were deleted.</p>'
+    if not pairing.filtered("text"):
         return '<p class="fsd-faded">Both answered every shared prompt alike.</p>'
-    words = (
-        f"{count(total, 'prompt')} with another text; those first that the baseline solves and the setting does not."
-    )
-    return f'<p class="fsd-faded">{escape(words)}</p>{pairs_html(pairs, name, baseline)}'
+    return '<p class="fsd-faded">First those that the baseline solves and the setting does not.</p>'

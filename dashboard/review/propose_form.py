@@ -51,7 +51,7 @@ class ProposeForm:
         """The form for one setting; all its measured runs are chosen, and the baselines of their experiments."""
         repository = self.desk.repository
         setting, uses = repository.setting(setting_id), self.desk.uses()
-        runs = [run for run in repository.runs(setting_id=setting_id, limit=MOST) if run.metrics]
+        runs = [run for run in repository.runs(setting_id=setting_id, limit=MOST, archived=False) if run.metrics]
         beside = [one for run in runs for one in _baselines(repository, run)]
         beside = list({run.id: run for run in beside if run.setting_id != setting_id}.values())
         lead = f"Setting {setting.id}, of the pair {setting.pair}."

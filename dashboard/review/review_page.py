@@ -11,7 +11,7 @@ from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_html import use_html, uses_html
-from dashboard.ui.components import QUIET, heading, notice, on_load, section, show
+from dashboard.ui.components import QUIET, dead_end, heading, notice, on_load, section, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError
 from fsd_core.review.desk import Desk
@@ -50,7 +50,7 @@ def build(repository: Repository, settings: Settings) -> None:
         try:
             updates = openers[named](id)
         except FsdError as error:
-            return {message: notice(str(error), "bad")}
+            return {message: dead_end(str(error), "/review", "See all uses")}
         return updates | {part: gr.Column(visible=name == named) for name, part in parts.items()}
 
     outputs = [*overview.outputs, *opened_use.outputs, *form.outputs, *proposal.outputs]
@@ -66,13 +66,13 @@ class Overview:
         self.uses = show()
         show(section("Make a use"))
         with gr.Row(elem_classes=["rev-forms"]):
-            self.name = gr.Textbox(label="Name", placeholder="GSM8K-like traffic on one L4", max_length=LONGEST_NAME)
+            self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_NAME)
             self.description = gr.Textbox(label="Description", max_length=LONGEST_WORDS, scale=2)
         with gr.Row(elem_classes=["rev-forms"]):
-            self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost", minimum=0, maximum=20)
+            self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
             self.speed = optional_number("Speed", "Times as fast, at least; empty: any")
             self.length = optional_number("Answers", "Times as long, at most; empty: any")
-            self.approvals = gr.Number(1, label="Approvals", info="Of different people", minimum=1, precision=0)
+            self.approvals = gr.Number(1, label="Approvals", info="Of different people")
             self.days = optional_number("Good for", "Days; empty: for ever")
             self.make = gr.Button("Make the use", variant="primary")
         self.answer = show()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import acts_html, setting_link
 from dashboard.ui.components import Column, empty_state, escape, pill, section, table
 from dashboard.ui.formatting import NONE, ago
@@ -81,6 +82,7 @@ def use_html(use: Use, labels: Mapping[str, str]) -> str:
             )
         )
         + section("Log")
+        + links_html(use.id)
         + acts_html([(use, logged) for logged in reversed(use.log)])
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.run_html import (
     CHOOSE_PROMPT,
     header_html,
@@ -19,6 +20,7 @@ from dashboard.runs.run_html import (
 )
 from dashboard.runs.token_text import shown_tokens
 from dashboard.tables.company import company
+from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
@@ -49,6 +51,7 @@ class OpenedRun:
         self.mlflow_url = mlflow_url
         self.head = show(js_on_load=actions.CLICKS)
         self.answer = show()
+        self.panel = AnnotationPanel(repository, "run")
         self.tiles = show()
         with gr.Row(visible=False) as self.figures:
             with gr.Column(min_width=340):
@@ -58,6 +61,8 @@ class OpenedRun:
             with gr.Column(min_width=340):
                 self.requests = gr.Plot(show_label=False, container=False)
         self.provenance = show()
+        self.history = show()
+        self.panel.listen(self.history)
         self._prompts()
         self.run_id = gr.State(None)
         self.shown = gr.State(None)
@@ -87,7 +92,7 @@ class OpenedRun:
         """What the events may change."""
         return [
             self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.requests,
-            self.provenance,
+            self.provenance, self.history, *self.panel.outputs,
             self.prompts, self.prompt, self.order, self.chosen, self.run_id, self.shown, self.clock, *self.pager.parts,
         ]  # fmt: skip
 
@@ -106,6 +111,9 @@ class OpenedRun:
 
         Raises ``UnknownName`` if there is no such run.
         """
+        return self._opened(run_id, order) | self.panel.open(self.repository.run(run_id))
+
+    def _opened(self, run_id: str, order: str) -> Updates:
         run = self.repository.run(run_id)
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
         first = self.repository.generations(run_id, worst_first=order == WORST, limit=1)
@@ -124,7 +132,8 @@ class OpenedRun:
         act, kind, id = str(event.act), str(event.kind), str(event.id)
         answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), act, kind, id)}
         try:
-            return self._run(self.repository.run(id)) | answer
+            run = self.repository.run(id)
+            return self._run(run) | self.panel.refresh(run) | answer
         except UnknownName:
             return self._gone() | answer
         except FsdError:
@@ -132,11 +141,15 @@ class OpenedRun:
 
     def _gone(self) -> Updates:
         """The page of a run that is no more."""
-        return dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "") | {
-            self.head: '<p class="run-back"><a href="/runs">All runs</a></p>',
-            self.figures: gr.Row(visible=False),
-            self.clock: gr.Timer(active=False),
-        }
+        return (
+            dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "")
+            | self.panel.gone()
+            | {
+                self.head: '<p class="run-back"><a href="/runs">All runs</a></p>',
+                self.figures: gr.Row(visible=False),
+                self.clock: gr.Timer(active=False),
+            }
+        )
 
     @tells_errors(6)
     def filter(self, *inputs: Any) -> Updates:
@@ -172,7 +185,7 @@ class OpenedRun:
             if _state(run) == shown:
                 return gr.skip()
             if chosen is None and run.prompts_done:
-                return self.open(run_id, order)
+                return self._opened(run_id, order)
             return self._run(run) | self.list_prompts(page, run_id, outcome, search, order, chosen)
         except FsdError:
             return gr.skip()  # the header says that the database does not answer
@@ -188,7 +201,7 @@ class OpenedRun:
         page = self.pager.clamp(page, total)
         part = {"worst_first": order == WORST, "limit": PROMPTS_PER_PAGE, "offset": page * PROMPTS_PER_PAGE}
         generations = self.repository.generations(run_id, **filters, **part)
-        html = prompts_html(generations, chosen, filtered=bool(filters))
+        html = prompts_html(run_id, generations, chosen, filtered=bool(filters))
         return {self.prompts: html} | self.pager.updates(page, total)
 
     def _run(self, run: RunView) -> Updates:
@@ -212,7 +225,7 @@ class OpenedRun:
             **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
             self.tiles: tiles_html(run) + sittings_html(run, measured) + (slower_html(slower) if slower else ""),
             self.figures: gr.Row(visible=drawn),
-            self.provenance: provenance_html(run, measured),
+            self.provenance: provenance_html(run, measured, version_facts(self.repository, run.task)),
             self.shown: _state(run),
             # An ended run still waits for its mirror, whose link appears when it is there.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.runs.run_list import estimate, mixed_of
 from dashboard.tables.run_settings import settings_table
+from dashboard.tables.task_version import lines_link
 from dashboard.ui.actions import button, delete_button
+from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import (
     Column,
     Tile,
@@ -22,6 +24,7 @@ from dashboard.ui.components import (
     tokens_html,
 )
 from dashboard.ui.formatting import NONE, duration, interval, moment, percent, quantity
+from dashboard.ui.links import copy_link
 from fsd_core.conditions import MARK, phrases, sittings_sentence, which
 from fsd_core.figures.cells import only_model
 from fsd_core.figures.numbers import count
@@ -47,16 +50,19 @@ CHOOSE_PROMPT = """element.addEventListener('click', (event) => {
 
 def header_html(run: RunView, mlflow: str | None) -> str:
     """The way back, the setting, how the run stands, and where else it can be looked at."""
-    links = [f'<a href="/compare?runs={escape(run.id)}">Compare this run</a>']
+    links = [f'<a href="/compare?runs={escape(run.id)}">Compare this run</a>', copy_link()]
     if mlflow and run.mlflow_run_id:
         address = escape(run_url(mlflow, None, run.mlflow_run_id))
         links.append(f'<a href="{address}" target="_blank" rel="noreferrer">Open in MLflow</a>')
     elif run.ended:
         links.append('<span class="fsd-faded">Not in MLflow yet</span>' if mlflow else "")
+    if run.experiment_id:
+        links.append(
+            f'<a href="/runs?experiment={escape(run.experiment_id)}">Experiment {escape(run.experiment_name)}</a>'
+        )
+    links.append(lines_link(run.task, "Prompts of the task"))
     links += _actions(run)
     about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
-    if run.experiment_name:
-        about.append(f"experiment {run.experiment_name}")
     return (
         f'<p class="run-back"><a href="/runs">All runs</a></p><h1 class="fsd-h1">{escape(run.label)} {pill(run.status)}'
         f'</h1><p class="fsd-lead">{escape(" · ".join(about))}</p><p class="run-links">{"".join(links)}</p>'
@@ -66,9 +72,9 @@ def header_html(run: RunView, mlflow: str | None) -> str:
 
 def _actions(run: RunView) -> list[str]:
     if not run.ended:
-        return []
+        return [archive_button("run", run)]
     resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
-    return [*resume, delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
+    return [*resume, archive_button("run", run), delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
 
 
 def tiles_html(run: RunView) -> str:
@@ -76,7 +82,8 @@ def tiles_html(run: RunView) -> str:
     m = run.metrics
     if not m:
         words = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
-        return empty_state("No results yet", words.get(run.status, "The run ended before its results were computed."))
+        ended = "The run ended before its results were computed: resume it above, or look at others."
+        return empty_state("No results yet", words.get(run.status, ended), ("/runs", "See all runs"))
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
@@ -159,11 +166,12 @@ def _outcomes(metrics: dict[str, Any]) -> str:
     return "; ".join(filter(None, [ends, *others]))
 
 
-def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str:
-    """All settings, the times, what the run was computed with, and its sittings, whose prompts have these positions;
-    folded away."""
+def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]], task: Mapping[str, str] | None = None) -> str:
+    """All settings, what is known of its version of the task, the times, what the run was computed with, and its
+    sittings, whose prompts have these positions; folded away."""
     table_of_settings = settings_table([run], differences_only=False)
     values: dict[str, object] = dict(zip(table_of_settings.columns, table_of_settings.rows[0], strict=True))
+    values |= task or {}
     values |= {"Run": run.id, "Created": moment(run.created_at), "Finished": moment(run.finished_at)}
     for key, value in (run.provenance or {}).items():
         name = key.replace("_", " ").capitalize()
@@ -175,12 +183,14 @@ def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str
     return f'<details class="run-facts"><summary>Settings and provenance</summary>{facts(values)}</details>'
 
 
-def prompts_html(generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> str:
+def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> str:
     """A page of prompts, the chosen one marked."""
     if not generations and filtered:
-        return empty_state("No prompt matches", "Choose another outcome, or clear the search.")
+        every = f"/runs?run={run_id}", "Show all prompts"
+        return empty_state("No prompt matches", "Choose another outcome, or clear the search.", every)
     if not generations:
-        return empty_state("No prompt is done yet", "They appear here one by one.")
+        work = "/experiments", "See how far the work is"
+        return empty_state("No prompt is done yet", "They appear here one by one.", work)
     return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == chosen) for g in generations], "Prompts of the run")
 
 

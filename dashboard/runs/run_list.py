@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, pill, table
 from dashboard.ui.formatting import NONE, ago, percent, quantity
 from fsd_core.metrics import METRICS, Metric, compared, listed
@@ -65,7 +66,7 @@ sync();
 def runs_html(runs: Sequence[RunView], filtered: bool) -> str:
     """A page of runs; what to do where there are none."""
     if not runs and filtered:
-        return empty_state("No run matches", "Choose other filters, or clear the search.")
+        return empty_state("No run matches", "Choose other filters, or clear the search.", ("/runs", "Show all runs"))
     if not runs:
         return empty_state(
             "No runs yet",
@@ -81,8 +82,8 @@ def _row(run: RunView) -> tuple[str, ...]:
     box = f'<input type="checkbox" data-run="{escape(run.id)}" aria-label="Select {escape(run.label)}">'
     return (
         box,
-        f'<a href="/runs?run={escape(run.id)}">{escape(run.label)}</a>',
-        escape(run.experiment_name or NONE),
+        f'<a href="/runs?run={escape(run.id)}">{escape(run.label)}</a>{tags_html(run)}',
+        _experiment(run),
         escape(run.task),
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
@@ -90,6 +91,12 @@ def _row(run: RunView) -> tuple[str, ...]:
         pill(run.status),
         escape(ago(run.created_at)),
     )
+
+
+def _experiment(run: RunView) -> str:
+    if run.experiment_id is None:
+        return NONE
+    return f'<a href="/runs?experiment={escape(run.experiment_id)}">{escape(run.experiment_name)}</a>'
 
 
 def mixed_of(run: RunView, key: str) -> Sequence[str]:

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_list import ORDERS, SELECTION, runs_html
-from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
+from dashboard.runs.workspace_file import link_html
+from dashboard.tables.changes import changes_html, sentence
+from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
+from dashboard.ui.formatting import moment
 from dashboard.ui.pager import Pager
+from dashboard.ui.people import person_of
 from dashboard.ui.polled import Polled
 from fsd_core.benchmarks.tasks import TASKS
 from fsd_core.config import RULES
@@ -20,17 +25,27 @@ from fsd_core.models.model_pairs import PAIRS
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
+    from fsd_core.people import Person
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
 
 RUNS_PER_PAGE = 50
+LOGGED = 50
 POLL_SECONDS = 3.0
 STATUSES = ("queued", "running", "finished", "failed", "cancelled")
 ALL = "all"
 LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
 # The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
-FILTERS = {"search": "", "pair": ALL, "task": ALL, "algorithm": ALL, "status": ALL, "sort": next(iter(ORDERS))}
+FILTERS = {
+    "search": "",
+    "pair": ALL,
+    "task": ALL,
+    "algorithm": ALL,
+    "status": ALL,
+    "sort": next(iter(ORDERS)),
+    "archived": "",
+}
 
 # An input event may come before the value that it tells of has reached the other side of the page.
 SETTLE = "() => new Promise((done) => setTimeout(() => done([]), 40))"
@@ -55,21 +70,33 @@ def build(repository: Repository, settings: Settings) -> None:
         runs = RunList(repository)
     with gr.Column(visible=False) as detail_part:
         detail = OpenedRun(repository, settings.home, settings.mlflow_url)
+    with gr.Column(visible=False) as experiment_part:
+        experiment = OpenedExperiment(repository, settings.home)
 
     def open_page(request: gr.Request) -> Updates:
-        """The run that the address names, or the list."""
-        run_id = request.query_params.get("run")
+        """The run or the experiment that the address names, or the list."""
+        query = request.query_params
+        run_id, experiment_id = query.get("run"), query.get("experiment")
         try:
-            opened = (
-                detail.open(run_id, request.query_params.get("prompts", ""))
-                if run_id
-                else runs.open(request.query_params)
-            )
+            if run_id:
+                return detail.open(run_id, query.get("prompts", "")) | {detail_part: gr.Column(visible=True)}
+            if experiment_id:
+                return experiment.open(experiment_id) | {experiment_part: gr.Column(visible=True)}
+            return runs.open(query, person_of(request)) | {list_part: gr.Column(visible=True)}
         except FsdError as error:
-            return {message: notice(str(error), "bad")}
-        return opened | {list_part: gr.Column(visible=not run_id), detail_part: gr.Column(visible=bool(run_id))}
+            told = _deleted(repository, run_id or experiment_id) or str(error)
+            return {message: dead_end(told, "/runs", "See all runs")}
 
-    on_load(open_page, None, [message, list_part, detail_part, *runs.fields, *runs.outputs, *detail.outputs])
+    parts = [message, list_part, detail_part, experiment_part]
+    on_load(open_page, None, [*parts, *runs.fields, *runs.outputs, runs.log, *detail.outputs, *experiment.outputs])
+
+
+def _deleted(repository: Repository, id: str | None) -> str:
+    """Who deleted what an address names; empty where nobody did."""
+    last = repository.changes(subject=id, limit=1) if id else []
+    if not last or last[0].act != "deleted":
+        return ""
+    return f"{last[0].who} {sentence(last[0])}, {moment(last[0].at)}."
 
 
 class RunList:
@@ -81,7 +108,7 @@ class RunList:
         show(heading("Runs", LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
-                label="Search", placeholder="Setting, experiment or id", max_length=LONGEST_SEARCH, scale=2,
+                label="Search", placeholder="Setting, experiment, tag or id", max_length=LONGEST_SEARCH, scale=2,
                 min_width=180,
             )  # fmt: skip
             self.pair = _choice("Pair", {name: spec.title for name, spec in PAIRS.items()})
@@ -90,9 +117,13 @@ class RunList:
             self.status = _choice("Status", {status: status.capitalize() for status in STATUSES})
             orders = [(order.title, name) for name, order in ORDERS.items()]
             self.order = gr.Dropdown(orders, value=FILTERS["sort"], label="Order", min_width=150)
-        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order]
+            self.archived = gr.Checkbox(
+                False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
+            )
+        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived]
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
+        self.log = show(elem_id="runs-log")
         self.clock = gr.Timer(POLL_SECONDS, active=False)
         self.shown = gr.State("")
         self._events()
@@ -111,25 +142,33 @@ class RunList:
             button.click(self._turn(step), inputs, self.outputs, **QUIET)
         self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **QUIET)
 
-    def open(self, query: Mapping[str, str]) -> Updates:
+    def open(self, query: Mapping[str, str], person: Person) -> Updates:
         """The first page as an address asks for it, kept up to date from then on."""
         fields = zip(self.fields, FILTERS.items(), strict=True)
         values = [_filter_value(field, query.get(name, none), none) for field, (name, none) in fields]
+        own = {view.name: view.title or view.name for view in reversed(self.repository.task_versions())}
+        task = self.fields.index(self.task)
+        if query.get("task") in own:
+            values[task] = query["task"]
         updates = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
-        return updates | {self.clock: gr.Timer(active=True)}
+        if own:
+            choices = [*self.task.choices, *((title, name) for name, title in own.items())]
+            updates[self.task] = gr.Dropdown(choices, value=values[task])
+        log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
+        return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(person)}
 
     @tells_errors(8)
-    def filter(self, *filters: str) -> Updates:
+    def filter(self, *filters: Any) -> Updates:
         return self.view(0, *filters)
 
     def _turn(self, step: int) -> Any:
         @tells_errors(8)
-        def turn(page: int, *filters: str) -> Updates:
+        def turn(page: int, *filters: Any) -> Updates:
             return self.view(page + step, *filters)
 
         return turn
 
-    def poll(self, shown: str, page: int, *filters: str) -> Any:
+    def poll(self, shown: str, page: int, *filters: Any) -> Any:
         """The same page anew, where something of it has changed."""
         try:
             updates = self.view(page, *filters)
@@ -137,26 +176,29 @@ class RunList:
             return gr.skip()  # the header says that the database does not answer
         return gr.skip() if updates[self.shown] == shown else updates
 
-    def view(self, page: int, *filters: str) -> Updates:
+    def view(self, page: int, *filters: Any) -> Updates:
         """A page of the list."""
         page, total, html = self.latest(page, *filters)
         return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
 
     def _latest(
-        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str
+        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool
     ) -> tuple[int, int, str]:
         """The number of the nearest page there is, of how many runs, and its runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
         filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
         if search.strip():
             filters["search"] = search
+        filtered = bool(filters)
+        if not archived:
+            filters["archived"] = False
         _, column, descending = ORDERS[order]
         total = self.repository.count_runs(**filters)
         page = self.pager.clamp(page, total)
         runs = self.repository.runs(
             **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE
         )
-        return page, total, runs_html(runs, filtered=bool(filters))
+        return page, total, runs_html(runs, filtered=filtered or bool(not total and self.repository.count_runs()))
 
 
 def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
@@ -164,8 +206,10 @@ def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
     return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
 
 
-def _filter_value(field: Any, value: str, none: str) -> str:
+def _filter_value(field: Any, value: str, none: str) -> Any:
     """What an address asks for; of a choice that is not offered, ``none``."""
+    if isinstance(field, gr.Checkbox):
+        return value == "true"
     if not isinstance(field, gr.Dropdown):
         return value[:LONGEST_SEARCH]
     return value if any(value == name for _, name in field.choices) else none

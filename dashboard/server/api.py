@@ -43,8 +43,7 @@ def api_routes(repository: Repository) -> APIRouter:
         """The approved setting: as JSON with the act that approved it, or in a form of ``delivery.FORMS``."""
         try:
             use = desk.use(use_id)
-            if (named := use.named("approved")) is None:
-                return PlainTextResponse(f"Nothing is approved for the use '{use.id}' yet.", 404)
+            named = desk.approved(use)
             moved = use.aliases["approved"].moved
             tag = f'"{named}-{moved.sequence}{"-" + form if form else ""}"'
             headers = {"ETag": tag, "Cache-Control": "no-cache"}
@@ -54,7 +53,8 @@ def api_routes(repository: Repository) -> APIRouter:
             if form:
                 return PlainTextResponse(deliver(setting, form), headers=headers)
             act: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
-            return JSONResponse({"use": use.id, "approved": act} | described(setting), headers=headers)
+            told = {"use": use.id, "approved": act} | described(setting) | {"weights": desk.approved_weights(use)}
+            return JSONResponse(told, headers=headers)
         except UnknownName as error:
             return PlainTextResponse(str(error), 404)
         except FsdError as error:

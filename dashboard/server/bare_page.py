@@ -1,4 +1,4 @@
-"""A page without scripts, for what stands outside of the application: signing in, and addresses that lead nowhere."""
+"""A plain page, for what stands outside of the application: signing in, and addresses that lead nowhere."""
 
 from __future__ import annotations
 

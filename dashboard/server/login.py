@@ -1,8 +1,8 @@
-"""The page on which people sign in, and the way out: plain forms without scripts."""
+"""The page on which people sign in with a password, and the way out of every sign-in: plain forms without scripts."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Form, Request
@@ -13,18 +13,26 @@ from dashboard.ui.components import escape
 from fsd_core.access import accounts
 from fsd_core.access.identify import COOKIE
 from fsd_core.errors import FsdError
+from fsd_core.space import here
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 
+class Reach(TypedDict):
+    """Options of a cookie."""
+
+    samesite: Literal["lax", "none"]
+    secure: bool
+
+
 def login_routes(repository: Repository) -> APIRouter:
-    """``/login`` and ``/logout``."""
+    """``/login``."""
     router = APIRouter()
 
     @router.get("/login")
     def ask(next: str = "/") -> HTMLResponse:
-        return HTMLResponse(_page(_inside(next)))
+        return HTMLResponse(_page(inside(next)))
 
     @router.post("/login")
     def answer(
@@ -33,26 +41,46 @@ def login_routes(repository: Repository) -> APIRouter:
         try:
             secret = accounts.sign_in(repository, name.strip(), password)
         except FsdError as error:
-            return HTMLResponse(_page(_inside(next), name, str(error)), 403)
-        response = RedirectResponse(_inside(next), 303)
-        response.set_cookie(
-            COOKIE, secret, max_age=int(accounts.SESSION.total_seconds()), httponly=True, samesite="lax",
-            secure=request.url.scheme == "https",
-        )  # fmt: skip
-        return response
-
-    @router.post("/logout")
-    def leave(request: Request) -> Response:
-        if secret := request.cookies.get(COOKIE):
-            repository.sign_out(accounts.digest(secret))
-        response = RedirectResponse("/login", 303)
-        response.delete_cookie(COOKIE)
+            return HTMLResponse(_page(inside(next), name, str(error)), 403)
+        response = RedirectResponse(inside(next), 303)
+        keep_signed_in(response, request, secret)
         return response
 
     return router
 
 
-def _inside(address: str) -> str:
+def logout_routes(repository: Repository, then: str) -> APIRouter:
+    """``/logout``, and the page ``then``."""
+    router = APIRouter()
+
+    @router.post("/logout")
+    def leave(request: Request) -> Response:
+        if secret := request.cookies.get(COOKIE):
+            repository.sign_out(accounts.digest(secret))
+        response = RedirectResponse(then, 303)
+        response.delete_cookie(COOKIE, httponly=True, **_reach(request))
+        return response
+
+    return router
+
+
+def keep_signed_in(response: Response, request: Request, secret: str) -> None:
+    """Sets the cookie of a session."""
+    seconds = int(accounts.SESSION.total_seconds())
+    response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_reach(request))
+
+
+def _reach(request: Request) -> Reach:
+    """Where a browser sends the cookie: to our own pages, and on a Space also where huggingface.co shows them framed.
+
+    Not ``Partitioned``: a cookie of the tab in which somebody signs in would then be another one than the frame's.
+    """
+    if here() is not None:
+        return {"samesite": "none", "secure": True}
+    return {"samesite": "lax", "secure": request.url.scheme == "https"}
+
+
+def inside(address: str) -> str:
     """The address if it is one of ours, else the first page."""
     parts = urlsplit(address)
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()

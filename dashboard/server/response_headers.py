@@ -33,6 +33,7 @@ KEEP = "public, max-age=31536000, immutable"
 class ResponseHeaders:
     """Sets the headers that protect the pages, and removes Gradio's, which let other origins read them.
 
+    ``policy`` is the Content-Security-Policy of whatever brings none of its own.
     Files whose address has a hash of their contents may be kept for good: a browser would ask for each of them again.
     """
 
@@ -45,7 +46,7 @@ class ResponseHeaders:
                 headers = MutableHeaders(scope=message)
                 for name in {name for name in headers if name.startswith("access-control-")}:
                     del headers[name]
-                headers["Content-Security-Policy"] = self.policy
+                headers.setdefault("Content-Security-Policy", self.policy)
                 headers["X-Content-Type-Options"] = "nosniff"
                 headers["Referrer-Policy"] = "same-origin"
                 if _has_hash(scope) and message["status"] == 200:

@@ -11,8 +11,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dashboard.server.api import PATHS
 from dashboard.server.bare_page import bare_page
+from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
 from fsd_core.asgi.allow_list import NOTHING, AllowList
-from fsd_core.asgi.refusal import looks_for_page
+from fsd_core.asgi.origin import READING
+from fsd_core.asgi.refusal import looks_for_page, refuse
+from fsd_core.settings import MLFLOW_PATH
 
 _OPEN = {
     "GET": (
@@ -22,26 +25,40 @@ _OPEN = {
         r"/gradio_api/queue/data",  # the results of events
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
         r"/gradio_api/app_id",  # asked until the server answers again after it was gone
-        r"/export/comparison\.(csv|html|tex)",
+        r"/export/comparison\.(csv|html|tex|matched\.csv)",
+        r"/config|/gradio_api/info",  # what programs may call (dashboard/ui/endpoint.py)
+        r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
         PATHS,
+        MLFLOW_PATH,
+        *PATTERNS["GET"],
     ),
     "HEAD": (r"/",),
-    "POST": (r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # events, through the queue and past it
+    "POST": (
+        *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # events, through the queue and past it
+        r"/gradio_api/mcp/?",
+        *PATTERNS["POST"],  # what MLflow's pages ask
+    ),
+}
+
+_SIGNING_IN = {
+    "password": {"GET": ("/login",), "POST": ("/login", "/logout")},
+    "huggingface": {"GET": ("/login(/huggingface|/callback)?",), "POST": ("/logout",)},
 }
 
 
 class OpenRoutes(AllowList):
-    """Lets in what the pages need; ``pages`` are their paths below the root, and ``login`` says whether people sign in
-    here."""
+    """Lets in what the pages need; ``pages`` are their paths below the root, and ``access`` how people sign in here."""
 
-    def __init__(self, app: ASGIApp, pages: Iterable[str], *, login: bool = False) -> None:
+    def __init__(self, app: ASGIApp, pages: Iterable[str], *, access: str = "none") -> None:
         named = "|".join(re.escape(path) for path in pages)
         opened = {**_OPEN, "GET": (rf"/({named})/?", *_OPEN["GET"])}
-        if login:
-            opened |= {"GET": (*opened["GET"], "/login"), "POST": (*opened["POST"], "/login", "/logout")}
+        for method, paths in _SIGNING_IN.get(access, {}).items():
+            opened[method] = (*opened[method], *paths)
         super().__init__(app, opened)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"].startswith(f"{MLFLOW_PATH}/") and scope["method"] not in READING:
+            return await refuse(receive, send, 403, READ_ONLY)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
         body = (

@@ -40,7 +40,7 @@ class Beside(NamedTuple):
 def settings_html(settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool) -> str:
     """A page of settings; ``approved``: the uses whose alias names a setting, by its id."""
     if not settings and filtered:
-        return empty_state("No setting matches", "Search for another pair, rule or task.")
+        return empty_state("No setting matches", "Search for another pair, rule or task.", ("/settings", "Show all"))
     if not settings:
         return empty_state(
             "No setting was measured yet",
@@ -154,10 +154,12 @@ def _with_interval(value: str, ends: str) -> str:
     return escape(value) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
 
 
-def history_html(acts: Sequence[tuple[Use, LoggedAct]]) -> str:
-    """What people decided about the setting, newest first."""
+def history_html(acts: Sequence[tuple[Use, LoggedAct]], setting_id: str) -> str:
+    """What people decided about the setting, newest first; ``setting_id`` is empty where it cannot be proposed yet."""
     if not acts:
         return section("What was decided") + empty_state(
-            "Nobody proposed this setting yet", "Propose it for a use, and reviewers see its evidence."
+            "Nobody proposed this setting yet",
+            "Propose it for a use, and reviewers see its evidence.",
+            (f"/review?propose={setting_id}", "Propose it") if setting_id else None,
         )
     return section("What was decided") + acts_html(acts)

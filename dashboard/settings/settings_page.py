@@ -18,7 +18,7 @@ from dashboard.settings.setting_html import (
 )
 from dashboard.tables.company import company
 from dashboard.tables.run_settings import TITLES, value_text
-from dashboard.ui.components import QUIET, heading, notice, on_load, show, tells_errors
+from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.config import RunConfig
@@ -56,7 +56,7 @@ def build(repository: Repository, settings: Settings) -> None:
         try:
             updates = {opened: setting_page(repository, setting_id)} if setting_id else listed.open()
         except FsdError as error:
-            return {message: notice(str(error), "bad")}
+            return {message: dead_end(str(error), "/settings", "See all settings")}
         return updates | {
             list_part: gr.Column(visible=not setting_id),
             detail_part: gr.Column(visible=bool(setting_id)),
@@ -134,7 +134,7 @@ def setting_page(repository: Repository, setting_id: str) -> str:
         + facts_html(values, weights)
         + forms_html({form: deliver(setting.config, form) for form in FORMS})
         + runs_html(beside, prompts)
-        + history_html(_acts(uses, setting_id))
+        + history_html(_acts(uses, setting_id), setting_id if any(run.metrics for run in runs) else "")
     )
 
 

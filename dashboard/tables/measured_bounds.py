@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dashboard.ui.components import Column, table
 from fsd_core.config import VERIFIERS
 from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
+from fsd_core.figures.numbers import written
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -65,8 +66,8 @@ def gaps_html(bounds: Mapping[str, Any]) -> str:
 
 
 def _percent(row: Mapping[str, Any]) -> str:
-    ends = "" if row["low"] is None else f"<br><small>{100 * row['low']:.1f} to {100 * row['high']:.1f}</small>"
-    return f"{100 * row['rate']:.1f}{ends}"
+    ends = (None, None) if row["low"] is None else (100 * row["low"], 100 * row["high"])
+    return written(100 * row["rate"], *ends, points=True, digits=1).with_ends("<br><small>{} to {}</small>")
 
 
 def _cell(row: Mapping[str, Any] | None, best: float) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import GenerationView
+    from fsd_core.tracking.records import GenerationView, MarkView
 
-Show = Literal["outcome", "text", "all"]
+Show = Literal["outcome", "text", "unsolved", "marked", "all"]
 SHOWS: tuple[tuple[str, Show], ...] = (
     ("Different outcome", "outcome"),
     ("Different text", "text"),
-    ("All prompts", "all"),
+    ("Not solved", "unsolved"),
+    ("Marked", "marked"),
+    ("All", "all"),
 )
+Marks = Mapping[tuple[str, int], "Sequence[MarkView]"]
+"""by run and position of the prompt"""
 LONGEST_DIFF = 4000  # words; beyond it a difference is neither readable nor quick to find
 
 
@@ -41,11 +46,22 @@ class Pair(NamedTuple):
     def text_differs(self) -> bool:
         return self.a.text != self.b.text
 
+    @property
+    def unsolved(self) -> bool:
+        """Whether one of the two did not solve it."""
+        return "correct" not in (self.a.outcome, self.b.outcome) or self.outcome_differs
+
+    @property
+    def gain(self) -> int:
+        """1 if the first alone solved it, -1 if the second alone did, else 0."""
+        return (self.a.outcome == "correct") - (self.b.outcome == "correct")
+
 
 class Pairing(NamedTuple):
-    """All shared prompts of two runs, by position."""
+    """All shared prompts of two runs, by position, and everybody's marks on their outputs."""
 
     pairs: list[Pair]
+    marks: Marks = MappingProxyType({})
 
     def count(self, a_solved: bool, b_solved: bool) -> int:
         """Prompts of one cell of the two-by-two table."""
@@ -60,6 +76,10 @@ class Pairing(NamedTuple):
             return [pair for pair in self.pairs if pair.outcome_differs]
         if show == "text":
             return [pair for pair in self.pairs if pair.text_differs]
+        if show == "unsolved":
+            return [pair for pair in self.pairs if pair.unsolved]
+        if show == "marked":
+            return [pair for pair in self.pairs if any((g.run_id, g.position) in self.marks for g in pair)]
         return self.pairs
 
 
@@ -67,7 +87,11 @@ def pair_up(repository: Repository, run_a: str, run_b: str) -> Pairing:
     """The prompts that both runs have done."""
     ours = {g.position: g for g in repository.generations(run_a)}
     theirs = {g.position: g for g in repository.generations(run_b)}
-    return Pairing([Pair(ours[position], theirs[position]) for position in sorted(ours.keys() & theirs.keys())])
+    marks: dict[tuple[str, int], list[MarkView]] = {}
+    for mark in repository.marks([run_a, run_b]):
+        marks.setdefault((mark.run_id, mark.position), []).append(mark)
+    both = sorted(ours.keys() & theirs.keys())
+    return Pairing([Pair(ours[position], theirs[position]) for position in both], marks)
 
 
 def difference(a: str, b: str) -> tuple[list[Piece], list[Piece]]:

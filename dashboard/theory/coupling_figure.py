@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.style import MUTED, faint, figure, hover
 
 ACCEPTED = "#0d9488"
@@ -34,7 +35,7 @@ def draw(names: Sequence[str], coupling: Mapping[tuple[int, ...], Sequence[float
             hoverongaps=False, colorscale=[[0, faint(colour, 0.08)], [1, colour]],
             hovertext=[
                 [
-                    hover(f"{name} written", f"drafted: {label}", f"{100 * (cell or 0):.2f} % of all positions",
+                    hover(f"{name} written", f"drafted: {label}", f"{percent(cell or 0, digits=2)} of all positions",
                           "accepted" if accepted else "not among the drafts")
                     for label, cell in zip(labels, row, strict=True)
                 ]

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.conditions import MARK
 from fsd_core.figures.cells import ratio_mixed
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.series import PALETTE, metrics, run_names
 from fsd_core.figures.style import figure, hover, mixed_lines, note
 
@@ -98,7 +99,7 @@ def draw(points: Sequence[Measured]) -> go.Figure:
             hovertext=[
                 hover(
                     point.name,
-                    f"{100 * point.acceptance:.1f} % of judged tokens kept",
+                    f"{percent(point.acceptance)} of judged tokens kept",
                     f"measured {point.speedup:.2f} ×{MARK * bool(point.mixed)}, predicted "
                     f"{predicted(point.acceptance, point.length, point.cost):.2f} ×",
                     *mixed_lines(point.mixed),

@@ -14,7 +14,7 @@ from dashboard.theory.typed_distributions import coupling, curves, read_pair, to
 from dashboard.ui.components import QUIET, Tile, heading, notice, on_load, show, tiles
 from fsd_core.errors import FsdError
 from fsd_core.figures import acceptance_by_drafts
-from fsd_core.figures.numbers import count
+from fsd_core.figures.numbers import count, percent
 from fsd_core.theory.samplings import SAMPLINGS, TITLES
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure,
 
 def _tiles(optima: dict[str, list[float]], drafts: int) -> str:
     single = next(iter(optima.values()))[0]
-    named = [Tile("One draft", f"{100 * single:.2f} %", "speculative decoding, Σ min(p, q)")]
+    named = [Tile("One draft", percent(single, digits=2), "speculative decoding, Σ min(p, q)")]
     for sampling, title in TITLES.items():
         rate = optima[sampling][drafts - 1]
-        named.append(Tile(title.capitalize(), f"{100 * rate:.2f} %", f"at best, with {count(drafts, 'draft')}"))
+        named.append(Tile(title.capitalize(), percent(rate, digits=2), f"at best, with {count(drafts, 'draft')}"))
     return tiles(named)

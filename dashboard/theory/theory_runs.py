@@ -14,6 +14,7 @@ from dashboard.ui.people import person_of
 from dashboard.ui.worker import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures import acceptance_by_drafts
+from fsd_core.jobs import asked_by
 from fsd_core.people import require
 from fsd_core.tracking.messages import BoundsJob
 
@@ -44,8 +45,11 @@ class RunTheory:
         self.repository = repository
         show(section("In your runs"))
         show(f'<p class="lead">{LEAD}</p>')
-        with gr.Row(equal_height=False):
-            self.runs = gr.Dropdown([], label="Runs", multiselect=True, max_choices=PLOTS, min_width=320, scale=3)
+        with gr.Row(equal_height=False, elem_classes=["rev-forms"]):
+            self.runs = gr.Dropdown(
+                [], label="Runs", info="Those whose two models are asked", multiselect=True, max_choices=PLOTS,
+                min_width=320, scale=3,
+            )  # fmt: skip
             self.temperature = gr.Number(1, label="Temperature", info=TEMPERATURE, step=0.1, min_width=180)
             self.measure = gr.Button("Measure bounds", variant="primary", min_width=140)
         self.said = show()
@@ -68,7 +72,7 @@ class RunTheory:
     def fill(self) -> Updates:
         """The runs to choose from, newest first."""
         try:
-            runs = [run for run in self.repository.runs(limit=SHOWN) if run.metrics]
+            runs = [run for run in self.repository.runs(limit=SHOWN, archived=False) if run.metrics]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         names = [(_name(run), run.id) for run in runs]
@@ -120,6 +124,8 @@ class RunTheory:
                     f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
                 )
             jobs = [self.repository.enqueue(BoundsJob(id, temperature), PRIORITY) for id in ids]
+            for job in jobs:
+                asked_by.note(job)
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         said = absence_notice(self.repository.worker(), True) or notice("Measuring.")

@@ -11,10 +11,11 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures.numbers import count
 from fsd_core.jobs import handling
 from fsd_core.people import Person, require
+from fsd_core.tracking.edits import Edit
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import Deletion
+    from fsd_core.tracking.records import Deletion, ExperimentView
 
 # A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
 # opens in a dialog of the browser, whose text is set as text.
@@ -56,6 +57,14 @@ def button(act: str, kind: str, id: str, words: str, question: str = "", *, disa
     )
 
 
+def work_button(e: ExperimentView) -> str:
+    """Stops an experiment that is under way, or continues one with more to do; nothing where neither can be."""
+    if e.under_way:
+        words = "Cancelling" if e.cancel_requested else "Cancel"
+        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else ""
+    return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else ""
+
+
 def delete_button(kind: str, id: str, gone: Deletion) -> str:
     """Deletes after a question that names what goes."""
     runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
@@ -69,6 +78,7 @@ def delete_button(kind: str, id: str, gone: Deletion) -> str:
 # What each button does, in words, and the role that it needs.
 _NEEDED = {
     "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
+    "archive": ("Archiving", "author"), "unarchive": ("Archiving", "author"),
 }  # fmt: skip
 
 
@@ -77,7 +87,9 @@ def perform(repository: Repository, home: Path, person: Person, act: str, kind: 
     doings: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
         "resume": lambda: f"{handling.resume(repository, home, kind, id)} continues at its next prompt.",
-        "delete": lambda: f"{handling.delete(repository, home, kind, id).name} was deleted.",
+        "delete": lambda: f"{handling.delete(repository, home, kind, id, person).name} was deleted.",
+        "archive": lambda: f"{_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
+        "unarchive": lambda: f"{_archived(repository, person, kind, id, False)} is in the lists again.",
     }
     if act not in doings or kind not in ("run", "experiment"):
         raise InvalidSetting("This page has no such button: reload it.")
@@ -94,7 +106,16 @@ def answered(repository: Repository, home: Path, person: Person, act: str, kind:
         return notice(str(error), "bad")
 
 
+def _archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:
+    """Archives it or takes it out of the archive; its name."""
+    repository.annotate("run" if kind == "run" else "experiment", id, Edit(archived=archived), person)
+    return _name(repository, kind, id)
+
+
+def _name(repository: Repository, kind: str, id: str) -> str:
+    return repository.experiment(id).name if kind == "experiment" else repository.run(id).label
+
+
 def _cancelled(repository: Repository, kind: str, id: str) -> str:
-    name = repository.experiment(id).name if kind == "experiment" else repository.run(id).label
     repository.request_cancel(id)
-    return f"{name} stops after its current prompt."
+    return f"{_name(repository, kind, id)} stops after its current prompt."

@@ -31,11 +31,13 @@ def cost(kind: str) -> str:
 
 def knob_range(kind: str, option: Option, divergence: str) -> str:
     """The values that a rule's knob can take, such as ``0 to 0.693 nats``."""
-    low, high, unit = option.low or 0, option.high, option.unit
+    low, high, unit = option.low, option.high, option.unit
     chosen = divergence if "divergence" in RULES[kind].model_fields else None
     if own := getattr(RULES[kind], "divergence", chosen):  # a rule may have one of its own, which nobody chooses
         bound, unit = divergence_upper_bound(own), divergence_unit(own)
-        high = bound if math.isfinite(bound) else None
+        low, high = 0, bound if math.isfinite(bound) else None
+    if low is None:
+        return "any number"
     unit = f" {unit}" if unit else ""
     return f"{low:g} or more{unit}" if high is None else f"{low:g} to {high:.3g}{unit}"
 
@@ -47,8 +49,7 @@ def about(kind: str, divergence: str) -> str:
         facts.append(divergence_fact(divergence))
     if rule.knob is not None and rule.can_be_off():
         facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
-    if rule.note:
-        facts.append(rule.note)
+    facts += [fact for fact in (rule.note, rule.greedy_note) if fact]
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
     label = cost(kind)
     return f'<div class="about"><p><b class="cost {label}">{label}</b> {escape(rule.explanation)}</p>{more}</div>'

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.context import Context
 
+from dashboard.ui.terms import explained
 from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import FsdError
 from fsd_core.tracking.messages import EmittedToken
@@ -30,6 +31,27 @@ QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 _TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
 
 
+KEEP_PLACE = """let held = null, left = [];
+const boxes = () => [...element.querySelectorAll('.fsd-scroll')];
+const focusable = () => [...element.querySelectorAll('a, button')];
+const named = (one) => [one.dataset.id, one.getAttribute('href'), one.textContent].join(' ');
+element.addEventListener('scroll', () => { left = boxes().map((box) => box.scrollLeft); }, true);
+document.addEventListener('pointerdown', () => { held = null; });
+document.addEventListener('focusin', (event) => {
+  const one = element.contains(event.target) ? event.target.closest('a, button') : null;
+  held = one && {name: named(one), id: one.dataset.id};
+});
+watch('value', () => {
+  boxes().forEach((box, i) => { box.scrollLeft = left[i] ?? 0; });
+  if (!held || element.contains(document.activeElement)) return;
+  const {name, id} = held, all = focusable();
+  const again = all.find((one) => named(one) === name) || all.find((one) => id && one.dataset.id === id);
+  again?.focus({preventScroll: true});
+});"""
+"""HTML that is drawn anew, while somebody is in it: tables stay where they were scrolled to, and what has the focus
+keeps it"""
+
+
 def escape(text: object) -> str:
     """``text`` as HTML that shows it literally, in an element or in a quoted attribute."""
     return html.escape(str(text), quote=True).translate(_TEMPLATE_CHARACTERS)
@@ -39,6 +61,14 @@ def show(value: str = "", **options: Any) -> gr.HTML:
     """A place for HTML made by this module, with neither frame nor styles of Gradio's own."""
     options = {"js_on_load": None, **options, "elem_classes": ["fsd-html", *options.get("elem_classes", [])]}
     return gr.HTML(value, apply_default_css=False, **options)
+
+
+def term(word: str, about: str = "") -> str:
+    """A word with what it means as its hint (``terms.js``); the word alone where nothing is known of it."""
+    about = about or explained(word)
+    if not about:
+        return escape(word)
+    return f'<button type="button" class="fsd-term" title="{escape(about)}">{escape(word)}</button>'
 
 
 def heading(title: str, lead: str = "") -> str:
@@ -54,6 +84,14 @@ def section(title: str) -> str:
 def notice(text: str, tone: str = "") -> str:
     """One sentence in a box; ``tone`` is empty, ``warn`` or ``bad``."""
     return f'<p class="fsd-notice {escape(tone)}" role="{"alert" if tone == "bad" else "status"}">{escape(text)}</p>'
+
+
+def dead_end(text: str, address: str, words: str) -> str:
+    """What an address that leads nowhere is answered with: one sentence, and the way on."""
+    return (
+        f'<p class="fsd-notice bad" role="alert">{escape(text)}</p>'
+        f'<p class="fsd-on"><a href="{escape(address)}">{escape(words)}</a></p>'
+    )
 
 
 def empty_state(title: str, text: str, link: tuple[str, str] | None = None) -> str:
@@ -84,7 +122,7 @@ class Tile(NamedTuple):
 def tiles(values: Iterable[Tile]) -> str:
     """Named numbers side by side."""
     inner = "".join(
-        f'<div class="fsd-tile"><dt>{escape(tile.name)}</dt><dd>{escape(tile.value)}{mixed_mark(tile.mixed)}'
+        f'<div class="fsd-tile"><dt>{term(tile.name)}</dt><dd>{escape(tile.value)}{mixed_mark(tile.mixed)}'
         f"{f'<small>{escape(tile.note)}</small>' if tile.note else ''}</dd></div>"
         for tile in values
     )
@@ -98,7 +136,7 @@ def pill(status: str) -> str:
 
 def facts(values: Mapping[str, object]) -> str:
     """Names and values, one pair a line."""
-    inner = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
+    inner = "".join(f"<dt>{term(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
     return f'<dl class="fsd-facts">{inner}</dl>'
 
 
@@ -111,7 +149,7 @@ class Column(NamedTuple):
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) -> str:
     """A table whose cells are HTML already (use :func:`escape`). ``label`` names it to a screen reader."""
-    head = "".join(f'<th scope="col" class="{c.style}">{escape(c.title)}</th>' for c in columns)
+    head = "".join(f'<th scope="col" class="{c.style}">{term(c.title)}</th>' for c in columns)
     body = "".join(
         "<tr>" + "".join(f'<td class="{c.style}">{cell}</td>' for c, cell in zip(columns, row, strict=True)) + "</tr>"
         for row in rows
@@ -153,16 +191,16 @@ def legend() -> str:
     return f'<ul class="fsd-legend" aria-label="What the colours mean">{"".join(items)}</ul>'
 
 
-def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> None:
+def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> Any:
     """Runs ``handler`` when the page that is being built is opened; silently, and callable by nobody else.
 
     Past the queue, which would cost every page two more requests and a place: handlers read the database, no more.
 
-    ``js`` runs in the browser first, and its result takes the place of the inputs.
+    ``js`` runs in the browser first, and its result takes the place of the inputs. Returns the event.
     """
     page = Context.root_block
     assert page is not None, "on_load belongs inside a page"
-    page.load(handler, inputs, outputs, js=js, queue=False, **QUIET)
+    return page.load(handler, inputs, outputs, js=js, queue=False, **QUIET)
 
 
 def warn(error: FsdError) -> None:

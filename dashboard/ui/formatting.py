@@ -5,32 +5,25 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from fsd_core.figures.numbers import decimals, number
-
-NONE = "–"
+from fsd_core.figures.numbers import NONE as NONE
+from fsd_core.figures.numbers import percent as percent
+from fsd_core.figures.numbers import written
 
 
 def quantity(value: float | None, low: float | None = None, high: float | None = None, unit: str = "") -> str:
     """``value`` rounded where its interval leaves it in doubt, such as ``1,204 tok/s``; a dash for no value."""
     if value is None or not math.isfinite(value):
         return NONE
-    return number(value, decimals(value, low, high)) + (f" {unit}" if unit else "")
-
-
-def percent(share: float | None, low: float | None = None, high: float | None = None) -> str:
-    """A share from 0 to 1 in per cent, such as ``91.3 %``."""
-    if share is None or not math.isfinite(share):
-        return NONE
-    digits = 1 if low is None or high is None else decimals(100 * share, 100 * low, 100 * high)
-    return f"{number(100 * share, digits)} %"
+    return written(value, low, high).value + (f" {unit}" if unit else "")
 
 
 def interval(low: float | None, high: float | None, scale: float = 1.0) -> str:
-    """The ends of a 95 % interval, such as ``88 to 94``, each times ``scale``; empty where there is none."""
+    """The ends of a 95 % interval, such as ``88 to 94``, each times ``scale``, which is 100 of a share; empty where
+    there is none."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return ""
-    digits = decimals(scale * (low + high) / 2, scale * low, scale * high)
-    return f"{number(scale * low, digits)} to {number(scale * high, digits)}"
+    ends = written(scale * (low + high) / 2, scale * low, scale * high, points=scale == 100.0)
+    return f"{ends.low} to {ends.high}"
 
 
 def duration(seconds: float | None) -> str:

@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.ui.components import QUIET, escape, on_load, show
 from dashboard.ui.people import person_of
 from dashboard.ui.theme import FAVICON
-from fsd_core.people import LOCAL, Person
+from fsd_core.people import Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -27,14 +27,21 @@ class Page(NamedTuple):
     build: Callable[[Repository, Settings], None]
 
 
-def build_header(status_now: Callable[[], str], pages: Sequence[Page], current: Page) -> None:
-    """Adds the header to the page that is being built; ``status_now`` says how the worker is."""
+def build_header(
+    status_now: Callable[[], str], pages: Sequence[Page], current: Page, way_in: str = "", note: str = ""
+) -> None:
+    """Adds the header to the page that is being built; ``status_now`` says how the worker is.
+
+    ``way_in`` is the link, as HTML, by which visitors sign in; ``note`` a sentence for every page.
+    """
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
         show(navigation(pages, current))
         with gr.Row(elem_classes=["fsd-right"]):
             person = show(elem_classes=["fsd-person"])
             status = show(elem_classes=["fsd-status"])
+    if note:
+        show(f'<p class="fsd-kept">{escape(note)}</p>')
     shown = gr.State("")
 
     def refresh(last: str) -> tuple[object, object]:
@@ -42,16 +49,16 @@ def build_header(status_now: Callable[[], str], pages: Sequence[Page], current: 
         return (gr.skip(), gr.skip()) if now == last else (now, now)
 
     def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
-        return (*refresh(last), person_html(person_of(request)))
+        return (*refresh(last), person_html(person_of(request), way_in))
 
     gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **QUIET)
     on_load(opened, shown, [status, shown, person])
 
 
-def person_html(person: Person) -> str:
-    """Who is signed in, and the way out; nothing where nobody signs in."""
-    if person == LOCAL:
-        return ""
+def person_html(person: Person, way_in: str = "") -> str:
+    """Who is signed in, and the way out; for somebody who is not, the way in."""
+    if not person.known:
+        return way_in
     return (
         f'<form method="post" action="/logout"><span title="{escape(person.role)}">{escape(person.name)}</span>'
         "<button>Sign out</button></form>"

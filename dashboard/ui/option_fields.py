@@ -24,7 +24,8 @@ def field(option: Option, **more: Any) -> Any:
         return gr.Dropdown(choices(option), **usual)
     if option.type is bool:
         return gr.Checkbox(**usual)
-    return gr.Number(precision=0 if option.type is int else None, step=_step(option), **usual)
+    # Without a precision, which would round what was typed and say nothing: `number` refuses part of a whole.
+    return gr.Number(step=_step(option), **usual)
 
 
 def several(option: Option, **more: Any) -> gr.Dropdown:
@@ -50,7 +51,7 @@ def chosen(values: Mapping[str, Any]) -> DecodingConfig:
     given, rule = _read(values), RULES[values["acceptance"]]
     for name, value in given.items():
         option = METHOD_OPTIONS[name]
-        if option.is_knob and value is None:
+        if rule.knob is not None and option.field == rule.knob.field and value is None:
             given[name] = OFF if rule.can_be_off() else None
         elif not option.choices:
             given[name] = number(option, value)

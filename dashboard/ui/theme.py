@@ -15,6 +15,8 @@ from gradio.themes.utils import fonts
 _FOLDER = Path(__file__).parent
 _SHEETS = (
     "ui/theme.css",
+    "ui/annotations.css",
+    "ui/sharing.css",
     "playground/playground.css",
     "experiments/experiment_list.css",
     "compare/comparison.css",
@@ -24,7 +26,8 @@ _SHEETS = (
 )
 # Given to Gradio as a whole: it puts its own class before every rule, without which its resets would win.
 CSS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
-HEAD = f"<script>{(_FOLDER / 'tokens.js').read_text(encoding='utf-8')}</script>"
+_SCRIPTS = ("tokens.js", "sharing.js", "terms.js")
+HEAD = "".join(f"<script>{(_FOLDER / script).read_text(encoding='utf-8')}</script>" for script in _SCRIPTS)
 FAVICON = _FOLDER / "favicon.svg"
 
 # Gradio's semi-bold files lack most letters. Without them a browser that is asked for 600 takes the whole bold ones.

@@ -53,6 +53,13 @@ def sign_in(repository: Repository, name: str, password: str) -> str:
     return secret
 
 
+def sign_in_elsewhere(repository: Repository, name: str, role: str) -> str:
+    """The secret for a cookie of somebody whom another site knows. Raises ``InvalidSetting``."""
+    secret = secrets.token_urlsafe(32)
+    repository.signed_in_elsewhere(checked_name(name), checked_role(role), digest(secret), datetime.now(UTC) + SESSION)
+    return secret
+
+
 def add_token(repository: Repository, name: str, role: str) -> str:
     """A new token, told this once. Raises ``InvalidSetting`` for a bad or taken name and an unknown role."""
     secret = "fsd_" + secrets.token_urlsafe(32)

@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from fsd_core.access import accounts
-from fsd_core.people import LOCAL, LONGEST_NAME, ROLES, Person
+from fsd_core.people import GUEST, LOCAL, LONGEST_NAME, ROLES, VISITOR, Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -31,7 +31,8 @@ Identify = Callable[[Scope], Person | None]
 def identifier(settings: Settings, repository: Repository) -> Identify:
     """Tells whose a request is; ``None`` for somebody who has to sign in first. Raises ``DatabaseUnavailable``."""
     if settings.access == "none":
-        return lambda scope: LOCAL
+        whoever = GUEST if settings.demo else LOCAL
+        return lambda scope: whoever
     cache: TTLCache[str, Person] = TTLCache(1000, KEPT_SECONDS, time.monotonic)
     lock = threading.Lock()  # requests are looked at in several threads, and the cache is made for one
 
@@ -60,8 +61,9 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         name = headers[0].strip()[:LONGEST_NAME]
         return Person(name, settings.role_behind_proxy(name))
 
-    second = by_cookie if settings.access == "password" else by_proxy
-    return lambda scope: by_token(scope) or second(scope)
+    second = by_proxy if settings.access == "proxy" else by_cookie
+    others = VISITOR if settings.demo else None
+    return lambda scope: by_token(scope) or second(scope) or others
 
 
 def person_in(scope: Scope) -> Person | None:

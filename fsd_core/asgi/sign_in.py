@@ -18,8 +18,8 @@ class SignIn:
     """Notes whose a request is in its scope, under ``key``; others are sent to the page ``login`` where they look for a
     page, and refused where they ask for anything else.
 
-    ``identify`` may read a database. The page ``login`` is for everybody; ``None`` where nobody can sign in here, such
-    as behind a proxy.
+    ``identify`` may read a database. The page ``login`` and what is below it are for everybody; ``None`` where nobody
+    can sign in here, such as behind a proxy.
     """
 
     def __init__(self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None) -> None:
@@ -34,7 +34,7 @@ class SignIn:
             return await refuse(receive, send, 503, str(error))
         if person is not None:
             return await self.app({**scope, self.key: person}, receive, send)
-        if scope["path"] == self.login:
+        if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):
             return await self.app(scope, receive, send)
         if self.login is not None and looks_for_page(scope):
             there = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")

@@ -7,7 +7,9 @@ al. 2025 (arXiv 2502.18779, §6) compare them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ import torch
 from torch import Tensor
 
 from fsd_core.benchmarks.ratios import ratio_interval
+from fsd_core.benchmarks.tasks.base import Messages
+from fsd_core.benchmarks.tasks.own.finding import conversations
 from fsd_core.config import SamplingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
@@ -32,6 +36,22 @@ PATHS = 64
 OnPosition = Callable[[int, int], None]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Positions that were drawn of one text, counted from its first written token, in order."""
+
+    prompt_position: int
+    asked: str | Messages
+    written: tuple[int, ...]
+    positions: tuple[int, ...]
+
+
+Rates = tuple[int, list[tuple[tuple[str, str, int], float]]]
+"""of one position: its prompt's position; by (optima or verifiers, name, number of drafts) what is accepted"""
+Ask = Callable[[list[Drawn], SamplingConfig], Iterable[Rates]]
+""":func:`rates` of a pair, wherever that is"""
+
+
 def check(repository: Repository, run_id: str) -> None:
     """Raises ``InvalidSetting`` for a run that has not ended, has written nothing or has lost its traces,
     ``UnknownName`` if there is none."""
@@ -47,13 +67,14 @@ def check(repository: Repository, run_id: str) -> None:
 def measure(
     repository: Repository,
     run_id: str,
-    pair: LoadedPair,
+    pair: LoadedPair | Ask,
     temperature: float | None = None,
     positions: int = POSITIONS,
     seed: int = 0,
     on_position: OnPosition = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The bounds at so many positions of a run, which are kept with its metrics; ready for JSON.
+    """The bounds at so many positions of a run, which are kept with its metrics; ready for JSON. ``pair``: the run's,
+    or what asks it elsewhere.
 
     ``temperature``: that of the run by default, and 1 for a greedy one, whose bounds say nothing. ``on_position`` is
     told how far it is. Raises what :func:`check` raises, and ``InvalidSetting`` for a temperature of 0.
@@ -65,15 +86,16 @@ def measure(
     if temperature <= 0:
         raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
     sampling = SamplingConfig.checked(temperature=temperature, top_k=own.top_k, top_p=own.top_p)
-    rates: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
+    found: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
     count = 0
-    for prompt, p, q in _distributions(repository, run_id, pair, sampling, positions, seed):
-        for key, rate in _rates(p, q):
-            rates.setdefault(key, {}).setdefault(prompt, []).append(rate)
+    ask = partial(rates, pair) if isinstance(pair, LoadedPair) else pair
+    for prompt, at_position in ask(_drawn(repository, run_id, positions, seed), sampling):
+        for key, rate in at_position:
+            found.setdefault(key, {}).setdefault(prompt, []).append(rate)
         count += 1
         on_position(count, positions)
     bounds = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
-    for (what, name, drafts), by_prompt in rates.items():
+    for (what, name, drafts), by_prompt in found.items():
         # Positions of one text are alike: the interval is that of a ratio over texts.
         sums = [(sum(values), len(values)) for values in by_prompt.values()]
         low, high = ratio_interval(sums, is_share=True) or (None, None)
@@ -94,26 +116,39 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
             yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=PATHS)
 
 
-@torch.inference_mode()
-def _distributions(
-    repository: Repository, run_id: str, pair: LoadedPair, sampling: SamplingConfig, positions: int, seed: int
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The prompt's position with p and q, float64 [V] each, at positions of the texts in their order."""
+def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> list[Drawn]:
+    """So many positions of the run's texts, in their order."""
     generations = [g for g in repository.generations(run_id) if g.tokens]
     starts = np.cumsum([0, *(g.tokens for g in generations)])
     every = np.random.default_rng(seed).permutation(starts[-1])[:positions]
-    traces = dict(repository.traces(run_id))
+    traces, messages = dict(repository.traces(run_id)), conversations(repository.run(run_id).task, repository)
+    found = []
     for generation, start, end in zip(generations, starts, starts[1:], strict=False):
-        chosen = torch.tensor(sorted(every[(every >= start) & (every < end)] - start))
-        if not len(chosen):
-            continue
-        prompt = encode_prompt(pair.tokenizer, generation.prompt)
-        written = [token for record in traces[generation.position] for token in record.emitted]
-        tokens = torch.tensor([prompt + written[:-1]], device=pair.target.device)
-        behind = len(prompt) - 1 + chosen
+        if chosen := sorted(int(i) for i in every[(every >= start) & (every < end)] - start):
+            written = tuple(token for record in traces[generation.position] for token in record.emitted)
+            asked = messages.get(generation.position, generation.prompt)
+            found.append(Drawn(generation.position, asked, written, tuple(chosen)))
+    return found
+
+
+def rates(pair: LoadedPair, texts: Iterable[Drawn], sampling: SamplingConfig) -> Iterator[Rates]:
+    """What the optimum and every verifier accept at each of the positions, by the pair's distributions there."""
+    for prompt_position, p, q in _distributions(pair, texts, sampling):
+        yield prompt_position, list(_rates(p, q))
+
+
+@torch.inference_mode()
+def _distributions(
+    pair: LoadedPair, texts: Iterable[Drawn], sampling: SamplingConfig
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The prompt's position with p and q, float64 [V] each."""
+    for text in texts:
+        prompt = encode_prompt(pair.tokenizer, text.asked)
+        tokens = torch.tensor([prompt + list(text.written[:-1])], device=pair.target.device)
+        behind = len(prompt) - 1 + torch.tensor(text.positions)
         distributions = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
         for p, q in zip(*distributions, strict=True):
-            yield generation.position, p, q
+            yield text.prompt_position, p, q
 
 
 def _at(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:

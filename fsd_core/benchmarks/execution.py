@@ -12,30 +12,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import islice
 from typing import Any
 
-import torch
-
+from fsd_core.benchmarks.bench import Bench, OwnBench, PairLoader
 from fsd_core.benchmarks.fidelity import Text, fidelity
-from fsd_core.benchmarks.harness import failure, run_examples
+from fsd_core.benchmarks.harness import failure
 from fsd_core.benchmarks.metrics import summarise
-from fsd_core.benchmarks.tasks import Example, Task, get_task
+from fsd_core.benchmarks.tasks import Example, Task
+from fsd_core.benchmarks.tasks.own.finding import find_task
 from fsd_core.benchmarks.versus import versus_target
 from fsd_core.conditions import Conditions, conditions_of
-from fsd_core.decoding.decoder import Decoder
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, ModelUnavailable, user_message
-from fsd_core.models.loading import LoadedPair, gpu_name
-from fsd_core.tracking import provenance
+from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import GenerationRecord, RunView
 
 logger = logging.getLogger(__name__)
 
-PairLoader = Callable[[str, str, str], LoadedPair]
-"""(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
-
-WARM_UP_ROUNDS = 3
 BATCHES_A_TURN = 4
 """so many batches of texts a run does before the next run's turn: rows that end are filled again meanwhile"""
 LOSSES_ALLOWED = 3
@@ -51,7 +43,6 @@ class _Turn:
 
     run: RunView
     task: Task
-    decoder: Decoder
     left: dict[int, Example]
     """by position"""
     conditions: Conditions
@@ -61,34 +52,38 @@ class _Turn:
 def execute_runs(
     repository: Repository,
     run_ids: Sequence[str],
-    pair_loader: PairLoader,
+    bench: PairLoader | Bench,
     on_prompt: Callable[[RunView], None] = lambda run: None,
     writing: Writing = lambda run_id, positions: nullcontext(),
     on_start: Callable[[RunView], None] = lambda run: None,
 ) -> None:
-    """Does what is left of some runs, then writes their figures.
+    """Does what is left of some runs, then writes their figures. ``bench`` writes their prompts; of a loader of pairs,
+    this process does.
 
     The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
     does so for all of them, and the difference between their speeds is that of their settings.
 
     ``on_start`` is called before a run's pair is loaded, ``on_prompt`` before each prompt, with the run as it stands;
     they may serve others meanwhile. Raised from them, ``Cancelled`` ends what is left, with the figures of what is
-    done; anything else leaves the runs to be continued, as do ``DatabaseUnavailable`` and an interrupt from the
-    keyboard from anywhere.
+    done; anything else leaves the runs to be continued, as do ``DatabaseUnavailable``, an interrupt from the
+    keyboard and ``DeviceUnavailable`` from anywhere.
     What goes wrong with one run fails that run with its sentence and the figures of what is done, and not the others;
     what goes wrong with a prompt is that prompt's outcome. A prompt at which processes have died again and again is
     recorded as failed. Runs that have ended are left alone.
     """
+    if not isinstance(bench, Bench):
+        bench = OwnBench(bench)
     try:
-        turns = []
+        turns, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
         for run_id in run_ids:
             run = repository.run(run_id)
             if not run.ended:
                 on_start(run)
                 with _failing_alone(repository, run_id):
-                    turns += _begin(repository, run, pair_loader, writing)
+                    turns += _begin(repository, run, tasks, bench, writing)
+        bench.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
         for turn, examples in _in_turn(turns):
-            _take_turn(repository, turn, examples, on_prompt, writing)
+            _take_turn(repository, bench, turn, examples, on_prompt, writing)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
         for run in runs:
@@ -108,6 +103,7 @@ def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
 
 def _take_turn(
     repository: Repository,
+    bench: Bench,
     turn: _Turn,
     examples: Mapping[int, Example],
     on_prompt: Callable[[RunView], None],
@@ -117,14 +113,14 @@ def _take_turn(
     alone = [{position: examples[position]} for position in examples if position in turn.run.losses]
     together = {position: examples[position] for position in examples if position not in turn.run.losses}
     for some in (*alone, *([together] if together else [])):
-        records = run_examples(turn.decoder, turn.task, some, turn.run.seed, turn.run.config.batch)
+        records = bench.write(turn.run, turn.task, some)
         left = list(some)
         while left:
             run = repository.run(turn.run.id)
             if run.ended:
                 return
             on_prompt(run)
-            conditions = dict(turn.conditions) | {"threads": torch.get_num_threads()}
+            conditions = dict(turn.conditions) | {"threads": bench.threads()}
             with _failing_alone(repository, run.id):
                 with writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
                     record = next(records)
@@ -150,38 +146,38 @@ def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[_Turn, dict[int, Example]
 
 @contextmanager
 def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
-    """An error in the block is this run's own end; only a database that does not answer is everybody's."""
+    """An error in the block is this run's own end; only a database or a device that does not answer is everybody's."""
     try:
         yield
-    except DatabaseUnavailable:
+    except (DatabaseUnavailable, DeviceUnavailable):
         raise
     except Exception as error:
         give_up(repository, [run_id], user_message(error))
 
 
-def _begin(repository: Repository, run: RunView, pair_loader: PairLoader, writing: Writing) -> list[_Turn]:
+def _begin(
+    repository: Repository, run: RunView, tasks: Callable[[str], Task], bench: Bench, writing: Writing
+) -> list[_Turn]:
     """Marks a run as running and warms it up; nothing for one that has nothing left."""
-    task = get_task(run.task)
+    task = tasks(run.task)
     done = repository.done_positions(run.id)
-    left = {i: example for i, example in enumerate(task.examples(run.config.limit)) if i not in done}
+    left = {i: example for i, example in task.examples_of(run.config).items() if i not in done}
     for position in [i for i in left if run.losses.get(i, 0) >= LOSSES_ALLOWED]:
         repository.record_generation(run.id, _set_aside(left.pop(position), position, run.losses[position]))
     if not left:
         return []
-    pair = pair_loader(run.pair, run.config.device, run.config.dtype)
-    decoder = Decoder(pair, run.decoding)
+    about = bench.open(run)
     before = (run.provenance or {}).get("weights")
-    if done and before is not None and before != pair.weights:
+    if done and before is not None and before != about.get("weights"):
         raise FsdError(
             f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
             "same settings."
         )
-    about = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
-    repository.start_run(run.id, about | ({"weights": pair.weights} if pair.weights else {}))
+    repository.start_run(run.id, about)
     first = next(iter(left))
     with writing(run.id, [first]):
-        _warm_up(decoder, left[first])
-    return [_Turn(run, task, decoder, left, conditions_of(about))]
+        bench.warm_up(run, left[first])
+    return [_Turn(run, task, left, conditions_of(about))]
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:
@@ -189,16 +185,6 @@ def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord
         f"The process died {losses} times at this prompt, so the prompt was set aside. Resume the run to try it again."
     )
     return failure(example, position, error, 0.0)
-
-
-def _warm_up(decoder: Decoder, example: Example) -> None:
-    """A few rounds that are thrown away: the first ones of a process are slow, and would be charged to one prompt."""
-    try:
-        list(islice(decoder.stream(decoder.prompt_ids(example.prompt), seed=0), WARM_UP_ROUNDS))
-    except ModelUnavailable:  # no prompt can be read, so none is to be tried
-        raise
-    except Exception as error:  # what is wrong with the prompt is told when its turn comes
-        logger.info("The warm-up ended early: %s", error)
 
 
 def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:

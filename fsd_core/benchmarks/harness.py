@@ -39,7 +39,7 @@ def run_examples(
     begun, left = time.perf_counter(), {}
     for position, example in examples.items():
         try:
-            left[position] = decoder.fitting(decoder.prompt_ids(example.prompt))
+            left[position] = decoder.fitting(decoder.prompt_ids(example.asked))
         except Exception as error:
             yield failure(example, position, error, 0.0)
     positions = list(left)
@@ -58,7 +58,7 @@ def run_example(decoder: Decoder, task: Task, example: Example, position: int, s
     """One prompt alone; see :func:`run_examples`."""
     begun = time.perf_counter()
     try:
-        generation = decoder.generate(decoder.prompt_ids(example.prompt), prompt_seed(seed, position))
+        generation = decoder.generate(decoder.prompt_ids(example.asked), prompt_seed(seed, position))
     except Exception as error:
         return failure(example, position, error, time.perf_counter() - begun)
     return _record(decoder, task, example, position, generation)

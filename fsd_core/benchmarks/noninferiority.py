@@ -105,16 +105,25 @@ def _deciding(paired: PairedDifference, margin: float) -> int | None:
 
     Half a prompt is added to either side's gains, since no disagreement among few says little.
     """
-    from scipy.special import ndtri
-
     n = paired.n + 1
     gains, losses = (paired.only_a + 0.5) / n, (paired.only_b + 0.5) / n
     difference, disagreeing = gains - losses, gains + losses
     spread = max(disagreeing - difference**2, 1e-12)
-    sum_of_quantiles = float(ndtri(1 - LEVEL) + ndtri(POWER))
+    sum_of_quantiles = sum(quantiles_of_power())
     needed = [spread * (sum_of_quantiles / gap) ** 2 for gap in (difference + margin, -difference) if gap > 1e-3]
     if not needed:
         return None
-    at_least = max(min(needed), paired.n + 1)
-    step = 10 ** max(0, math.floor(math.log10(at_least)) - 1)  # two digits are all that is known
-    return math.ceil(at_least / step) * step
+    return about(max(min(needed), paired.n + 1))
+
+
+def quantiles_of_power() -> tuple[float, float]:
+    """The normal quantiles of a one-sided test at 5 % and of a chance of 80 % to pass it."""
+    from scipy.special import ndtri
+
+    return float(ndtri(1 - LEVEL)), float(ndtri(POWER))
+
+
+def about(prompts: float) -> int:
+    """So many prompts rounded up to two digits, which is all that is known of them."""
+    step = 10 ** max(0, math.floor(math.log10(prompts)) - 1)
+    return math.ceil(prompts / step) * step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsd_core.benchmarks.metrics import summarise
-from fsd_core.benchmarks.tasks import get_task
+from fsd_core.benchmarks.tasks.own.finding import find_task
 from fsd_core.errors import InvalidSetting
 from fsd_core.tracking.database.repository import Repository
 
@@ -18,8 +18,8 @@ def rescore(repository: Repository, run_id: str) -> int:
     run = repository.run(run_id)
     if not run.ended:
         raise InvalidSetting(f"The run {run.id} has not ended: wait for it, or cancel it.")
-    task, generations = get_task(run.task), repository.generations(run.id)
-    examples = task.examples(run.config.limit)
+    task, generations = find_task(run.task, repository), repository.generations(run.id)
+    examples = task.examples_of(run.config)
     changes, judged = {}, []
     for generation in generations:
         example = examples[generation.position]

@@ -44,9 +44,9 @@ def measure_rounds(
     synthetic = DecodingConfig(acceptance=Synthetic(probability=probability), topology=topology, **settings)
     alone = DecodingConfig(acceptance=Autoregressive(), **settings)
     times = {
-        "target_alone_ms": _forward(target, 1, rounds),
-        "draft_step_ms": _forward(draft, 1, rounds),
-        "verification_ms": _forward(target, draft_length + 1, rounds),
+        "target_alone_ms": forward_ms(target, 1, rounds),
+        "draft_step_ms": forward_ms(draft, 1, rounds),
+        "verification_ms": forward_ms(target, draft_length + 1, rounds),
         "autoregressive_round_ms": _rounds(target, draft, alone, prompt, rounds),
         "speculative_round_ms": _rounds(target, draft, synthetic, prompt, rounds),
     }
@@ -88,7 +88,7 @@ def read_bandwidth(device: torch.device, size: int = 2**29, tries: int = 7) -> f
     return size / min(_timed(buffer.sum, device, tries))
 
 
-def _forward(model: LanguageModel, count: int, times: int) -> float:
+def forward_ms(model: LanguageModel, count: int, times: int) -> float:
     """Milliseconds of a forward of ``count`` tokens behind the prompt."""
     cache = model.new_cache(PROMPT + count)
     with torch.inference_mode():

@@ -20,6 +20,7 @@ from transformers import GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from fsd_core.benchmarks.statistics import median_interval
+from fsd_core.benchmarks.tasks.base import Messages
 from fsd_core.config import (
     AcceptanceConfig,
     Autoregressive,
@@ -62,7 +63,7 @@ class Timing:
 
 def measure(
     pair: LoadedPair,
-    prompts: Sequence[str],
+    prompts: Sequence[str | Messages],
     *,
     draft_length: int = 5,
     threshold: float | None = 0.1,
@@ -151,7 +152,7 @@ def _ratio(own: Timing, other: Timing) -> dict[str, float | None]:
     return {"median": median(ratios), "low": low, "high": high}
 
 
-def _prompt_ids(pair: LoadedPair, prompt: str) -> list[int]:
+def _prompt_ids(pair: LoadedPair, prompt: str | Messages) -> list[int]:
     return Decoder(pair, DecodingConfig(acceptance=Autoregressive())).prompt_ids(prompt)
 
 

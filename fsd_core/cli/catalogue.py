@@ -24,7 +24,7 @@ def pairs() -> None:
 
 
 def tasks() -> None:
-    """List the tasks and their missing files."""
+    """List the tasks and their missing files. `task list` has your own."""
     from fsd_core.benchmarks.tasks import TASKS
 
     rows = []
@@ -40,22 +40,26 @@ def tasks() -> None:
 
 
 def list_runs(
-    search: Annotated[str, typer.Option(help="Words of a setting, a task or an experiment's name.")] = "",
+    search: Annotated[str, typer.Option(help="Words of a setting, a task, a name, a note or a tag.")] = "",
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Runs, the newest first.")] = 30,
+    archived: Annotated[bool, typer.Option("--archived", help="With archived runs.")] = False,
     json: options.Json = False,
 ) -> None:
     """List runs with the ids that other commands take."""
     from fsd_core.jobs import own_work
 
-    found = own_work.open_repository(get_settings()).runs(search=search, limit=limit)
+    repository = own_work.open_repository(get_settings())
+    found = repository.runs(search=search, limit=limit, archived=None if archived else False)
     if json:
         for run in found:
             named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name}
+            named |= {"note": run.note, "tags": list(run.tags), "archived": run.archived}
             done = {"prompts_done": run.prompts_done, "prompts": run.prompts_total, "begun": run.created_at.isoformat()}
             output.print_json(named | {"label": run.label, "task": run.task, "status": run.status} | done)
         return
     if not found:
-        output.say("No run is here yet." if not search else f"No run has {search[:60]!r} in its name.")
+        hidden = " --archived lists archived ones." if not archived and repository.count_runs(archived=True) else ""
+        output.say(("No run is here yet." if not search else f"No run has {search[:60]!r} in its name.") + hidden)
         return
     rows = [
         (

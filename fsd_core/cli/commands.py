@@ -12,18 +12,25 @@ from typing import Annotated, Any
 
 import typer
 
+from fsd_core.cli import annotating as annotating
+from fsd_core.cli import calibrating as calibrating
 from fsd_core.cli import catalogue as catalogue
+from fsd_core.cli import moving as moving
 from fsd_core.cli import options as options
 from fsd_core.cli import output as output
+from fsd_core.cli import replaying as replaying
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
 from fsd_core.cli.accounts import tokens, users
 from fsd_core.cli.find import find_work, left_behind
+from fsd_core.cli.tasks import task as own_tasks
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, method
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.config.sweeps import experiment_name, methods, with_baselines
+from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs import own_work
 from fsd_core.settings import Settings, get_settings
@@ -33,6 +40,7 @@ app.add_typer(train, name="train")
 app.add_typer(database, name="db")
 app.add_typer(users, name="users")
 app.add_typer(tokens, name="tokens")
+app.add_typer(own_tasks, name="task")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -86,7 +94,8 @@ def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any)
     """Measure one setting on a task and keep the run. Repeat the command to continue a run that was killed."""
     settings = get_settings()
     config = _run(chosen, settings)
-    runs.check_names(config.setting.pair, config.task, config.limit)
+    task = runs.check_names(config.setting.pair, config.task, config.limit, settings)
+    config = config.model_copy(update={"task": task})
     runs.check_drafters([config])
     repository = own_work.open_repository(settings)
     loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
@@ -104,6 +113,9 @@ def sweep(
     seed: Annotated[list[int] | None, typer.Option(help="Seed; may be given several times. [default: 0]")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
+    all_baselines: Annotated[
+        bool, typer.Option("--all-baselines", help="Measure block and the draft alone too, as matched comparisons do.")
+    ] = False,
     enqueue: Annotated[bool, typer.Option("--enqueue", help="Queue the work for the worker and return.")] = False,
     fresh: options.Fresh = False,
     json: options.Json = False,
@@ -116,10 +128,10 @@ def sweep(
     given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
     config = checked(
         SweepConfig, options.flag, seeds=tuple(seed or [0]),
-        decodings=tuple(with_baselines(decodings) if baselines else decodings), **given,
+        decodings=tuple(with_baselines(decodings, everything=all_baselines) if baselines else decodings), **given,
     )  # fmt: skip
-    config = config.model_copy(update={"name": name or experiment_name(decodings, config.task)})
-    runs.check_names(config.pair, config.task, config.limit)
+    task = runs.check_names(config.pair, config.task, config.limit, settings)
+    config = config.model_copy(update={"name": name or experiment_name(decodings, config.task), "task": task})
     runs.check_drafters(config.runs())
     repository = own_work.open_repository(settings)
     if enqueue:
@@ -141,6 +153,14 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     tried again."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
+    work = find_work(repository, id, ended=True)
+    config = repository.experiment(work.id).config if work.is_experiment else None
+    if isinstance(config, CalibrationConfig) and not work.left_to_worker:
+        if left := [run.id for run in work.runs if run.has_more_to_do]:
+            repository.reopen_runs(left, enqueue=False)
+        loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
+        calibrating.perform(repository, settings, work.id, config, loaded, json)
+        return
     work = find_work(repository, id)
     if work.left_to_worker:
         repository.reopen_runs([run.id for run in work.runs])
@@ -221,7 +241,13 @@ def bounds(
 
 for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
     app.command()(command)
+app.command("calibrate")(calibrating.calibrate)
+app.command("record")(replaying.record)
+app.command("replay")(replaying.replay)
+app.command("annotate")(annotating.annotate)
 app.command("runs")(catalogue.list_runs)
+app.command("export")(moving.export_workspace)
+app.command("import")(moving.import_workspace)
 
 
 @app.command()

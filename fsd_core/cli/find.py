@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.config import RunConfig, SweepConfig, content_hash
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.jobs import lock
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import ExperimentView, RunView
+
+
+_LOOKED_AT = 50
+"""experiments, the newest ones"""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,19 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
         works = (_of_experiment(e) for e in experiments if content_hash(e.config) == wanted)
     works = (work for work in works if not work.left_to_worker)
     return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
+
+
+def calibration_left(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
+    """The calibration with this very content that a killed command left before its verdict, the newest."""
+    from fsd_core.benchmarks.calibration.plan import Step
+    from fsd_core.benchmarks.calibration.standing import standing
+
+    wanted, newest = content_hash(config), repository.experiments(limit=_LOOKED_AT)
+    for one in (one for one in newest if one.job_id is None and content_hash(one.config) == wanted):
+        free = lock.holder(home / "runs" / f"{one.id}.lock") is None
+        if free and isinstance(standing(repository, config, one.runs), Step):
+            return one.id
+    return None
 
 
 def _of_run(repository: Repository, run: RunView) -> Work:

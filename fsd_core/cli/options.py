@@ -78,7 +78,7 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
         more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
             name, declared = swept_name(option), swept_flag(option)
-            description = "A list such as 0.05,0.1,0.2 or a range start:stop:count, for rules that have one"
+            description = "A list such as 0.05,0.1,0.2 or a range start:stop:count; without it the rule's own values"
             more["metavar"] = "TEXT"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"

@@ -23,7 +23,8 @@ from rich.table import Table
 
 from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import InvalidSetting
-from fsd_core.metrics import listed
+from fsd_core.figures.numbers import NONE, written
+from fsd_core.metrics import Metric, listed
 from fsd_core.tracking.messages import StreamFigures
 
 if TYPE_CHECKING:
@@ -71,6 +72,24 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
+def turns_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], None]]]:
+    """A bar for turns that follow from one another; yields what begins one, of so many settings on the prompts from one
+    to before another, and what advances it. Without a terminal each turn is a line on standard error."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("Beginning", total=None)
+
+        def begin(settings: int, start: int, end: int) -> None:
+            what = f"{settings} settings on prompts {start + 1} to {end}"
+            if not console.is_terminal:
+                say(f"{what}.")
+            progress.reset(task, total=settings * (end - start), description=what)
+
+        yield begin, lambda: progress.advance(task)
+
+
+@contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int], None]]:
     """A bar that appears when there is something to fetch; yields a function of what, bytes so far and in all."""
     console = Console(stderr=True)
@@ -111,7 +130,7 @@ def print_runs(runs: Sequence[RunView]) -> None:
         rows.append(
             (
                 run.label if run.status == "finished" else f"{run.label} ({run.status})",
-                *(_figure(figures, metric.key, metric.form, mark * metric.timed) for metric in listed()),
+                *(_figure(figures, metric, mark * metric.timed) for metric in listed()),
             )
         )
     print_table(columns, rows)
@@ -158,12 +177,14 @@ def print_rounds(report: dict[str, Any]) -> None:
     )
 
 
-def _figure(figures: dict[str, Any], name: str, form: str, mark: str) -> str:
-    value = figures.get(name)
+def _figure(figures: dict[str, Any], metric: Metric, mark: str) -> str:
+    """A metric as the pages write it, such as ``100 % [97, 100]``."""
+    value, low, high = (figures.get(metric.key + end) for end in ("", "_low", "_high"))
     if value is None:
-        return "–"
-    low, high = figures.get(f"{name}_low"), figures.get(f"{name}_high")
-    return form.format(value) + mark + (f" [{form.format(low)}, {form.format(high)}]" if low is not None else "")
+        return NONE
+    scaled = (None if one is None else one * metric.scale for one in (value, low, high))
+    shown = written(*scaled, points=metric.is_share, digits=metric.digits)  # pyright: ignore[reportArgumentType]
+    return shown._replace(value=shown.value + " %" * metric.is_share + mark).with_ends(" [{}, {}]")
 
 
 def _plain(decoding: DecodingConfig) -> dict[str, Any]:
@@ -188,6 +209,7 @@ def run_json(run: RunView) -> dict[str, Any]:
         "threshold": decoding["acceptance"].get("threshold"),
         "decoding": decoding,
         "task": run.task,
+        "task_version": run.task.partition("@")[2] or None,
         "limit": run.config.limit,
         "seed": run.seed,
         "device": run.config.device,

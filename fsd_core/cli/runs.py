@@ -15,7 +15,9 @@ from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.execution import PairLoader, Writing
+    from fsd_core.benchmarks.bench import PairLoader
+    from fsd_core.benchmarks.execution import Writing
+    from fsd_core.benchmarks.tasks import Task
     from fsd_core.cli.find import Work
     from fsd_core.models.loading import LoadedPair
     from fsd_core.tracking.database.repository import Repository
@@ -50,13 +52,31 @@ def check_drafters(configs: Sequence[RunConfig]) -> None:
         check_drafter(config.setting.pair, config.setting.decoding)
 
 
-def check_names(pair: str, task: str, limit: int) -> None:
-    """Raises ``UnknownName`` or ``InvalidSetting``, before anything slow is done or anything is written."""
-    from fsd_core.benchmarks.tasks import get_task
+def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
+    """The full name of the task: of one's own, with its version.
+
+    Raises ``UnknownName`` or ``InvalidSetting``, before anything slow is done or any run is written.
+    """
     from fsd_core.models.model_pairs import get_pair
 
     get_pair(pair)
-    get_task(task).examples(limit)
+    found = find_task(task, settings)
+    found.check_limit(limit)
+    return found.name
+
+
+def find_task(name: str, settings: Settings) -> Task:
+    """The task of that name. Of one's own, what has changed in the folder of tasks is taken in first."""
+    from fsd_core.benchmarks.tasks import TASKS, get_task
+    from fsd_core.benchmarks.tasks.own import finding
+    from fsd_core.jobs import own_work
+
+    if name in TASKS or not (own_work.has_database(settings) or settings.tasks_folder.is_dir()):
+        return get_task(name)
+    repository = own_work.open_repository(settings)
+    for sentence in finding.TaskFolder(settings.tasks_folder).take_in(repository):
+        say(f"warning: {sentence}")
+    return finding.find_task(name, repository)
 
 
 def going_on(work: Work) -> str:
@@ -97,13 +117,8 @@ def perform(
     if sys.stderr.isatty():
         say(f"If this is killed, continue with {again}.")
     with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
-        try:
+        with telling_how_to_go_on(again):
             execute_runs(repository, run_ids, loader, before_a_prompt, writing)
-        except KeyboardInterrupt:
-            say(f"Interrupted. Finished prompts are kept: continue with {again}.")
-            raise
-        except DatabaseUnavailable as error:
-            raise DatabaseUnavailable(f"{error} Finished prompts are kept: continue later with {again}.") from error
         advance_to(done())
     mirror(repository, run_ids, settings)
     ended = [repository.run(run_id) for run_id in run_ids]
@@ -113,6 +128,18 @@ def perform(
     for error in errors:
         say(f"error: {error}")
     return ended
+
+
+@contextmanager
+def telling_how_to_go_on(again: str) -> Iterator[None]:
+    """Adds to what interrupts the block that prompts are kept. ``again``: the command that goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"Interrupted. Finished prompts are kept: continue with {again}.")
+        raise
+    except DatabaseUnavailable as error:
+        raise DatabaseUnavailable(f"{error} Finished prompts are kept: continue later with {again}.") from error
 
 
 def mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:

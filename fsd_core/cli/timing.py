@@ -41,10 +41,9 @@ def bench(
     decoding = method(
         {"threshold": threshold, "draft_length": draft_length, "max_new_tokens": max_new_tokens}, options.flag
     )
-    from fsd_core.benchmarks.tasks import get_task
     from fsd_core.models.model_pairs import get_pair
 
-    examples = get_task(task or get_pair(pair).tasks[0]).examples(limit)
+    examples = runs.find_task(task or get_pair(pair).tasks[0], settings).examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = runs.load_for([config], threads or settings.threads)
@@ -54,7 +53,7 @@ def bench(
 
     with output.progress_bar("Timing", limit) as advance_to:
         report = measure(
-            loaded, [example.prompt for example in examples], draft_length=draft_length, threshold=decoding.threshold,
+            loaded, [example.asked for example in examples], draft_length=draft_length, threshold=decoding.threshold,
             max_new_tokens=max_new_tokens, on_prompt=advance_to,
         )  # fmt: skip
     rounds = measure_rounds(loaded.target, loaded.draft, draft_length=draft_length)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
-
 from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Rule
-from fsd_core.values import Frozen, kind_of, sentence
+from fsd_core.values import Frozen, built, kind_of
 
 Value = TypeVar("Value", bound=Frozen)
 Named = Callable[[Option, Any], str]
@@ -69,10 +67,7 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
         option = next(owned, None) or option_of(part, field) or option_of(part, field.removesuffix("s"))
         return named(option, values.get(field)) if option else field
 
-    try:
-        return model(**values)
-    except ValidationError as error:
-        raise InvalidSetting(sentence(error, words)) from None
+    return built(model, words, values)
 
 
 def check_names(given: Mapping[str, Any]) -> None:
@@ -100,6 +95,8 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
     """Of an option that nothing reads: of what it is, what was chosen of that, and what would read it."""
     rule = _rule(given)
     kind = _given(given, "acceptance")
+    if option.name == "strict_first" and rule.lossless:
+        return "rule", kind, [k for k, other in RULES.items() if not (other.lossless or other.baseline)]
     if option.part in ("drafter", "topology") and rule.baseline:
         return "rule", kind, [k for k, other in RULES.items() if not other.baseline]
     if option.part == "acceptance" and option.owners and kind not in option.owners:

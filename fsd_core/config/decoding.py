@@ -27,6 +27,7 @@ from fsd_core.rules import (
     FuzzyReducible,
     MissingRule,
     Rule,
+    Truncation,
     Verifier,
 )
 from fsd_core.values import Frozen, before_fields, option
@@ -55,6 +56,18 @@ class SamplingConfig(Frozen):
     @property
     def greedy(self) -> bool:
         return self.temperature == 0
+
+    @property
+    def cut(self) -> list[str]:
+        """How unlikely tokens are cut off, in words; nothing where none are."""
+        return [f"top-k {self.top_k}"] * bool(self.top_k) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
+
+    def confined(self, truncation: Truncation | None) -> SamplingConfig | None:
+        """This sampling, cut off as a rule does besides; as it is where greedy, ``None`` where no option says how."""
+        if self.greedy or truncation is None:
+            return self if self.greedy else None
+        top_k = min((k for k in (self.top_k, truncation.top_k) if k), default=0)
+        return self.model_copy(update={"top_k": top_k})
 
 
 def _rule(value: Any) -> Any:
@@ -87,6 +100,10 @@ class DecodingConfig(Frozen):
     drafter: DrafterConfig | None = DraftModelDrafter()
     topology: TopologyConfig | None = ChainTopology()
     sampling: SamplingConfig = SamplingConfig()
+    strict_first: int = option(
+        0, "Strict first", "So many tokens of an answer are judged strictly, whatever the rule is", unit="tokens",
+        before=0, ge=0, le=8192,
+    )  # fmt: skip
     max_new_tokens: int = option(128, "Longest answer", "Longest text, in tokens", unit="tokens", ge=1, le=8192)
 
     @model_validator(mode="before")
@@ -115,6 +132,15 @@ class DecodingConfig(Frozen):
                 f"The divergence '{self.divergence}' is infinite for a copied token, so nothing would ever be "
                 "accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
+        if not self.drafter.has_distribution and self.acceptance.needs_distribution:
+            others = ", ".join(k for k, r in RULES.items() if CHAIN in r.shapes and not r.needs_distribution)
+            drafters = " or ".join(repr(k) for k, d in DRAFTERS.items() if d.has_distribution)
+            raise InvalidSetting(
+                f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
+                f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {others}."
+            )
+        if self.strict_first and self.acceptance.lossless:
+            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out strict_first, or choose another.")
         self._check_shape(self.acceptance, self.topology)
         return self
 
@@ -182,6 +208,8 @@ class DecodingConfig(Frozen):
             parts += self.drafter.words()
         if self.topology:
             parts += self.topology.words() + ([f"γ {self.topology.length}"] if draft_length else [])
+        if self.strict_first:
+            parts.append(f"strict first {self.strict_first}")
         if not self.sampling.greedy:
             parts.append(f"t {self.sampling.temperature:g}")
-        return " · ".join(parts)
+        return " · ".join(" ".join(part.split()) for part in parts if part)

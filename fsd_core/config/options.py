@@ -145,6 +145,7 @@ def _table() -> Iterator[Option]:
     yield from _of_parts(f"{_METHOD}.topology", TOPOLOGIES)
     for name, info in SamplingConfig.model_fields.items():
         yield _described(name, f"{_METHOD}.sampling.{name}", info)
+    yield _described("strict_first", f"{_METHOD}.strict_first", DecodingConfig.model_fields["strict_first"])
     yield _described("max_new_tokens", f"{_METHOD}.max_new_tokens", DecodingConfig.model_fields["max_new_tokens"])
     for name in ("task", "limit", "seed", "dtype", "device", "batch"):
         yield _described(name, name, RunConfig.model_fields[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -73,11 +74,20 @@ class RunConfig(Frozen):
     dtype: Dtype = option("auto", "dtype", "dtype of the models")
     device: str = option("auto", "Device", "auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto)")
     batch: int = _rows()
+    first: int = option(0, "First prompt", "So many of the task's prompts are passed over", before=0, ge=0)
+    shuffled: bool = option(
+        False, "Shuffled", "Take the task's prompts in an order that is drawn by the seed", before=False
+    )
 
     @model_validator(mode="after")
     def _side_by_side(self):
         _check_rows(self.batch, self.setting.decoding)
         return self
+
+    def positions(self, size: int) -> list[int]:
+        """Which of a task's ``size`` prompts are used, in their order. The same seed draws the same order."""
+        order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
+        return list(order[self.first : self.first + self.limit])
 
 
 class SweepConfig(Frozen):

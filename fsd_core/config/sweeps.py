@@ -8,11 +8,9 @@ from typing import Any
 
 from fsd_core.config.building import Named, check_known, check_names, in_python, method, reads
 from fsd_core.config.decoding import DecodingConfig
-from fsd_core.config.drafting import ChainTopology
 from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
 from fsd_core.config.thresholds import OFF, parse_thresholds
-from fsd_core.errors import InvalidSetting
-from fsd_core.rules import RULES, SEVERAL, Autoregressive, Speculative
+from fsd_core.rules import RULES
 
 LISTED = ("acceptance", "drafter", "topology", "divergence")
 """options with names for values, of which a sweep takes several"""
@@ -26,8 +24,9 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
 
     ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` and ``LENGTHS`` may be lists, and
     a knob is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules, drafters and
-    shapes, those that read an option are given it. Raises ``InvalidSetting`` for one that none of them reads, for a
-    rule whose knob is not given, and as :func:`fsd_core.config.building.method` does.
+    shapes, those that read an option are given it. A rule whose knob is not given has the values of its own grid.
+    Raises ``InvalidSetting`` for an option that none of them reads, and as
+    :func:`fsd_core.config.building.method` does.
     """
     given = {name: value for name, value in by_name(chosen).items() if value != []}
     check_names(given)
@@ -43,7 +42,7 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
         own = {n: value for n, value in (shared | form).items() if n not in read or _wanted(n, form)}
         if own not in seen:  # forms that differ in what nothing reads ask for the same
             seen.append(own)
-            decodings |= {method(own | values, named): None for values in _knob_values(form, own, forms, named)}
+            decodings |= {method(own | values, named): None for values in _knob_values(form, own, forms)}
     return list(decodings)
 
 
@@ -62,16 +61,13 @@ def _forms(chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _knob_values(
-    form: Mapping[str, Any], own: Mapping[str, Any], forms: Sequence[Mapping[str, Any]], named: Named
+    form: Mapping[str, Any], own: Mapping[str, Any], forms: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
     """What the knobs of a form are set to, one setting after the other; once nothing where there are none."""
     kind = form.get("acceptance", METHOD_OPTIONS["acceptance"].default)
     knob, option = RULES[kind].knob, knob_of(kind)
     if knob is not None and option is not None and option.name not in own:
-        raise InvalidSetting(
-            f"The rule '{kind}' has a {option.label.lower()}: give {named(option, None)}, such as "
-            f"{','.join(f'{value:g}' for value in knob.grid[1:4])}."
-        )
+        own = {**own, option.name: knob.grid}
     names = [name for name in own if _is_knob(name)]
     turned = [
         {name: OFF if value is None else value for name, value in zip(names, values, strict=True)}
@@ -112,28 +108,6 @@ def _values(value: Any) -> tuple[float | None, ...]:
     if isinstance(value, str):
         return parse_thresholds(value)
     return tuple(value) if isinstance(value, Sequence) else (value,)
-
-
-def with_baselines(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
-    drafts judges among them, and a chain where there is none."""
-    first = decodings[0]
-    shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
-    shapes = dict.fromkeys(
-        (
-            decoding.drafter,
-            decoding.topology
-            if decoding.topology.judged_as != SEVERAL
-            else ChainTopology(length=decoding.topology.length),
-        )
-        for decoding in decodings
-        if decoding.topology is not None
-    )
-    exact = [
-        DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=topology, **shared)
-        for drafter, topology in shapes
-    ]
-    return list(dict.fromkeys([DecodingConfig(acceptance=Autoregressive(), **shared), *exact, *decodings]))
 
 
 def experiment_name(decodings: Sequence[DecodingConfig], task: str) -> str:

@@ -129,7 +129,8 @@ class Batch:
         if tree is None:
             return None
         own = [min(own, tree.depth) for own in depths]
-        return Proposal(tree, min(tree.depth, depth), own, [min(own, tree.depth) for own in levels])
+        judged = [min(own, tree.depth) for own in levels]
+        return Proposal(tree, min(tree.depth, depth), own, judged, [text.written_tokens for text in texts])
 
     def _verify(self, texts: Sequence[SequenceState], proposal: Proposal | None) -> RoundResult:
         """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""

@@ -111,7 +111,7 @@ def _speculation(models: ModelSet, config: DecodingConfig, of_target: SamplingCo
     if config.drafter is None or config.topology is None:
         return None
     topology: DraftTopology = config.topology.load().for_method(config)
-    verification = make_verification(config.topology.judged_as, config.acceptance, of_target)
+    verification = make_verification(config.topology.judged_as, config.acceptance, of_target, config.strict_first)
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
     drafter: DrafterFactory = config.drafter.load().for_models(models, config, sampling)

@@ -37,9 +37,9 @@ class Decoder:
         self.method = compose(ModelSet(pair.target, pair.draft, pair.head), config)
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
-    def prompt_ids(self, text: str) -> list[int]:
-        """Token ids of a prompt. Raises as ``encode_prompt`` does."""
-        return encode_prompt(self.pair.tokenizer, text, self.method.context)
+    def prompt_ids(self, asked: str | Sequence[tuple[str, str]]) -> list[int]:
+        """Token ids of a prompt or a conversation. Raises as ``encode_prompt`` does."""
+        return encode_prompt(self.pair.tokenizer, asked, self.method.context)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
         """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""

@@ -26,6 +26,8 @@ class Proposal:
     """of each text, how many of its tokens are fed"""
     judged: list[int]
     """of each text, how many of its positions are judged"""
+    written: list[int]
+    """of each text, how many tokens of its answer were there before"""
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:

@@ -21,9 +21,14 @@ class SequenceState:
         self._prompt_length, self._limit, self._limited_by = len(prompt), limit, limited_by
 
     @property
+    def written_tokens(self) -> int:
+        """Tokens of the answer that are there."""
+        return len(self.history) - self._prompt_length
+
+    @property
     def remaining_tokens(self) -> int:
         """Tokens that may still be written."""
-        return self._limit - (len(self.history) - self._prompt_length)
+        return self._limit - self.written_tokens
 
     def take(
         self, values: Sequence[float], drafted: Sequence[int], judged: int, width: int, eos: frozenset[int]

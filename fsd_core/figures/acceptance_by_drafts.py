@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.style import figure, hover
 from fsd_core.theory.samplings import MOST_DRAFTS as MOST_DRAFTS
 
@@ -52,6 +53,6 @@ def _line(drawn: go.Figure, title: str, rates: Mapping[int, float], line: dict, 
         mode="lines" if symbol is None else "lines+markers", marker={"symbol": symbol or "circle", "size": 7},
         hoverinfo="text",
         hovertext=[
-            hover(title, f"{n} draft{'' if n == 1 else 's'}: {100 * rate:.2f} %") for n, rate in rates.items()
+            hover(title, f"{n} draft{'' if n == 1 else 's'}: {percent(rate, digits=2)}") for n, rate in rates.items()
         ],
     )  # fmt: skip

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.series import run_names
-from fsd_core.figures.style import figure, hover, note
+from fsd_core.figures.style import escape, figure, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -52,9 +53,8 @@ def info(run: RunView) -> DivergenceInfo:
 def draw(data: DivergenceInfo) -> go.Figure:
     """Bars of counts, those that start below the threshold coloured, the threshold as a line."""
     unit = "" if data.divergence.endswith(("tv", "random")) else " in nats"
-    drawn = figure(
-        f"Divergence at judged tokens: {data.name}", f"Divergence {data.divergence}{unit}", "Draft tokens", height=320
-    )
+    drawn = figure("Divergence at judged tokens", f"Divergence {data.divergence}{unit}", "Draft tokens", height=320)
+    drawn.update_layout(title_subtitle_text=escape(data.name), margin_t=66)
     if not sum(data.counts):
         return note(drawn, "This run recorded no divergences.")
     widths = [high - low for low, high in zip(data.edges, data.edges[1:], strict=False)]
@@ -65,7 +65,7 @@ def draw(data: DivergenceInfo) -> go.Figure:
         marker={"color": [BELOW if b else ABOVE for b in below], "line": {"width": 0}}, showlegend=False,
         hoverinfo="text",
         hovertext=[
-            hover(f"{low:.3g} to {low + width:.3g}", f"{count} tokens ({100 * count / total:.1f} %)")
+            hover(f"{low:.3g} to {low + width:.3g}", f"{count} tokens ({percent(count / total)})")
             for low, width, count in zip(data.edges, widths, data.counts, strict=False)
         ],
     )  # fmt: skip

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from fsd_core.figures import answers, positions, requests, threshold, throughput, tradeoff
+from fsd_core.figures import (
+    answers,
+    draft_lengths,
+    matched_curves,
+    matching,
+    positions,
+    requests,
+    threshold,
+    throughput,
+    tradeoff,
+)
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import Prompts, RunView
@@ -25,6 +35,15 @@ COMPARED: Mapping[str, Draw] = {
     "requests": lambda runs, *_: requests.draw(requests.info(runs)),
 }
 """figures of all runs together"""
+
+MARGIN = 2.0
+"""points, of the figure at equal accuracy where nobody names others"""
+MATCHED: Mapping[str, Draw] = {
+    "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
+    "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), MARGIN),
+    "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
+}
+"""figures of rules at matched points, and of speed over the draft length"""
 
 
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.series import families, measured, metrics, run_names
-from fsd_core.figures.style import escape, faint, figure, hover, note
+from fsd_core.figures.style import escape, faint, figure, height_for, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -53,7 +54,7 @@ def draw(data: PositionsInfo) -> go.Figure:
         "Acceptance at each draft position",
         "Position in the draft",
         "Rounds that accept it (%)",
-        height=360 + 11 * max(0, len(data.curves) - 3),
+        height=height_for(len(data.curves)),
     )
     if not data.curves:
         return note(drawn, "No chosen run drafts tokens.")
@@ -73,6 +74,6 @@ def _hover(curve: Curve, position: int) -> str:
     conditional = curve.conditional[position - 1]
     return hover(
         curve.name,
-        f"Position {position}: accepted in {100 * curve.unconditional[position - 1]:.1f} % of rounds",
-        "" if conditional is None else f"in {100 * conditional:.1f} % of those that accepted all before it",
+        f"Position {position}: accepted in {percent(curve.unconditional[position - 1])} of rounds",
+        "" if conditional is None else f"in {percent(conditional)} of those that accepted all before it",
     )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import percent
 from fsd_core.figures.series import families, measured, metrics, run_names
-from fsd_core.figures.style import escape, faint, figure, hover, note
+from fsd_core.figures.style import escape, faint, figure, height_for, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -47,7 +48,7 @@ def draw(data: RequestsInfo) -> go.Figure:
         "Acceptance over requests",
         "Acceptance rate of a request (%)",
         "Requests with no more (%)",
-        height=360 + 11 * max(0, len(data.curves) - 3),
+        height=height_for(len(data.curves)),
     )
     if not data.curves:
         return note(drawn, "No chosen run drafts tokens.")
@@ -65,4 +66,4 @@ def draw(data: RequestsInfo) -> go.Figure:
 def _hover(name: str, rate: float, share: int) -> str:
     ends = {0: "The request with the least", 100: "The request with the most"}
     said = ends.get(share) or f"{share} % of requests accept no more"
-    return hover(name, f"{said}: {rate:.1f} %")
+    return hover(name, f"{said}: {percent(rate / 100)}")

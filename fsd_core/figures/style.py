@@ -45,8 +45,11 @@ TEMPLATE = go.layout.Template(
             "yref": "container",
             "y": 0,
             "yanchor": "bottom",
-            "x": 0,
+            "x": 0.02,
+            "xref": "container",
             "xanchor": "left",
+            "maxheight": 0.9,
+            "tracegroupgap": 0,
             "font": {"size": 12},
         },
         "hoverlabel": {"align": "left", "font": {"family": FONT, "size": 12}},
@@ -84,6 +87,11 @@ def figure(title: str, x: str, y: str, height: int = 380) -> go.Figure:
     drawn.update_xaxes(title_text=escape(x))
     drawn.update_yaxes(title_text=escape(y))
     return drawn
+
+
+def height_for(entries: int, least: int = 360) -> int:
+    """The height of a figure with so many entries in its legend, which stand below one another on a phone."""
+    return least + 17 * max(0, entries - 3)
 
 
 def note(drawn: go.Figure, text: str) -> go.Figure:

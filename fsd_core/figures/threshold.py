@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.figures.numbers import written
 from fsd_core.figures.series import families, interval, measured, metrics, run_names
-from fsd_core.figures.style import between, error_bar, escape, figure, hover, note
+from fsd_core.figures.style import error_bar, escape, figure, height_for, hover, note
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
@@ -91,7 +92,12 @@ def _value(run: RunView, name: str, measure: Measure) -> Value:
 
 def draw(data: ThresholdInfo) -> go.Figure:
     """Points with intervals, a line through the mean of each threshold; what has none as a level line."""
-    drawn = figure(data.measure.title, "Threshold T (in the units of each divergence)", data.measure.axis)
+    drawn = figure(
+        data.measure.title,
+        "Threshold T (in the units of each divergence)",
+        data.measure.axis,
+        height=height_for(len(data.lines) + len(data.references)),
+    )
     if not data.lines:
         return note(drawn, "Choose runs with a threshold to see what it changes.")
     thresholds = [t for line in data.lines for t, _ in line.means]
@@ -121,5 +127,6 @@ def draw(data: ThresholdInfo) -> go.Figure:
 
 
 def _hover(v: Value, measure: Measure) -> str:
-    digits = 1 if measure.scale > 1 else 2
-    return hover(v.name, f"{v.value:.{digits}f}{measure.unit}{between(v.low, v.high, digits)}")
+    ends = (None, None) if v.low == v.high else (v.low, v.high)
+    shown = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
+    return hover(v.name, shown._replace(value=shown.value + measure.unit).with_ends(" ({} to {})"))

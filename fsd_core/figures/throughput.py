@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 # Below the middle of its place, where the label's line ends; the mark reaches a little beyond the bar.
 BAR = (0.06, 0.48)
 MARK = (0.0, 0.54)
+ROW, LINE = 42, 20
+"""pixels of a bar with its label, and of one line more"""
+LONGEST = 44
+"""letters of a label that a phone shows on one line"""
 
 
 class Bar(NamedTuple):
@@ -70,8 +74,11 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
 
 def draw(data: ThroughputInfo) -> go.Figure:
     """Bars from top to bottom in the order of the table; right of the mark at 1 is faster."""
+    told = [_label(bar, data.baseline or "") for bar in data.bars]
+    long = max((len(name) + len(figures) for name, figures in told), default=0) > LONGEST
+    row, between_both = (ROW + LINE, "<br>") if long else (ROW, " · ")
     drawn = figure(
-        "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + 42 * len(data.bars))
+        "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + row * len(data.bars))
     )
     if not data.bars:
         return note(drawn, "The baseline has no measured throughput.")
@@ -85,7 +92,7 @@ def draw(data: ThroughputInfo) -> go.Figure:
     # The names stand above their bars: beside them they would take half of a narrow screen.
     drawn.add_scatter(
         x=[0] * len(data.bars), y=[escape(bar.name) for bar in data.bars], mode="text", textposition="top right",
-        text=[_label(bar, data.baseline or "") for bar in data.bars],
+        text=[between_both.join(label) for label in told],
         showlegend=False, hoverinfo="skip",
     )  # fmt: skip
     # So no line may run from top to bottom: the 1 is marked at each bar, and the labels tell what a grid would.
@@ -103,11 +110,12 @@ def _ends(bar: Bar) -> tuple[float, float]:
     return (bar.speedup if bar.low is None else bar.low), (bar.speedup if bar.high is None else bar.high)
 
 
-def _label(bar: Bar, baseline: str) -> str:
+def _label(bar: Bar, baseline: str) -> tuple[str, str]:
+    """The bar's name, and its figures."""
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
     mark, ratio_mark = MIXED * bool(bar.mixed), MIXED * bool(bar.speedup_mixed)
     ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"
-    return f"{escape(bar.name)} · {bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
+    return escape(bar.name), f"{bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
 
 
 def _hover(bar: Bar, baseline: str) -> str:

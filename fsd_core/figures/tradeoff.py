@@ -12,15 +12,24 @@ import plotly.graph_objects as go
 
 from fsd_core.benchmarks.statistics import pareto_front
 from fsd_core.conditions import MARK
-from fsd_core.figures.numbers import count
+from fsd_core.figures.labels import FONT, places
+from fsd_core.figures.numbers import count, written
 from fsd_core.figures.series import families, interval, measured, metrics, run_names
-from fsd_core.figures.style import MUTED, between, error_bar, escape, faint, figure, hover, mixed_lines, note
+from fsd_core.figures.style import (
+    MUTED,
+    between,
+    error_bar,
+    escape,
+    faint,
+    figure,
+    height_for,
+    hover,
+    mixed_lines,
+    note,
+)
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
-
-
-_BESIDE = ("top right", "bottom left")  # neighbours on a line are labelled on different sides
 
 
 class Point(NamedTuple):
@@ -106,7 +115,10 @@ def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
 def draw(data: TradeoffInfo) -> go.Figure:
     """Up and to the right is better."""
     drawn = figure(
-        f"{data.measure.title} against throughput", "Throughput (tokens per second)", data.measure.axis, height=440
+        f"{data.measure.title} against throughput",
+        "Throughput (tokens per second)",
+        data.measure.axis,
+        height=height_for(len(data.groups), 400),
     )
     if not data.groups:
         return note(drawn, "No run with a measured accuracy is chosen.")
@@ -115,15 +127,16 @@ def draw(data: TradeoffInfo) -> go.Figure:
             x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
             line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
-    labelled = sum(len(group.points) for group in data.groups) <= 10
+    spread = _spread([point for group in data.groups for point in group.points])
+    drawn.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
+    labelled = iter(_labels(data.groups, *spread))
     for group in data.groups:
         speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
-        bars = faint(group.colour)
+        bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
         drawn.add_scatter(
             x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
-            text=[f"T {p.threshold:g}" if labelled and p.threshold is not None else "" for p in group.points],
-            textposition=[_BESIDE[index % 2] for index in range(len(group.points))], textfont={"size": 11},
-            marker={"color": group.colour, "symbol": group.symbol, "size": 10},
+            text=[text for text, _ in labels], textposition=[place for _, place in labels], textfont={"size": FONT},
+            cliponaxis=False, marker={"color": group.colour, "symbol": group.symbol, "size": 10},
             error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
             error_y=error_bar(
                 qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
@@ -133,10 +146,40 @@ def draw(data: TradeoffInfo) -> go.Figure:
     return drawn
 
 
+Range = tuple[float, float]
+
+
+def _spread(points: Sequence[Point]) -> tuple[Range, Range]:
+    """The ranges of both axes: all intervals, and room for labels beside them."""
+    return (
+        _around([end for p in points for end in (p.speed_low, p.speed_high)]),
+        _around([end for p in points for end in (p.quality_low, p.quality_high)]),
+    )
+
+
+def _around(ends: Sequence[float]) -> Range:
+    room = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+    return min(ends) - room, max(ends) + room
+
+
+def _labels(groups: Sequence[Group], x: Range, y: Range) -> list[tuple[str, str]]:
+    """The thresholds as texts with their places; empty where a point has none, or its label no room."""
+    points = [point for group in groups for point in group.points]
+    at = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
+    texts = ["" if p.threshold is None else f"T {p.threshold:g}" for p in points]
+    return [(text if place else "", place or "top right") for text, place in zip(texts, places(at, texts), strict=True)]
+
+
+def _quality_text(p: Point) -> str:
+    ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
+    shown = written(p.quality, *ends, points=True, digits=1)
+    return shown._replace(value=f"{shown.value} %").with_ends(" ({} to {})")
+
+
 def _hover(p: Point, measure: Measure) -> str:
     return hover(
         p.name,
-        f"{measure.title} {p.quality:.1f} %{between(p.quality_low, p.quality_high)}, {count(p.prompts, 'prompt')}",
+        f"{measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
         f"{p.speed:.1f} tokens/s{MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
         *mixed_lines(p.mixed),

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import FsdError
-from fsd_core.jobs import lock
+from fsd_core.jobs import asked_by, lock
+from fsd_core.people import LOCAL, Person
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -55,17 +56,18 @@ def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
     name, runs, owner = _resolve(repository, kind, id)
     with alone(home, *owner):
         repository.reopen_runs(runs)
+    asked_by.note(owner[1])
     return name
 
 
-def delete(repository: Repository, home: Path, kind: str, id: str) -> Deletion:
-    """Deletes a run or an experiment (``kind``) for good.
+def delete(repository: Repository, home: Path, kind: str, id: str, who: Person = LOCAL) -> Deletion:
+    """Deletes a run or an experiment (``kind``) for good; the log of changes says who did.
 
     Raises as the repository does, and ``FsdError`` while another process works on it.
     """
     _, _, owner = _resolve(repository, kind, id)
     with alone(home, *owner):
-        return repository.delete_experiment(id) if kind == "experiment" else repository.delete_run(id)
+        return repository.delete_experiment(id, who) if kind == "experiment" else repository.delete_run(id, who)
 
 
 def _resolve(repository: Repository, kind: str, id: str) -> tuple[str, list[str], tuple[str, str]]:

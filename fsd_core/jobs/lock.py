@@ -10,8 +10,12 @@ import fcntl
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
+
+_held: WeakSet[Lock] = WeakSet()
 
 
 class Lock:
@@ -22,17 +26,29 @@ class Lock:
         self.last_words = _read(descriptor)
         """what the holder before this one had signed last; ``{}`` if it ended properly, or never signed"""
         os.ftruncate(descriptor, 0)
+        _held.add(self)
 
     def sign(self, **about: Any) -> None:
         """Writes who holds the lock, ``pid`` at least, in one system call: a kill leaves the old words or the new."""
         size = os.fstat(self.descriptor).st_size
         os.pwrite(self.descriptor, json.dumps(about).encode().ljust(size), 0)
 
-    def close(self, *, handed_over: bool = False) -> None:
-        """Gives the lock back, with nothing left to say; or leaves it to a child that has inherited the descriptor."""
-        if not handed_over:
-            os.ftruncate(self.descriptor, 0)
+    def close(self) -> None:
+        """Gives the lock back, with nothing left to say."""
+        _held.discard(self)
+        os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
+
+
+def _leave_to_parent() -> None:
+    """In a process that was forked: a lock that it kept open would outlive its holder."""
+    for lock in list(_held):
+        with suppress(OSError):
+            os.close(lock.descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def acquire(path: Path, patience: float = 1.0) -> Lock | None:

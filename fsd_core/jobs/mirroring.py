@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fsd_core.errors import DatabaseUnavailable, TrackingUnavailable, UnknownName
+from fsd_core.errors import DatabaseUnavailable, DataDamaged, TrackingUnavailable, UnknownName
 from fsd_core.tracking.database.repository import Repository
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Mirroring:
             self._down = False
         except DatabaseUnavailable as error:
             logger.warning("Runs are mirrored later: %s", error)
-        except TrackingUnavailable as error:
+        except (TrackingUnavailable, DataDamaged) as error:
             if not self._down:
                 logger.warning("%s", error)
             self._down = True

@@ -1,53 +1,35 @@
-"""MLflow's pages over our own store: ``python -m fsd_core.jobs.mlflow_server PORT ARTIFACTS``.
+"""MLflow's pages over our own store: ``python -m fsd_core.jobs.mlflow_server``, with ``FSD_*`` variables.
 
-MLflow's own server has no login, and lets every program and page of this machine change everything and have files read
-and written anywhere. Behind these guards people look at runs, compare, rename, tag, describe, delete and restore them.
-The store's URI is in ``MLFLOW_BACKEND_STORE_URI``: it may hold a password, and a command line is everybody's to read.
+MLflow's own server has no login, lets whoever reaches it change everything, and has files read and written anywhere.
+Ours listens on a socket that its owner alone can open, and lets runs be looked at. The web process stands before it
+(:mod:`dashboard.server.mlflow_pages`) and lets in those who are signed in.
 """
 
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from sqlalchemy import make_url
 from starlette.types import ASGIApp
 
 from fsd_core.asgi.allow_list import AllowList
-from fsd_core.asgi.body import BoundedBody
 from fsd_core.asgi.logs import bound_log_lines
-from fsd_core.asgi.origin import SameOrigin
+from fsd_core.jobs import lock
+from fsd_core.jobs.mlflow_service import LOCK, READING
+from fsd_core.jobs.service import SUPERVISED
+from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.mlflow_creation import create_store
 
 if TYPE_CHECKING:
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
-
-HOSTS = ["localhost", "127.0.0.1", "[::1]"]
-_API = "/(ajax-)?api/2.0/mlflow"
-_OPEN = {
-    "GET": (
-        r"/|/static-files/.+|/health|/version|/get-artifact",
-        rf"{_API}/experiments/(get|get-by-name|search)",
-        rf"{_API}/(runs/get|artifacts/list|metrics/get-history(-bulk|-bulk-interval)?)",
-        rf"{_API}/(registered-models|model-versions)/search",
-        r"/ajax-api/3.0/mlflow/server-info",
-    ),
-    "POST": (
-        r"/graphql",  # MLflow's has queries alone
-        rf"{_API}/(experiments/(search|search-datasets)|runs/search|logged-models/search)",
-        r"/(ajax-)?api/3.0/mlflow/traces/search",
-        rf"{_API}/runs/(update|delete|restore|set-tag|delete-tag)",
-        rf"{_API}/experiments/(update|delete|restore|set-experiment-tag|delete-experiment-tag)",
-    ),
-}
-
-
-def guarded(app: ASGIApp) -> ASGIApp:
-    """The application behind the guards."""
-    return TrustedHostMiddleware(AllowList(SameOrigin(BoundedBody(app)), _OPEN), HOSTS)
 
 
 def serve_artifacts_of(folder: Path) -> None:
@@ -71,7 +53,7 @@ def serve_artifacts_of(folder: Path) -> None:
 
 
 def build_app(store: str, artifacts: Path) -> ASGIApp:
-    """MLflow's application over a store, guarded."""
+    """MLflow's application over a store, for reading."""
     from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
     from mlflow.server.fastapi_app import app
     from mlflow.server.handlers import initialize_backend_stores
@@ -80,17 +62,55 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
     create_store(store, artifacts)
     initialize_backend_stores(store, store, artifacts.as_uri())
     serve_artifacts_of(artifacts)
-    return guarded(app)
+    return AllowList(app, READING)
 
 
-def main(port: str, artifacts: str) -> None:
+def _store(settings: Settings) -> tuple[str, Path]:
+    """The store's URI, which means the same in every working directory, and the folder of its artifacts."""
+    uri = settings.resolved_mlflow_uri
+    if not uri.startswith("sqlite"):
+        return uri, settings.mlflow_folder / "artifacts"
+    url = make_url(uri)
+    file = Path(str(url.database)).absolute()
+    return url.set(database=str(file)).render_as_string(hide_password=False), file.parent / "artifacts"
+
+
+def serve(settings: Settings, held: lock.Lock) -> None:
+    """Serves until SIGTERM. The lock says where."""
+    about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
+    held.sign(**about)
+    if left := held.last_words.get("socket"):  # of one that was killed
+        with suppress(OSError):
+            Path(left).unlink()
+            Path(left).parent.rmdir()
+    store, artifacts = _store(settings)
+    artifacts.mkdir(parents=True, exist_ok=True)
+    os.chdir(artifacts.parent)  # whatever MLflow writes by a relative path belongs there
+    app = build_app(store, artifacts)
+    # Not in the home: a socket's path is short, and a network's or a bucket's file system has no sockets.
+    short = None if len(os.fsencode(tempfile.gettempdir())) < 70 else "/tmp"
+    with (
+        tempfile.TemporaryDirectory(prefix="fsd-pages-", dir=short) as folder,  # for its owner alone
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        listener.bind(path := f"{folder}/mlflow")
+        listener.listen(128)
+        held.sign(**about, socket=path)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)).run(sockets=[listener])
+
+
+def main() -> None:
     bound_log_lines()
-    folder = Path(artifacts)
-    folder.mkdir(parents=True, exist_ok=True)
-    os.chdir(folder.parent)  # whatever MLflow writes by a relative path belongs there
-    app = build_app(os.environ["MLFLOW_BACKEND_STORE_URI"], folder)
-    uvicorn.run(app, port=int(port), log_level="warning", timeout_graceful_shutdown=3)
+    # uvicorn stops on this signal and then raises it anew: leave by the door, so that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    settings = get_settings()
+    if (held := lock.acquire(settings.home / LOCK)) is None:
+        sys.exit(f"MLflow's pages of {settings.home} are served already.")
+    try:
+        serve(settings, held)
+    finally:
+        held.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

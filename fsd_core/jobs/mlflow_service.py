@@ -1,14 +1,14 @@
-"""MLflow's pages as a service of the web process, which imports no mlflow."""
+"""MLflow's pages as a service of the web process, which imports no mlflow: how they are started, found, and read.
+
+They listen on a Unix socket in a folder that is its owner's alone, so nobody else on the machine reaches them past the
+sign-in, and no port is needed. The holder of ``mlflow.lock`` says in it where the socket is.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from sqlalchemy import make_url
 
 from fsd_core.jobs import lock
 from fsd_core.jobs.service import Service
@@ -16,30 +16,34 @@ from fsd_core.jobs.service import Service
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
 
+LOCK = "mlflow.lock"
+_API = "/(ajax-)?api/2.0/mlflow"
+READING = {
+    "GET": (
+        r"/|/health|/version|/get-artifact",
+        r"/static-files/(?!.*\.\.)[\w.@~/-]+",
+        rf"{_API}/experiments/(get|get-by-name|search)",
+        rf"{_API}/(runs/get|artifacts/list|metrics/get-history(-bulk|-bulk-interval)?)",
+        rf"{_API}/(registered-models|model-versions)/search",
+        r"/ajax-api/3.0/mlflow/server-info",
+        r"/ajax-api/2.0/mlflow/gateway-proxy",  # asked by every list of runs; says that there is no gateway
+    ),
+    "POST": (  # questions that are too long for an address
+        r"/graphql",  # MLflow's has queries alone
+        rf"{_API}/(experiments/(search|search-datasets)|runs/search|logged-models/search)",
+        r"/(ajax-)?api/3.0/mlflow/traces/search",
+    ),
+}
+"""Patterns of MLflow's addresses that people need to look at runs; every other one is closed."""
+
 
 def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
-    """MLflow's server on loopback over our own store: one process that serves, no job runner."""
-    path = settings.home / "mlflow.lock"
-    port = (lock.holder(path) or {}).get("port") or free_port(settings.mlflow_port)
-    store, artifacts = _store(settings)
-    command = (sys.executable, "-m", "fsd_core.jobs.mlflow_server", str(port), str(artifacts))
-    environment = {**environment, "MLFLOW_BACKEND_STORE_URI": store, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    return Service("MLflow", command, path, settings.home / "logs" / "mlflow.log", environment, port)
+    """MLflow's server over our own store: one process that serves, no job runner."""
+    command = (sys.executable, "-m", "fsd_core.jobs.mlflow_server")
+    environment = {**environment, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DEPLOYMENTS_TARGET": ""}
+    return Service("MLflow", command, settings.home / LOCK, settings.home / "logs" / "mlflow.log", environment)
 
 
-def _store(settings: Settings) -> tuple[str, Path]:
-    """The store's URI, which means the same in every working directory, and the folder of its artifacts."""
-    uri = settings.resolved_mlflow_uri
-    if not uri.startswith("sqlite"):
-        return uri, settings.mlflow_folder / "artifacts"
-    url = make_url(uri)
-    file = Path(str(url.database)).absolute()
-    return url.set(database=str(file)).render_as_string(hide_password=False), file.parent / "artifacts"
-
-
-def free_port(first: int) -> int:
-    """The first port from ``first`` on that nothing on this machine's loopback listens on."""
-    for port in range(first, min(first + 200, 65536)):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise OSError(f"No port from {first} to {first + 199} is free.")
+def mlflow_socket(home: Path) -> str | None:
+    """Where MLflow's pages of a home listen; ``None`` while they do not."""
+    return (lock.holder(home / LOCK) or {}).get("socket")

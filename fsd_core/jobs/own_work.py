@@ -24,10 +24,17 @@ def open_repository(settings: Settings) -> Repository:
 
     settings.make_folders()
     url = settings.resolved_database_url
-    path = session.sqlite_path(session.parse(url))
-    if path is not None and not path.exists():
+    if not has_database(settings):
         session.upgrade(url)
     return Repository(session.open_database(url))
+
+
+def has_database(settings: Settings) -> bool:
+    """Whether there is a database, or one on a server may be."""
+    from fsd_core.tracking.database import session
+
+    path = session.sqlite_path(session.parse(settings.resolved_database_url))
+    return path is None or path.exists()
 
 
 @contextmanager

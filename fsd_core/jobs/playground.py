@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from fsd_core.jobs.setting_stream import SettingStream
 from fsd_core.models.loading import LoadedPair
@@ -32,6 +32,20 @@ def generate(
     ``written``: the chunks that its stream has already. ``write`` appends chunks; ``check`` is called about every
     100 ms and stops the work by raising. What is wrong with one setting is told in its chunk, and the others go on.
     """
+    follow(stream(job, pair, written), write, check)
+
+
+def follow(chunks: Iterable[list[Chunk]], write: Callable[[list[Chunk]], None], check: Callable[[], None]) -> None:
+    """Stores what :func:`stream` gives, wherever it runs, and asks before each part whether to go on."""
+    check()
+    for some in chunks:
+        if some:
+            write(some)
+        check()
+
+
+def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Generator[list[Chunk]]:
+    """The chunks that the job's stream lacks, every 100 ms those of meanwhile."""
     sent: Counter[int] = Counter()
     ended = set()
     for chunk in written:
@@ -39,26 +53,25 @@ def generate(
         if chunk.done:
             ended.add(chunk.setting)
     streams = [SettingStream(i, pair, sent[i]) for i in range(len(job.settings)) if i not in ended]
-    check()
-    for stream in streams:
-        stream.begin(job)
-    flushed = -math.inf  # the first tokens do not wait
-    first = 0
-    while any(not stream.done for stream in streams):
-        for stream in streams[first:] + streams[:first]:
-            if not stream.done:
-                stream.run_round()
-        first = (first + 1) % len(streams)
-        if time.monotonic() - flushed >= FLUSH_SECONDS:
-            _flush(streams, write)
-            check()
-            flushed = time.monotonic()
-    _flush(streams, write)
-    for stream in streams:
-        stream.close()
+    try:
+        for one in streams:
+            one.begin(job)
+        flushed = -math.inf  # the first tokens do not wait
+        first = 0
+        while any(not one.done for one in streams):
+            for one in streams[first:] + streams[:first]:
+                if not one.done:
+                    one.run_round()
+            first = (first + 1) % len(streams)
+            if time.monotonic() - flushed >= FLUSH_SECONDS:
+                yield _news(streams)
+                flushed = time.monotonic()
+        if news := _news(streams):
+            yield news
+    finally:
+        for one in streams:
+            one.close()
 
 
-def _flush(streams: list[SettingStream], write: Callable[[list[Chunk]], None]) -> None:
-    chunks = [stream.chunk() for stream in streams if stream.has_news]
-    if chunks:
-        write(chunks)
+def _news(streams: list[SettingStream]) -> list[Chunk]:
+    return [one.chunk() for one in streams if one.has_news]

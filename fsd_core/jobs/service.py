@@ -22,22 +22,11 @@ SUPERVISED = "FSD_SUPERVISED"
 
 
 class Service:
-    """One child process, known by the lock it holds: started when nobody holds it, and again when it dies.
+    """One child process, known by the lock it holds: started when nobody holds it, and again when it dies."""
 
-    ``port`` is set where the service listens; the lock is then taken for it and handed over, since it knows no locks.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        path: Path,
-        log: Path,
-        environment: dict[str, str],
-        port: int | None = None,
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], path: Path, log: Path, environment: dict[str, str]) -> None:
         self.name, self.command, self.path, self.log = name, command, path, log
-        self.environment, self.port = environment, port
+        self.environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._started = self._not_before = 0.0
         self._wait = SHORTEST_WAIT
@@ -76,19 +65,13 @@ class Service:
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _start(self) -> None:
-        held = None
-        if self.port is not None and (held := lock.acquire(self.path, patience=0)) is None:
-            return
         mode = "wb" if self.log.exists() and self.log.stat().st_size > LOG_LIMIT else "ab"
         with self.log.open(mode) as output:
             self._process = subprocess.Popen(
                 self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=self.environment, start_new_session=True, pass_fds=() if held is None else (held.descriptor,),
+                env={**self.environment, SUPERVISED: "1"}, start_new_session=True,
             )  # fmt: skip
         self._started = time.monotonic()
-        if held is not None:
-            held.sign(pid=self._process.pid, port=self.port)
-            held.close(handed_over=True)  # the child's copy keeps the lock
 
     def ask_to_stop(self) -> None:
         """Sends SIGTERM to the process, if a supervisor started it, this one or an earlier one."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fsd_core.jobs import lock
 from fsd_core.jobs.mlflow_service import mlflow_service
-from fsd_core.jobs.service import SUPERVISED, Service
+from fsd_core.jobs.service import Service
 from fsd_core.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,8 @@ HEAD_START = 20.0  # seconds that the worker has to be ready before MLflow's pag
 
 
 class Supervisor:
-    """The worker and, where the store of runs is ours to serve, MLflow's pages; a context manager."""
+    """The worker, unless the web process computes, and MLflow's pages, where the store of runs is ours to serve; a
+    context manager."""
 
     def __init__(self, settings: Settings) -> None:
         """Raises ``InvalidSetting`` if the home cannot be written to."""
@@ -35,19 +36,15 @@ class Supervisor:
         # What is started gets the settings we have, however we came by them, and finds the project from anywhere.
         own = {f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        environment = {
-            **os.environ, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true", SUPERVISED: "1",
-        }  # fmt: skip
+        known = {name: value for name, value in os.environ.items() if name != "OAUTH_CLIENT_SECRET"}  # none of theirs
+        environment = {**known, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
-        self._services = [self.worker]
-        if settings.mlflow_ui and not settings.resolved_mlflow_uri.startswith(("http://", "https://")):
-            mlflow = mlflow_service(settings, environment)
-            settings = settings.model_copy(update={"mlflow_port": mlflow.port})
-            self._services.append(mlflow)
+        self._services = [self.worker] if settings.executor == "worker" else []
+        if settings.serves_mlflow:
+            self._services.append(mlflow_service(settings, environment))
         self.settings = settings
-        """the same, with the port that MLflow's pages really have"""
         self._stop = threading.Event()
         self._lock: lock.Lock | None = None
         self._begun = 0.0
@@ -72,7 +69,8 @@ class Supervisor:
     def _due(self) -> list[Service]:
         """What should be running by now: the worker at once, the others when it is idle for the first time, or late."""
         late = time.monotonic() - self._begun > HEAD_START
-        return self._services if late or "idle" in (lock.holder(self.worker.path) or {}) else [self.worker]
+        ready = late or "idle" in (lock.holder(self.worker.path) or {})
+        return [service for service in self._services if ready or service is self.worker]
 
     def __enter__(self) -> Supervisor:
         self._begun = time.monotonic()
@@ -81,11 +79,6 @@ class Supervisor:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def mlflow_url(self) -> str | None:
-        """Where MLflow's pages are; ``None`` if there are none."""
-        return self.settings.mlflow_url
 
     def stop(self, patience: float = 10.0) -> None:
         """Ends what it supervises. A worker in the middle of a long prompt may take longer than ``patience``, in s."""

@@ -1,4 +1,4 @@
-"""The worker: the one process of a home that owns the device and generates.
+"""The worker: the one of a home that generates, in a process of its own or, where it has to be, in the web process.
 
 Whatever it does is a row of the ``jobs`` table, claimed under a lease that a thread renews. A worker that is killed
 leaves its job to the next, which goes on at the first prompt that is not recorded.
@@ -7,30 +7,36 @@ leaves its job to the next, which goes on at the first prompt that is not record
 from __future__ import annotations
 
 import logging
-import logging.handlers
 import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsd_core.benchmarks import bounds, hub_data
+from fsd_core.benchmarks.calibration.running import calibrate
 from fsd_core.benchmarks.execution import execute_runs, give_up
-from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, FsdError, WorkerRunning, user_message
+from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.errors import (
+    Cancelled,
+    DatabaseUnavailable,
+    DataDamaged,
+    DeviceUnavailable,
+    FsdError,
+    WorkerRunning,
+    user_message,
+)
 from fsd_core.jobs import lock, playground
+from fsd_core.jobs.device import DeviceFactory, OwnDevice
 from fsd_core.jobs.heartbeat import IDLE, Heartbeat
 from fsd_core.jobs.last_words import LastWords
 from fsd_core.jobs.mirroring import Mirroring
-from fsd_core.jobs.pair_cache import PairCache
 from fsd_core.jobs.service import SUPERVISED
-from fsd_core.models import threads
-from fsd_core.models.loading import LoadedPair, resolve_device
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.jobs.worker_log import log_to
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -58,16 +64,14 @@ class ClaimLost(Exception):
 
 
 class Worker:
-    """Takes jobs until SIGTERM or SIGINT; a prompt that is begun is finished, and the job given back."""
+    """Takes jobs until it is asked to stop; a prompt that is begun is finished, and the job given back."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, device: DeviceFactory = OwnDevice) -> None:
         self._settings = settings
         self._stop = threading.Event()
-        self._pairs = PairCache(settings.device, self._fetching)
+        self._device = device(settings, self._fetching)
         self._prune_at = 0.0
         self._preloaded = False
-        self._adopted: LoadedPair | None = None
-        """the pair that the number of threads was chosen for"""
         self._kinds = {
             ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
             PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
@@ -75,10 +79,28 @@ class Worker:
         }  # fmt: skip
 
     def run(self) -> None:
-        """Returns when asked to stop.
+        """As a process, until SIGTERM or SIGINT.
 
         Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
         """
+        with self._alone():
+            log_to(self._settings.home / "logs" / "worker.log")
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._asked_to_stop)
+            self._serve()
+
+    def run_as_thread(self) -> None:
+        """As a thread of another process, until :meth:`stop`. Raises as :meth:`run` does."""
+        with self._alone():
+            self._serve()
+
+    def stop(self) -> None:
+        """Asks it to end."""
+        self._stop.set()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Holds the home's lock of the worker."""
         home = self._settings.home
         self._settings.make_folders()
         held = lock.acquire(home / "worker.lock")
@@ -90,19 +112,15 @@ class Worker:
             )
         # The supervisor ends the worker that it started, and no other.
         self._words = LastWords(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
-        log_to(home / "logs" / "worker.log")
         try:
-            self._serve()
+            yield
         except Stopping:  # while no job was held, or no database answered
             pass
         finally:
             held.close()
 
     def _serve(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._asked_to_stop)
-        threads.fix(self._settings.threads)
-        device = str(resolve_device(self._settings.device))
+        device = self._device.start()
         database = self._patiently(lambda: open_database(self._settings.resolved_database_url))
         self._repository = Repository(database)
         self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._people_wait)
@@ -129,7 +147,7 @@ class Worker:
             return None
 
     def _asked_to_stop(self, number: int, _frame: FrameType | None) -> None:
-        self._stop.set()
+        self.stop()
         signal.signal(number, signal.SIG_DFL)  # a second one is obeyed at once
 
     def _patiently(self, action: Callable[[], T]) -> T:
@@ -194,7 +212,7 @@ class Worker:
             raise Stopping
         if self._patiently(lambda: self._repository.cancel_requested(job.id)):
             raise Cancelled("Cancelled by a user.")
-        threads.fit()
+        self._device.fit()
 
     def _do_runs(self, job: JobView) -> None:
         def before_a_prompt(run: RunView) -> None:
@@ -202,18 +220,31 @@ class Worker:
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        runs, writing = self._runs_of(job), self._words.writing
-        self._patiently(
-            lambda: execute_runs(
-                self._repository, runs, self._pair, before_a_prompt, writing, on_start=lambda _: self._check(job)
-            )
-        )
+        doing: dict[str, Any] = {
+            "on_prompt": before_a_prompt, "writing": self._words.writing, "on_start": lambda _: self._check(job)
+        }  # fmt: skip
 
-    def _pair(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
-        pair = self._pairs(name, device, dtype)
-        threads.adopt(pair)
-        self._adopted = pair
-        return pair
+        def execute() -> None:
+            asked = self._calibration(job)
+            with self._device.bench(job.id) as bench:
+                if asked is None:
+                    execute_runs(self._repository, self._runs_of(job), bench, **doing)
+                else:
+                    calibrate(self._repository, job.id, asked, bench, **doing)
+
+        try:
+            self._patiently(execute)
+        except DeviceUnavailable as error:
+            told = str(error)
+            self._patiently(lambda: give_up(self._repository, self._runs_of(job), told))
+            raise
+
+    def _calibration(self, job: JobView) -> CalibrationConfig | None:
+        """What the job's experiment is to find, if it is a calibration."""
+        if job.kind != ExperimentJob.kind:
+            return None
+        config = self._repository.experiment(ExperimentJob.read(job.payload).experiment_id).config
+        return config if isinstance(config, CalibrationConfig) else None
 
     def _fetching(self, what: str, done: int, total: int) -> None:
         fetched = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
@@ -221,12 +252,9 @@ class Worker:
 
     def _serve_waiting(self) -> None:
         """People in front of a page go before an experiment's next prompt, which then has its pair's threads again."""
-        ours = self._adopted
-        while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, LEASE)):
-            self._work(job)
-        if ours is not None and self._adopted is not ours:
-            threads.adopt(ours)
-            self._adopted = ours
+        with self._device.aside():
+            while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, LEASE)):
+                self._work(job)
 
     def _people_wait(self) -> bool:
         """Whether to leave off what can wait."""
@@ -235,15 +263,15 @@ class Worker:
     def _playground(self, job: JobView) -> None:
         message = PlaygroundJob.read(job.payload)
         self._check(job)
-        pair = self._pair(message.pair)
+        written = [chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))]
+        chunks = self._device.playground(job.id, message, written)
         self._heartbeat.activity = "Playground"
-        playground.generate(
-            message,
-            pair,
-            written=[chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))],
-            write=lambda chunks: self._patiently(lambda: self._repository.append_chunks(job.id, chunks)),
-            check=lambda: self._check(job),
-        )
+        with closing(chunks):
+            playground.follow(
+                chunks,
+                write=lambda some: self._patiently(lambda: self._repository.append_chunks(job.id, some)),
+                check=lambda: self._check(job),
+            )
 
     def _fetch(self, job: JobView) -> None:
         def before_a_file(what: str, done: int, total: int) -> None:
@@ -263,8 +291,8 @@ class Worker:
             self._heartbeat.activity = f"Bounds of {run.label}: position {done} of {total}"
 
         self._check(job)
-        pair = self._pair(run.pair, run.config.device, run.config.dtype)
-        bounds.measure(self._repository, run.id, pair, message.temperature, on_position=before_the_next)
+        ask = self._device.bounds(job.id, run)
+        bounds.measure(self._repository, run.id, ask, message.temperature, on_position=before_the_next)
 
     def _tidy(self) -> None:
         """What can wait until there is nothing else to do."""
@@ -278,10 +306,9 @@ class Worker:
             self._prune_at = time.monotonic() + 3600
 
     def _preload(self) -> None:
-        """Loads the pair that pages offer first, which ships with the program: the first click should not wait."""
         self._preloaded = True
         try:
-            self._pair(next(iter(PAIRS)))
+            self._device.preload()
         except Exception as error:  # whoever asks for it is told
             logger.warning("The first pair is not loaded yet: %s", error)
         finally:
@@ -292,14 +319,3 @@ class Worker:
         self._repository.prune_playground(timedelta(days=self._settings.keep_playground_days))
         if self._settings.keep_traces_days is not None:
             self._repository.prune_traces(timedelta(days=self._settings.keep_traces_days))
-
-
-def log_to(path: Path) -> None:
-    """Sends the process's log to a rotating file of at most 4 MB, and to stderr."""
-    file = logging.handlers.RotatingFileHandler(path, maxBytes=1_000_000, backupCount=3, encoding="utf-8")
-    screen = logging.StreamHandler()
-    if not sys.stderr.isatty():  # a file that the supervisor keeps, for what the log cannot hold
-        screen.setLevel(logging.WARNING)
-    form = "%(asctime)s %(levelname)s %(message)s"
-    logging.basicConfig(level=logging.INFO, format=form, handlers=[file, screen], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # tells of every look at the schema

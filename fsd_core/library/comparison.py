@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.benchmarks.matched import MARGINS, RATIOS
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting, UnknownName
@@ -96,6 +97,43 @@ class Comparison:
             row |= {name: measured[name] for name in (f"{key}_low", f"{key}_high") if name in measured}
         return row | cells.delta_columns(deltas)
 
+    def matched(
+        self, cost: str = "target_passes", ratios: Sequence[float] = RATIOS, margins: Sequence[float] = MARGINS
+    ) -> pd.DataFrame:
+        """Rules at matched points, as the page Compare tells them: one row per rule and point.
+
+        Columns: ``point`` is ``ratio`` (equal cost: ``at`` times fewer than exact SD, or than the target alone where
+        SD was not measured), ``margin`` (equal accuracy: the fastest that loses at most ``at`` points) or ``beside``
+        (a setting without a curve, such as SD, block, the target and the draft alone). ``rank`` is ``leads``, ``tied``
+        (not told apart from the first), ``behind`` (surely worse, all rules considered) or ``outside`` (not measured
+        there). ``difference`` is accuracy less the target's, ``low`` and ``high`` the 95 % interval of what the point
+        asks for, ``knob`` the knob's values around it, and ``prompts_to_decide`` about how many prompts would decide a
+        tie, or show a gain. ``cost``, ``reference``, ``target`` and ``prompts`` say what was compared.
+
+        Args:
+            cost: ``target_passes`` or ``seconds``, of an answer.
+            ratios: Times fewer, each from 0.01 to 100.
+            margins: Points of accuracy, each 0 to 20.
+
+        Raises ``UnknownName`` for another cost, ``InvalidSetting`` for a ratio or margin that is none, and for runs
+        that cannot be matched, with the reason; ``PackageMissing`` without pandas.
+
+        >>> import fsd_core
+        >>> swept = fsd_core.sweep(limit=3, threshold=[0.1, 0.4], max_new_tokens=32)
+        >>> table = swept.matched(ratios=[1.1])
+        >>> table[table.point == "beside"].rule.tolist()
+        ['Target alone', 'SD · γ 5']
+        """
+        need("pandas", "A comparison as a table")
+        import pandas as pd
+
+        from fsd_core.figures import matched_tables, matching
+
+        found = matching.match(self.runs, self.baseline, self.prompts, cost)
+        if found.curves is None:
+            raise InvalidSetting(" ".join(found.notes))
+        return pd.DataFrame(matched_tables.records(found, ratios, margins))
+
     def figure(self, name: str = "tradeoff", row: int | None = None) -> go.Figure:
         """One of the figures of the page Compare.
 
@@ -103,7 +141,9 @@ class Comparison:
             name: ``tradeoff`` (accuracy against throughput), ``acceptance_rate`` and ``acceptance_length`` (against
                 the threshold), ``answers`` (length and target passes relative to the baseline), ``throughput``
                 (relative to the baseline), ``positions`` (acceptance by position in the draft), ``requests``
-                (acceptance over requests) or ``divergence`` (the histogram of one setting).
+                (acceptance over requests), ``matched`` (accuracy over target passes, a curve for each rule),
+                ``equal_accuracy`` (how far each rule gets within 2 points), ``draft_lengths`` (speed over the draft
+                length) or ``divergence`` (the histogram of one setting).
             row: For ``divergence``, the setting, by its row; by default the loosest.
 
         Raises ``UnknownName`` for another name, ``InvalidSetting`` for a row that is not there, and
@@ -117,12 +157,11 @@ class Comparison:
         need("plotly", "A figure")
         from fsd_core.figures import divergence, gallery
 
-        if name in gallery.COMPARED:
-            return gallery.COMPARED[name](self.runs, self.baseline, self.prompts)
+        known = {**gallery.COMPARED, **gallery.MATCHED}
+        if name in known:
+            return known[name](self.runs, self.baseline, self.prompts)
         if name != DIVERGENCE:
-            raise UnknownName(
-                f"There is no figure '{name}': expected one of {', '.join([*gallery.COMPARED, DIVERGENCE])}."
-            )
+            raise UnknownName(f"There is no figure '{name}': expected one of {', '.join([*known, DIVERGENCE])}.")
         if row is not None and not 0 <= row < len(self.runs):
             raise InvalidSetting(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
         run = self.runs[row] if row is not None else divergence.telling(divergence.judged(self.runs))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 from fsd_core.benchmarks.execution import Writing, execute_runs
-from fsd_core.benchmarks.tasks import get_task
+from fsd_core.benchmarks.tasks import Task
+from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task, keep
+from fsd_core.benchmarks.tasks.own.task import OwnTask
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, in_python, method
-from fsd_core.config.sweeps import experiment_name, methods, with_baselines
+from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs import own_work
@@ -32,7 +36,7 @@ OnProgress = Callable[[int, int], None]
 
 def compare(
     settings: Setting | Sequence[Setting],
-    task: str | None = None,
+    task: str | Task | None = None,
     limit: int = 20,
     *,
     pair: LoadedPair | str | Path = "bundled",
@@ -49,8 +53,9 @@ def compare(
 
     Args:
         settings: Methods, each as options (those of :class:`fsd_core.Decoder`) or as a ``DecodingConfig``.
-        task: What ``fsd-lab tasks`` lists. ``None`` is the one of the pair: ``arithmetic`` for ``bundled``,
-            ``everyday`` for most others.
+        task: What ``fsd-lab tasks`` lists, or a task of your own: what :func:`fsd_core.load_task` returns, or the name
+            of one that ``home`` has. ``None`` is the one of the pair: ``arithmetic`` for ``bundled``, ``everyday`` for
+            most others.
         limit: Prompts, from the task's first.
         pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
         seed: Of all randomness, 0 to 2³¹ - 1.
@@ -80,17 +85,19 @@ def compare(
         raise InvalidSetting("There is nothing to compare: give at least one setting.")
     task = task or spec_of(pair).tasks[0]
     checked(RunConfig, in_python, limit=limit, seed=seed, batch=batch)  # refused before anything is loaded
-    get_task(task).examples(limit)
-    models = loaded(pair)
-    for decoding in decodings:
-        checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)
-        Decoder(models, decoding)
-    config = checked(
-        SweepConfig, in_python, name=name or experiment_name(decodings, task), pair=models.spec.name, task=task,
-        limit=limit, seeds=(seed,), decodings=tuple(decodings), dtype=models.dtype, device=models.device, batch=batch,
-    )  # fmt: skip
-    threads.adopt(models)
-    with _repository(home) as (repository, folder):
+    with repository_of(home) as (repository, folder):
+        prompts = prompts_of(task, repository, folder)
+        prompts.check_limit(limit)
+        models = loaded(pair)
+        for decoding in decodings:
+            checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)
+            Decoder(models, decoding)
+        config = checked(
+            SweepConfig, in_python, name=name or _name(decodings, prompts), pair=models.spec.name, task=prompts.name,
+            limit=limit, seeds=(seed,), decodings=tuple(decodings), dtype=models.dtype, device=models.device,
+            batch=batch,
+        )  # fmt: skip
+        threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)
         if folder is None:
             return _run(repository, id, models, on_progress)
@@ -99,11 +106,11 @@ def compare(
 
 
 def sweep(
-    task: str | None = None,
+    task: str | Task | None = None,
     limit: int = 20,
     *,
     pair: LoadedPair | str | Path = "bundled",
-    baselines: bool = True,
+    baselines: bool | Literal["all"] = True,
     seed: int = 0,
     batch: int = 1,
     home: str | Path | None = None,
@@ -115,6 +122,8 @@ def sweep(
 
     Args:
         baselines: Whether to measure the target alone, which then is the baseline, and exact speculative decoding.
+            ``"all"``: block verification and the draft alone too, and for rules that truncate the target with the same
+            truncation: what :meth:`Comparison.matched` shows beside the rules.
         options: Those of :class:`fsd_core.Decoder`. ``acceptance``, ``drafter``, ``topology``, ``draft_length`` and
             ``divergence`` may be lists; a knob such as ``threshold`` is a number, a list of numbers, or a text:
             ``"0.1,0.3,off"``, or ``"0:0.6:7"`` for seven values from 0 to 0.6.
@@ -127,15 +136,29 @@ def sweep(
     ['Target alone', 'SD · γ 5', 'FSD reducible · js ≤ 0.1 · γ 5', 'FSD reducible · js ≤ 0.3 · γ 5']
     """
     decodings, task = methods(options), task or spec_of(pair).tasks[0]
-    name = name or experiment_name(decodings, task)
+    name = name or _name(decodings, task)
     return compare(
-        with_baselines(decodings) if baselines else decodings, task, limit,
+        with_baselines(decodings, everything=baselines == "all") if baselines else decodings, task, limit,
         pair=pair, seed=seed, batch=batch, home=home, name=name, on_progress=on_progress,
     )  # fmt: skip
 
 
+def _name(decodings: Sequence[DecodingConfig], task: Task | str) -> str:
+    return experiment_name(decodings, (task if isinstance(task, str) else task.name).partition("@")[0])
+
+
+def prompts_of(task: Task | str, repository: Repository, folder: Path | None) -> Task:
+    """The task; one of one's own is kept where the runs are. Raises ``UnknownName``."""
+    if isinstance(task, OwnTask):
+        return find_task(keep(repository, task, "library").full_name, repository)
+    if folder is not None:
+        for refused in TaskFolder(Settings(home=folder).tasks_folder).take_in(repository):
+            warnings.warn(refused, stacklevel=3)
+    return find_task(task if isinstance(task, str) else task.name, repository)
+
+
 @contextmanager
-def _repository(home: str | Path | None) -> Iterator[tuple[Repository, Path | None]]:
+def repository_of(home: str | Path | None) -> Iterator[tuple[Repository, Path | None]]:
     """The database of a home and its folder, or one that is deleted afterwards and ``None``."""
     if home is not None:
         settings = Settings(home=Path(home))

@@ -23,7 +23,7 @@ from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.local_models import origin
 from fsd_core.models.memory import check_memory
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.specs import PairSpec
+from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 
@@ -134,6 +134,16 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
         ) from error
 
 
+def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
+    """By their part: target, draft, and head where there is one."""
+    return {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
+
+
+def obtain_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, Path]:
+    """The folders of a pair's models, by their part, fetched where they are not on this machine."""
+    return {role: obtain(model, on_progress) for role, model in _models(spec).items()}
+
+
 def load_pair(
     name: str, device: str = "auto", dtype: str = "auto", on_progress: OnProgress = lambda what, done, total: None
 ) -> LoadedPair:
@@ -144,8 +154,7 @@ def load_pair(
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
     spec, where = get_pair(name), resolve_device(device)
-    models = {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
-    folders = {role: obtain(model, on_progress) for role, model in models.items()}
+    models, folders = _models(spec), obtain_pair(spec, on_progress)
     tokenizer = load_tokenizer(folders["target"])
     lent = reduced_vocab.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
     if not lent:

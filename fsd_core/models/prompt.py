@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -20,17 +20,28 @@ _SLACK = 256
 """tokens by which a beginning may exceed the whole, whose end may merge with what follows"""
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, context: int | None = None) -> list[int]:
-    """Token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise as it is.
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase, asked: str | Sequence[tuple[str, str]], context: int | None = None
+) -> list[int]:
+    """Token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise as it is. Of a
+    conversation, (role, content) of each message, by the template alone.
 
-    Raises ``InvalidSetting`` for an empty one, ``ModelUnavailable`` for a template that cannot be rendered, and
-    ``PromptTooLong`` for a prompt that is far beyond ``context`` tokens, before the whole of it is read.
+    Raises ``InvalidSetting`` for an empty prompt, and for a conversation without a template; ``ModelUnavailable`` for
+    a template that cannot be rendered; and ``PromptTooLong`` for a prompt that is far beyond ``context`` tokens, before
+    the whole of it is read.
     """
-    if not text.strip():
+    if isinstance(asked, str) and not asked.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
-        text = _rendered(tokenizer, text)
+        text = _rendered(tokenizer, [("user", asked)] if isinstance(asked, str) else asked)
+    elif isinstance(asked, str):
+        text = asked
+    else:
+        raise InvalidSetting(
+            f"The model has no chat template, so it cannot be given a conversation of {len(asked)} messages: choose a "
+            "pair that has one, or write the task with prompts."
+        )
     if context is not None:
         _check_beginning(tokenizer, text, context)
     return _ids(tokenizer, text, special)
@@ -52,12 +63,12 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -
     return tokenizer(text, add_special_tokens=special, return_token_type_ids=False, verbose=False)["input_ids"]
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    """The text in the tokenizer's chat template, which came with the model: it may be broken, or never end."""
-    message = [{"role": "user", "content": text}]
+def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
+    """Messages in the tokenizer's chat template, which came with the model: it may be broken, or never end."""
+    conversation = [{"role": role, "content": content} for role, content in messages]
     try:
         with _time_limit(TEMPLATE_SECONDS):
-            return str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+            return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # Jinja and what a template calls raise what they like
         said = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
         raise ModelUnavailable(

@@ -33,6 +33,11 @@ def _relative_entropy(a: Tensor, b: Tensor) -> Tensor:
     return (xlogy(a, a) - xlogy(a, b)).sum(-1).clamp_min(0)
 
 
+def entropy(p: Tensor) -> Tensor:
+    """In nats. [..., V] → [...]"""
+    return -p.xlogy(p).sum(-1)
+
+
 def kl(p: Tensor, q: Tensor) -> Tensor:
     """KL(q‖p), infinite where the draft may write what the target cannot. [..., V], [..., V] → [...]"""
     return _relative_entropy(q, p)
@@ -45,8 +50,10 @@ def reverse_kl(p: Tensor, q: Tensor) -> Tensor:
 
 def js(p: Tensor, q: Tensor) -> Tensor:
     """Jensen-Shannon divergence, at most ln 2. [..., V], [..., V] → [...]"""
-    middle = (p + q) / 2
-    return ((_relative_entropy(p, middle) + _relative_entropy(q, middle)) / 2).clamp_max(math.log(2))
+    least = torch.finfo(p.dtype).tiny  # in place of 0, whose logarithm counts nothing
+    middle = ((p + q) / 2).clamp_min_(least).log_()
+    of_p, of_q = (x.clamp_min(least).log_().sub_(middle).mul_(x) for x in (p, q))
+    return (of_p.add_(of_q).sum(-1) / 2).clamp_(0, math.log(2))
 
 
 def tv(p: Tensor, q: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """A setting in the words of those who run models: Python for transformers, JSON, YAML, arguments of serving engines.
 
-Engines verify without loss, so only exact rules have an equivalent there; where there is none, a sentence says so. The
-arguments are those of vLLM 0.12 (``--speculative-config``) and SGLang 0.5 (``--speculative-…``).
+Engines verify without loss, so only exact rules have an equivalent there, and in SGLang its two thresholds; where there
+is none, a sentence says so. The arguments are those of vLLM 0.12 (``--speculative-config``) and SGLang 0.5
+(``--speculative-…``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fsd_core.config.flat import options_read
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.rules import ThresholdAccept
 
 _SAMPLING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
@@ -89,7 +91,7 @@ def _vllm(setting: SettingConfig) -> str:
 
 
 def _sglang(setting: SettingConfig) -> str:
-    if said := _no_engine(setting, "SGLang"):
+    if said := _no_engine(setting, "SGLang", "threshold-accept"):
         return said
     decoding, options = setting.decoding, _options(setting)
     target, draft, head = _models(setting)
@@ -110,14 +112,21 @@ def _sglang(setting: SettingConfig) -> str:
             f"--speculative-num-steps {length} --speculative-eagle-topk {width}",
             f"--speculative-num-draft-tokens {tokens}",
         ]
+    if isinstance(rule := decoding.acceptance, ThresholdAccept):
+        flags.append(
+            f"--speculative-accept-threshold-acc {rule.threshold_acc:g} "
+            f"--speculative-accept-threshold-single {rule.threshold_single:g}"
+        )
     return " \\\n  ".join(flags) + "\n"
 
 
-def _no_engine(setting: SettingConfig, engine: str) -> str | None:
-    """Why an engine cannot do what the setting asks for; ``None`` where it can."""
+def _no_engine(setting: SettingConfig, engine: str, *lossy: str) -> str | None:
+    """Why an engine cannot do what the setting asks for; ``None`` where it can. ``lossy``: kinds of its own rules."""
     rule, spec = setting.decoding.acceptance, _spec(setting)
-    if rule.kind not in ("autoregressive", "speculative"):
+    if rule.kind not in ("autoregressive", "speculative", *lossy):
         return f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own.\n"
+    if setting.decoding.strict_first:
+        return f"{engine} cannot judge the first tokens of an answer strictly and the others by {rule.title}.\n"
     if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
         return f"{engine} loads models of the Hugging Face hub, and the models of '{setting.pair}' are not there.\n"
     parts = {"draft-model": spec.draft, "eagle": spec.head}

@@ -6,15 +6,16 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.people import Person, require
 from fsd_core.review import history
-from fsd_core.review.chosen_runs import setting_of
-from fsd_core.review.evidence import TITLES, Evidence, evidence, evidence_hash, overall
-from fsd_core.review.history import Proposal, Standing, Use
+from fsd_core.review.cases import Case, asked, case_of
+from fsd_core.review.chosen_runs import setting_of, weights
+from fsd_core.review.evidence import TITLES
+from fsd_core.review.history import Use
 from fsd_core.tracking.acts import (
     Act,
     AliasMoved,
@@ -36,21 +37,6 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import LoggedAct
 
 LONGEST_ID = 64
-
-
-class Case(NamedTuple):
-    """A proposal with its use and all that its verdict rests on, as it stands now."""
-
-    use: Use
-    proposal: Proposal
-    evidence: list[Evidence]
-    missing: tuple[str, ...]
-    """runs of its evidence that were deleted"""
-    hash: str
-    """of the evidence"""
-    open_requirements: tuple[str, ...]
-    """not met or undecided, and not waived by anybody"""
-    standing: Standing
 
 
 class Desk:
@@ -79,11 +65,22 @@ class Desk:
             raise UnknownName(f"There is no use '{id[:LONGEST_ID]}': the link is incomplete, or of another database.")
         return history.use(id, log)
 
+    def approved(self, use: Use) -> str:
+        """The id of the setting that is approved for a use. Raises ``UnknownName`` where none is."""
+        if (named := use.named("approved")) is None:
+            raise UnknownName(f"Nothing is approved for the use '{use.id}' yet.")
+        return named
+
+    def approved_weights(self, use: Use) -> dict[str, str]:
+        """What the setting that is approved was measured with, by role; empty where its runs were deleted."""
+        basis = use.basis
+        return weights(self.repository.runs(basis.runs, limit=None)) if basis else {}
+
     def case(self, proposal_id: str) -> Case:
         """A proposal with its evidence judged anew."""
         for use in self.uses():
             if proposal_id in use.proposals:
-                return self._case(use, use.proposals[proposal_id])
+                return case_of(self.repository, use, use.proposals[proposal_id])
         raise UnknownName(f"There is no proposal '{proposal_id[:32]}': the link is incomplete, or of another database.")
 
     def describe(
@@ -155,7 +152,7 @@ class Desk:
         """Answers for a requirement that the evidence does not meet, by name and in words."""
         require(person, "author", "Waiving a requirement")
         _open(case)
-        if requirement not in _asked(case.proposal.requirements):
+        if requirement not in asked(case.proposal.requirements):
             raise InvalidSetting(f"The proposal has no requirement '{requirement[:40]}': reload the page.")
         act = Waived.checked(
             proposal=case.proposal.id, requirement=requirement, words=words.strip(), evidence=case.hash
@@ -243,22 +240,6 @@ class Desk:
         self._append(use_id, person, [act], use.sequence)
         return former
 
-    def _case(self, use: Use, proposal: Proposal) -> Case:
-        found = {run.id: run for run in self.repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
-        runs = [found[id] for id in proposal.runs if id in found]
-        baselines = [found[id] for id in proposal.baselines if id in found]
-        missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in found)
-        prompts = self.repository.prompts(run.id for run in found.values() if run.metrics)
-        judged = evidence(proposal.requirements, runs, baselines, prompts) if baselines else []
-        hash = evidence_hash(proposal.requirements, runs, baselines)
-        outcomes = overall(judged)
-        still_open = tuple(
-            name
-            for name in _asked(proposal.requirements)
-            if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
-        )
-        return Case(use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC)))
-
     def _check_gate(self, case: Case) -> None:
         if case.missing:
             raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
@@ -293,10 +274,6 @@ def id_of(name: str) -> str:
     if not id:
         raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
     return id
-
-
-def _asked(requirements: Requirements) -> list[str]:
-    return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]
 
 
 def _open(case: Case) -> None:

@@ -118,6 +118,13 @@ class Use:
         """The setting that an alias names."""
         return self.aliases[alias].setting if alias in self.aliases else None
 
+    @property
+    def basis(self) -> Proposal | None:
+        """The proposal by which what is approved now was approved, also where it was rolled back to."""
+        approved = (logged.act for logged in reversed(self.log) if isinstance(logged.act, AliasMoved))
+        ids = (act.proposal for act in approved if (act.alias, act.setting) == ("approved", self.named("approved")))
+        return next((self.proposals[id] for id in ids if id in self.proposals), None)
+
     def about(self, proposal: str) -> list[LoggedAct]:
         """The acts on one proposal."""
         return [logged for logged in self.log if logged.act.about == proposal]

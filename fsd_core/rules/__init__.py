@@ -13,10 +13,15 @@ from fsd_core.rules.base import (
     Knob,
     MissingRule,
     Rule,
+    Truncation,
     passes,
     residual,
+    strictly,
 )
 from fsd_core.rules.baselines import Autoregressive, DraftOnly
+from fsd_core.rules.block import Block
+from fsd_core.rules.cactus import Cactus
+from fsd_core.rules.cascade import Cascade
 from fsd_core.rules.divergences import (
     DIVERGENCES,
     INFINITE_WITHOUT_Q,
@@ -25,13 +30,25 @@ from fsd_core.rules.divergences import (
     DivergenceName,
     divergence_upper_bound,
 )
-from fsd_core.rules.fuzzy import Fuzzy, FuzzyOfficial, FuzzyReducible
+from fsd_core.rules.ears import Ears
+from fsd_core.rules.ensemble import Ensemble
+from fsd_core.rules.fuzzy import Fuzzy, FuzzyOfficial
+from fsd_core.rules.general import GeneralForm
+from fsd_core.rules.head import Head, HeadStrict
 from fsd_core.rules.k_seq import KSeq
+from fsd_core.rules.lenience import Lenience
+from fsd_core.rules.lookahead import Lookahead
+from fsd_core.rules.margin import Margin
+from fsd_core.rules.mentored import Mentored
 from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
 from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
+from fsd_core.rules.reducible import FuzzyHead, FuzzyReducible
 from fsd_core.rules.several import Coupled, Drafts, DraftSampling, Verifier
 from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
+from fsd_core.rules.threshold_accept import ThresholdAccept
+from fsd_core.rules.top_n_delta import TopNDelta
+from fsd_core.rules.typical import Typical
 from fsd_core.values import kind_of
 
 __all__ = [
@@ -47,18 +64,31 @@ __all__ = [
     "VERIFIERS",
     "AcceptanceResult",
     "Autoregressive",
+    "Block",
+    "Cactus",
+    "Cascade",
     "Coupled",
     "DivergenceName",
     "DraftOnly",
     "DraftSampling",
     "Drafts",
+    "Ears",
+    "Ensemble",
     "FirstDraft",
     "Fuzzy",
+    "FuzzyHead",
     "FuzzyOfficial",
     "FuzzyReducible",
+    "GeneralForm",
     "GreedyOptimal",
+    "Head",
+    "HeadStrict",
     "KSeq",
     "Knob",
+    "Lenience",
+    "Lookahead",
+    "Margin",
+    "Mentored",
     "MissingRule",
     "NaiveSampling",
     "RecursiveRejection",
@@ -67,19 +97,39 @@ __all__ = [
     "SpecHub",
     "Speculative",
     "Synthetic",
+    "ThresholdAccept",
+    "TopNDelta",
+    "Truncation",
+    "Typical",
     "Verifier",
     "divergence_upper_bound",
     "passes",
     "residual",
+    "strictly",
 ]
 
 _BUILT_IN: tuple[type[Rule], ...] = (
     Autoregressive,
     DraftOnly,
     Speculative,
+    Block,
     FuzzyReducible,
     Fuzzy,
+    FuzzyHead,
     FuzzyOfficial,
+    Ensemble,
+    Mentored,
+    Lenience,
+    Cascade,
+    Head,
+    HeadStrict,
+    Cactus,
+    Ears,
+    ThresholdAccept,
+    Typical,
+    TopNDelta,
+    Margin,
+    Lookahead,
     RecursiveRejection,
     RecursiveRejectionWithout,
     KSeq,

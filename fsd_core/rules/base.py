@@ -6,8 +6,9 @@ methods of the tensors it is given, so that a rule's file imports no torch and t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from pydantic import ConfigDict
 
@@ -29,17 +30,27 @@ class AcceptanceResult:
     """The judgement of each position, as if all before it had been accepted. All tensors are [B,R].
 
     ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
-    kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none.
+    kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none. ``weight``: what
+    a rule that judges positions together hands on to its correction.
     """
 
     accepted: Tensor
     strict: Tensor
     divergence: Tensor
+    weight: Tensor | None = None
+
+    def at(self, position: Tensor) -> AcceptanceResult:
+        """One position of each row of the batch. ``position``: int64 [B] → tensors [B,1]"""
+        there = position[:, None]
+        weight = None if self.weight is None else self.weight.gather(1, there)
+        return AcceptanceResult(
+            self.accepted.gather(1, there), self.strict.gather(1, there), self.divergence.gather(1, there), weight
+        )
 
 
 @dataclass(frozen=True)
 class Knob:
-    """The one number that trades quality for speed: the larger, the more is forgiven."""
+    """The one number that trades quality for speed."""
 
     field: str
     """the rule's field that holds it"""
@@ -49,6 +60,21 @@ class Knob:
     """the value at which the rule is lossless speculative decoding, which is written ``off``"""
     is_off: bool = True
     """whether there is such a value"""
+    rising: bool = True
+    """whether a larger value forgives more; otherwise a smaller one does"""
+    monotone: bool = True
+    """whether forgiving more never accepts less at a position"""
+
+    def by_leniency(self, values: Iterable[float]) -> list[float]:
+        """The values, the strictest first."""
+        return sorted(values, reverse=not self.rising)
+
+
+class Truncation(NamedTuple):
+    """Options of sampling that confine the target to the tokens of which a rule keeps drafted ones."""
+
+    top_k: int = 0
+    """0 is off"""
 
 
 class Rule(Frozen):
@@ -86,6 +112,12 @@ class Rule(Frozen):
     comes from the target, which makes a lossy rule's output depend on the draft length."""
     greedy_draft: ClassVar[bool] = False
     """whether the draft proposes its likeliest token whatever the sampling settings"""
+    needs_distribution: ClassVar[bool] = False
+    """whether it reads what else the draft might have written, which copied tokens do not tell"""
+    judges_together: ClassVar[bool] = False
+    """whether its judgement of a position depends on other positions of the draft"""
+    greedy_note: ClassVar[str] = ""
+    """what it does at temperature 0, where that is not what it does elsewhere"""
 
     kind: str
     """its name in settings and on the command line"""
@@ -97,11 +129,11 @@ class Rule(Frozen):
         """
         self.refuse()
 
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         """Weights from which the recovered token is drawn, in place of a rejected one.
 
-        ``row``: the rejected position alone, R = 1. ``divergence``: [B,1]. Returns [B,1,V], not negative, with a
-        positive sum.
+        ``row``: the rejected position alone, R = 1. ``result``: what :meth:`judge` said of it, [B,1]. Returns [B,1,V],
+        not negative, with a positive sum.
         """
         self.refuse()
 
@@ -123,6 +155,12 @@ class Rule(Frozen):
     def samples_target(self) -> bool:
         """Whether tokens are drawn from the raw target, where the target writes them, though nothing is sampled."""
         return False
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """What confines the target, sampled alone, to the tokens of which the rule keeps drafted ones, whatever the
+        draft is. ``None`` if no option of sampling does."""
+        return Truncation()
 
     @property
     def knob_value(self) -> float | None:
@@ -166,3 +204,8 @@ def residual(verifier: Tensor, draft: Tensor) -> Tensor:
     """(π−q)₊, or π itself where rounding makes that all zero. [B,R,V], [B,R,V] → [B,R,V]"""
     rest = (verifier - draft).clamp_min(0)
     return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
+
+
+def strictly(rows: ScoredDraft, uniforms: Tensor) -> Tensor:
+    """Whether lossless speculative decoding keeps each drafted token: u < p(x)/q(x). [B,R] → bool [B,R]"""
+    return passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)

@@ -4,11 +4,10 @@ Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runt
 Tradeoff", Findings of ACL 2025 (arXiv 2502.20704). The divergence is taken between
 the raw distributions (temperature 1, no truncation), whatever the sampling settings.
 
-`fsd-reducible` writes every token from one distribution that depends on its prefix
-alone: q where D ≤ T, p elsewhere. The paper draws the token after a fully accepted draft from
-p instead, which makes the output depend on where rounds happen to end, and keeps
-T = ∞ from being the draft model. `fsd` does as the paper, and with `judge_bonus` as
-`fsd-reducible`; `fsd-official` does as the authors' program.
+The paper draws the token after a fully accepted draft from p, which makes the output
+depend on where rounds happen to end, and keeps T = ∞ from being the draft model. `fsd`
+does as the paper, and with `judge_bonus` as `fsd-reducible` (:mod:`fsd_core.rules.reducible`);
+`fsd-official` does as the authors' program.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import model_validator
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, passes, residual
+from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, residual, strictly
 from fsd_core.rules.divergences import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
 from fsd_core.values import option
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
     from fsd_core.ops.scored_draft import ScoredDraft
 
-_GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
+GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 def _check_threshold(threshold: float | None, divergence: str) -> None:
@@ -45,15 +44,15 @@ def _check_threshold(threshold: float | None, divergence: str) -> None:
         )
 
 
-def _near(divergences: Tensor, threshold: float | None) -> Tensor:
+def near(divergences: Tensor, threshold: float | None) -> Tensor:
     """Where the divergence is forgiven. [B,R] → bool [B,R]; nowhere if the threshold is off."""
     return divergences <= (-1.0 if threshold is None else threshold)
 
 
-class _Thresholded(Rule):
+class Thresholded(Rule):
     """Accept where ``divergence`` <= ``threshold`` (nats for the entropies); ``None`` is off: exact SD."""
 
-    knob = Knob("threshold", _GRID)
+    knob = Knob("threshold", GRID)
     divergence: DivergenceName = option("js", "Divergence", "How far the two models are apart", plural="Divergences")
     threshold: float | None = option(
         0.1, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds"
@@ -67,9 +66,6 @@ class _Thresholded(Rule):
         _check_threshold(self.threshold, self.divergence)
         return self
 
-    def _divergence(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
-        return rows.divergence(self.divergence, noise, self.divergence_top_k)
-
     def words(self, knob: str) -> list[str]:
         name = self.divergence
         if name in OVER_TOP_K and self.divergence_top_k != type(self).model_fields["divergence_top_k"].default:
@@ -77,45 +73,7 @@ class _Thresholded(Rule):
         return [f"{name} {knob}".strip()]
 
 
-class FuzzyReducible(_Thresholded):
-    """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
-
-    It has the output distribution of `fsd` that judges its bonus when the draft is sampled from q, and its acceptance
-    is never lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With
-    ``guard``, where D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
-    """
-
-    title = "FSD reducible"
-    explanation = (
-        "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
-        "output distribution as FSD that judges its bonus, and never a lower acceptance rate."
-    )
-    judges_bonus = True
-    kind: Literal["fsd-reducible"] = "fsd-reducible"
-    guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
-
-    def _verifier(self, rows: ScoredDraft, d: Tensor) -> Tensor:
-        """π at each position. → [B,R,V]"""
-        fuzzy = rows.draft
-        if self.guard and rows.allowed is not None:
-            kept = rows.draft * rows.allowed
-            fuzzy = kept + (1 - kept.sum(-1, keepdim=True)).clamp_min(0) * rows.target
-        return fuzzy.where(_near(d, self.threshold)[..., None], rows.target)
-
-    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        d = self._divergence(rows, noise)
-        of_draft = rows.of_token(rows.draft)
-        accepted = passes(rows.of_token(self._verifier(rows, d)), of_draft, uniforms)
-        return AcceptanceResult(accepted, passes(rows.of_token(rows.target), of_draft, uniforms), d)
-
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
-        return residual(self._verifier(row, divergence), row.draft)
-
-    def words(self, knob: str) -> list[str]:
-        return super().words(knob) + ([] if self.guard else ["no guard"])
-
-
-class Fuzzy(_Thresholded):
+class Fuzzy(Thresholded):
     """`fsd`: accept iff D ≤ T, whatever was drafted; else a fresh sample from p. Off: strict speculative decoding."""
 
     title, long_title, symbol = "FSD", "FSD, as published", "triangle-up"
@@ -135,11 +93,11 @@ class Fuzzy(_Thresholded):
         return self.judge_bonus
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        d = self._divergence(rows, noise)
-        strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
-        return AcceptanceResult(strict if self.threshold is None else _near(d, self.threshold), strict, d)
+        d = rows.divergence(self.divergence, noise, self.divergence_top_k)
+        strict = strictly(rows, uniforms)
+        return AcceptanceResult(strict if self.threshold is None else near(d, self.threshold), strict, d)
 
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft) if self.threshold is None else row.target
 
     def words(self, knob: str) -> list[str]:
@@ -156,7 +114,7 @@ class FuzzyOfficial(Rule):
 
     title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"
     explanation = "Greedy draft and the divergence ag on raw distributions, to reproduce the published numbers."
-    knob = Knob("threshold", _GRID, is_off=False)
+    knob = Knob("threshold", GRID, is_off=False)
     greedy_draft = True
     divergence: ClassVar[DivergenceName] = "ag"
     kind: Literal["fsd-official"] = "fsd-official"
@@ -179,10 +137,10 @@ class FuzzyOfficial(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = rows.divergence(self.divergence, noise)
-        strict = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
-        return AcceptanceResult(_near(d, self.threshold), strict, d)
+        strict = strictly(rows, uniforms)
+        return AcceptanceResult(near(d, self.threshold), strict, d)
 
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target
 
     def words(self, knob: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fsd_core.rules.base import AcceptanceResult, Rule, passes, residual
+from fsd_core.rules.base import AcceptanceResult, Rule, residual, strictly
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,8 +25,8 @@ class Speculative(Rule):
     kind: Literal["speculative"] = "speculative"
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        accepted = passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)
+        accepted = strictly(rows, uniforms)
         return AcceptanceResult(accepted, accepted, rows.divergence("js", noise))
 
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)

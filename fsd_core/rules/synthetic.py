@@ -29,5 +29,5 @@ class Synthetic(Rule):
         accepted, of_token = uniforms < self.probability, rows.of_token(rows.target)
         return AcceptanceResult(accepted, accepted, of_token.new_zeros(of_token.shape))
 
-    def correction(self, row: ScoredDraft, divergence: Tensor) -> Tensor:
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target

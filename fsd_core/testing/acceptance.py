@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
@@ -86,9 +86,8 @@ def check_rule(rule: type[Rule], count: int = 200_000) -> None:
 
 def _check_case(case: Rule, q: Tensor, count: int) -> None:
     trial = try_position(case, P, q, count, seed=1)
-    strict = try_position(Speculative(), P, q, count, seed=1)
-    if not case.greedy_draft:  # which drafts other tokens
-        require(torch.equal(trial.strict, strict.strict), f"{case!r} marks other tokens as strictly accepted than SD.")
+    strict = try_position(Speculative(), P, _drafting(case, q), count, seed=1)
+    require(torch.equal(trial.strict, strict.strict), f"{case!r} marks other tokens as strictly accepted than SD.")
     if is_lossless(case):
         exact = fit(trial.emitted, P) > 1e-6
         require(exact, f"{case!r} is lossless, and writes another distribution than the target's.")
@@ -96,18 +95,36 @@ def _check_case(case: Rule, q: Tensor, count: int) -> None:
             same = torch.equal(trial.emitted, strict.emitted) and torch.equal(trial.accepted, strict.accepted)
             require(same, f"{case!r} stands at its strict value, and writes other tokens than SD.")
     rows = _rows(case, P, q, draw(q.expand(4, 1, -1), torch.rand(4, 1, dtype=torch.float64)), None)
-    weights = case.correction(rows, case.judge(rows, torch.rand(4, 1), torch.rand(4, 1)).divergence)
+    weights = case.correction(rows, case.judge(rows, torch.rand(4, 1), torch.rand(4, 1)))
     require(weights.shape == (4, 1, len(P)), f"{case!r} corrects by weights of the shape {tuple(weights.shape)}.")
     require(bool((weights >= 0).all() and (weights.sum(-1) > 0).all()), f"{case!r} corrects by weights below zero.")
+    if not case.judges_together:
+        _check_alone(case, q)
+
+
+def _check_alone(case: Rule, q: Tensor) -> None:
+    """Of 200 drafts of four tokens, each position by itself and beside the others."""
+    u = torch.rand(2, 800, 1, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    alone = _rows(case, P, q, draw(_drafting(case, q).expand(800, 1, -1), u[0]), None)
+    assert alone.logits is not None
+    beside = replace(
+        alone, tokens=alone.tokens.view(200, 4), target=alone.target.reshape(200, 4, -1),
+        draft=alone.draft.reshape(200, 4, -1), target_raw=alone.target_raw.reshape(200, 4, -1),
+        draft_raw=alone.draft_raw.reshape(200, 4, -1), logits=alone.logits.reshape(200, 4, -1),
+    )  # fmt: skip
+    own = case.judge(alone, u[1], u[1]).accepted.view(200, 4)
+    same = torch.equal(own, case.judge(beside, u[1].view(200, 4), u[1].view(200, 4)).accepted)
+    require(same, f"{case!r} judges a position by others beside it, and does not say that it judges_together.")
 
 
 def _check_monotone(rule: type[Rule], count: int) -> None:
-    if (knob := rule.knob) is None:
+    if (knob := rule.knob) is None or not knob.monotone:
         return
+    way = "larger" if knob.rising else "smaller"
     for q in (Q_NEAR, Q_FAR):
-        trials = (try_position(rule.checked(**{knob.field: v}), P, q, count, seed=2) for v in sorted(knob.grid))
-        kept = [trial.accepted.double().mean().item() for trial in trials]
-        require(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a larger {knob.field}: {kept}.")
+        cases = [rule.checked(**{knob.field: value}) for value in knob.by_leniency(knob.grid)]
+        kept = [try_position(case, P, q, count, seed=2).accepted.double().mean().item() for case in cases]
+        require(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a {way} {knob.field}: {kept}.")
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -123,16 +140,33 @@ def try_position(rule: Rule, p: Tensor, q: Tensor, count: int, seed: int, allowe
     drafted = draw(_drafting(rule, q).expand(count, 1, -1), u[0])
     rows = _rows(rule, p, q, drafted, allowed)
     verdict = rule.judge(rows, u[1], u[2])
-    correction = draw(rule.correction(rows, verdict.divergence), u[3])
+    correction = draw(rule.correction(rows, verdict), u[3])
     emitted = torch.where(verdict.accepted, drafted, correction)
     return Trial(emitted[:, 0], verdict.accepted[:, 0], verdict.strict[:, 0])
+
+
+def written_distribution(rule: Rule, p: Tensor, q: Tensor, allowed: Tensor | None = None) -> Tensor:
+    """What a rule writes at a position, by summing over drafted tokens and 10,000 uniforms: [V], exact to 1e-4.
+
+    p, q: [V]; allowed: bool [V]. Of a rule that reads the ``random`` divergence it means nothing.
+    """
+    drafting, steps = _drafting(rule, q), 10_000
+    tokens = torch.arange(len(p))[:, None]
+    rows = _rows(rule, p, q, tokens.repeat_interleave(steps, 0), allowed)
+    uniforms = ((torch.arange(steps, dtype=torch.float64) + 0.5) / steps).repeat(len(p))[:, None]
+    verdict = rule.judge(rows, uniforms, uniforms)
+    kept = verdict.accepted.double().view(len(p), steps).mean(1)  # of each token
+    weights = rule.correction(rows, verdict)[:, 0].double().view(len(p), steps, -1)[:, -1]
+    drawn = drafting.double()[:, None]
+    replaced = drawn * (1 - kept)[:, None] * weights / weights.sum(-1, keepdim=True)
+    return drafting.double() * kept + replaced.sum(0)
 
 
 def _rows(rule: Rule, p: Tensor, q: Tensor, drafted: Tensor, allowed: Tensor | None) -> ScoredDraft:
     """p and q at the positions of the tokens ``drafted``, int64 [N,1]."""
     wide = [x.expand(len(drafted), 1, -1) for x in (p, q, _drafting(rule, q))]
     mask = None if allowed is None else allowed.expand(len(drafted), 1, -1)
-    return ScoredDraft(drafted, wide[0], wide[2], wide[0], wide[1], mask)
+    return ScoredDraft(drafted, wide[0], wide[2], wide[0], wide[1], mask, wide[0].log() + 5)
 
 
 def _drafting(rule: Rule, q: Tensor) -> Tensor:
@@ -146,5 +180,7 @@ def fit(emitted: Tensor, distribution: Tensor) -> float:
     possible = distribution > 0
     if counts[~possible].any():
         return 0.0
+    if possible.sum() == 1:
+        return 1.0
     expected = distribution[possible].double() / distribution.double().sum() * counts.sum()
     return float(chisquare(counts[possible].numpy(), expected.numpy()).pvalue)

@@ -89,10 +89,18 @@ class PlaygroundJob(JobMessage):
     seed: int
     settings: tuple[Json, ...]
     """each a ``DecodingConfig`` as JSON, read on its own by :meth:`decoding`: a wrong one leaves the others alone"""
+    owner: str | None = None
+    """who asked, and alone may see it; ``None`` where nobody had signed in: then whoever knows the job's id may"""
 
     @classmethod
-    def of(cls, pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig]) -> Self:
-        return cls(pair, prompt, seed, tuple(decoding.as_json() for decoding in decodings))
+    def of(
+        cls, pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig], owner: str | None = None
+    ) -> Self:
+        return cls(pair, prompt, seed, tuple(decoding.as_json() for decoding in decodings), owner)
+
+    def as_json(self) -> Json:
+        value = super().as_json()
+        return value if self.owner is not None else {name: value[name] for name in value if name != "owner"}
 
     def decoding(self, index: int) -> DecodingConfig:
         """A setting. Raises ``InvalidSetting`` for one that cannot work."""

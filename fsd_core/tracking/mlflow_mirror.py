@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 from fsd_core.conditions import MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
+from fsd_core.tracking.acts import Alias
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
 from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.links import OUR_RUN
 from fsd_core.tracking.mlflow_store import artifact_root, connect, prepare_store, reached
 from fsd_core.tracking.records import ExperimentView, GenerationView, RunView
 
@@ -33,6 +35,8 @@ _STATUS = {
     "failed": "FAILED",
     "cancelled": "KILLED",
 }
+_NAMED: dict[Alias, str] = {"approved": "fsd.approved_for", "candidate": "fsd.candidate_for"}
+_OPTIONAL = {"fsd.error", "fsd.task", "fsd.task_version", "fsd.speed_mixed", "mlflow.loggedArtifacts", *_NAMED.values()}
 _BATCH = 1000  # metrics that MLflow takes at once
 
 
@@ -51,14 +55,15 @@ class MlflowMirror:
         Raises ``TrackingUnavailable``; then the run stays unsynced and can be copied later.
         """
         run = repository.run(run_id)
+        named = repository.named(run.setting_id)
         self._client, self._experiment = connect(self._uri)
         with _scratch() as folder:
             generations = write_artifacts(folder, repository, run)
             with reached(self._uri):
                 parent = self._parent(repository, run.experiment_id)
-                copy = self._copy(run, generations, folder, parent)
+                copy = self._copy(run, named.uses, generations, folder, parent)
                 if run.ended:
-                    repository.mark_synced(run.id, copy)
+                    repository.mark_synced(run.id, copy, named.moves)
                 if run.experiment_id and parent:
                     self._end_parent(repository.experiment(run.experiment_id), parent)
         return copy
@@ -99,20 +104,29 @@ class MlflowMirror:
         # What `mlflow gc` does for one run; that command would empty the whole trash.
         self._client._tracking_client.store._hard_delete_run(copy.info.run_id)
 
-    def _copy(self, run: RunView, generations: list[GenerationView], folder: Path, parent: str | None) -> str:
+    def _copy(
+        self,
+        run: RunView,
+        uses: dict[Alias, list[str]],
+        generations: list[GenerationView],
+        folder: Path,
+        parent: str | None,
+    ) -> str:
         from mlflow.entities import Param, RunTag
 
         name = f"{run.label} · seed {run.seed}"
         copy = self._find_run("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
-            "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": _note(run),
+            **_task_tags(run.task),
+            "fsd.experiment": run.experiment_name, "fsd.error": run.error, "mlflow.note.content": self._note(run),
             "mlflow.parentRunId": parent, "mlflow.source.name": "fsd-lab",
             "mlflow.loggedArtifacts": json.dumps([{"path": TABLE, "type": "table"}]) if generations else None,
         }  # fmt: skip
+        optional |= {tag: ", ".join(uses[alias]) or None for alias, tag in _NAMED.items()}
         tags = {key: str(value)[:5000] for key, value in optional.items() if value is not None}
         for key in set(self._client.get_run(copy).data.tags) - set(tags):
-            if key in ("fsd.error", "fsd.speed_mixed", "mlflow.loggedArtifacts") or key.startswith("fsd.provenance."):
+            if key in _OPTIONAL or key.startswith("fsd.provenance."):
                 self._client.delete_tag(copy, key)  # of an earlier copy
         self._client.log_batch(
             copy,
@@ -125,6 +139,12 @@ class MlflowMirror:
         self._client.log_artifacts(copy, str(folder))
         self._set_status(copy, run.status, run.finished_at)
         return copy
+
+    def _note(self, run: RunView) -> str:
+        """What MLflow shows as the run's description, in Markdown."""
+        if artifact_root(self._uri) is None:  # a server of others is not below our address, and does not know it
+            return _summary(run)
+        return f"{_summary(run)}\n\n[Open in FSD Lab]({OUR_RUN}{run.id})"
 
     def _parent(self, repository: Repository, experiment_id: str | None) -> str | None:
         """The run under which those of an experiment are nested."""
@@ -165,6 +185,12 @@ class MlflowMirror:
             self._client.update_run(copy, status=_STATUS[status])
         else:
             self._client.set_terminated(copy, _STATUS[status], end_time=_milliseconds(finished))
+
+
+def _task_tags(task: str) -> dict[str, str | None]:
+    """The name of a task and, of one's own, its version."""
+    name, _, version = task.partition("@")
+    return {"fsd.task": name, "fsd.task_version": version or None}
 
 
 @contextmanager
@@ -213,7 +239,7 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def _note(run: RunView) -> str:
+def _summary(run: RunView) -> str:
     """One sentence. MLflow shows it as Markdown, so it holds no text that a user wrote."""
     done = f"{run.label} on {run.task}, {run.prompts_done} of {run.prompts_total} prompts"
     found = run.metrics or {}

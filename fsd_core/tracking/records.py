@@ -128,6 +128,12 @@ class RunView:
     started_at: datetime | None
     finished_at: datetime | None
     mlflow_run_id: str | None
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless they are asked for it, never from links"""
+    edits: int = 0
+    """of name, note, tags and archiving"""
 
     @property
     def conditions(self) -> list[Conditions]:
@@ -175,6 +181,16 @@ class ExperimentView:
     started_at: datetime | None
     finished_at: datetime | None
     mlflow_run_id: str | None
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless they are asked for it, never from links"""
+    edits: int = 0
+    """of name, note, tags and archiving"""
+
+    @property
+    def under_way(self) -> bool:
+        return self.status in ("queued", "running")
 
     @property
     def prompts_done(self) -> int:
@@ -241,6 +257,38 @@ class SettingSummary:
 
 
 @dataclass(frozen=True)
+class TaskView:
+    """A version of a task that somebody brought, without its content."""
+
+    name: str
+    version: str
+    """first 16 hex digits of the SHA-256 of its content"""
+    title: str
+    scorer: str
+    prompts: int
+    added_by: str
+    added_at: datetime
+
+    @property
+    def full_name(self) -> str:
+        """What runs are recorded under, such as ``support@0123456789abcdef``."""
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True)
+class MarkView:
+    """What one person thinks of a run's output to one prompt."""
+
+    run_id: str
+    position: int
+    who: str
+    verdict: str | None
+    """good, bad, or neither"""
+    note: str
+    at: datetime
+
+
+@dataclass(frozen=True)
 class AccountView:
     """A user or a token, without secrets."""
 
@@ -263,6 +311,26 @@ class LoggedAct:
     role: str
     """of that person, at that time"""
     act: Act
+
+
+@dataclass(frozen=True)
+class LoggedChange:
+    """One row of the log of changes and deletions."""
+
+    kind: str
+    """run or experiment"""
+    subject: str
+    """its id; it may be gone"""
+    experiment_id: str | None
+    """that it is, or belongs to"""
+    at: datetime
+    who: str
+    role: str
+    """of that person, at that time"""
+    act: str
+    """changed or deleted"""
+    change: dict[str, Any]
+    """changed: old and new value by name; deleted: what went"""
 
 
 @dataclass(frozen=True, kw_only=True)

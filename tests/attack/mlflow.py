@@ -1,19 +1,19 @@
-"""MLflow's pages over a real store with runs in it, served as the supervisor serves them."""
+"""MLflow's pages over a real store with runs in it: MLflow as the supervisor starts it, behind the application."""
 
 from __future__ import annotations
 
 import os
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd_core.jobs.mlflow_service import free_port, mlflow_service
+from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
 from fsd_core.settings import Settings
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
+from tests.attack.server import served
 from tests.integration.worker_process import until
 from tests.ui.plausible import add_finished, new_repository
 
@@ -26,6 +26,9 @@ class Pages:
     """Where MLflow's pages are, the process that serves them, and the store under them."""
 
     url: str
+    """below the application's"""
+    socket: str
+    """of MLflow's server, which the application asks"""
     pid: int
     settings: Settings
     client: MlflowClient
@@ -34,16 +37,25 @@ class Pages:
     """MLflow's ids of the runs that were mirrored, in the order of their settings"""
 
     @property
+    def site(self) -> str:
+        return self.url.removesuffix("/mlflow")
+
+    @property
+    def server(self) -> str:
+        """MLflow's server itself, for ``send_request``."""
+        return f"unix:{self.socket}"
+
+    @property
     def folder(self) -> Path:
         return self.settings.mlflow_folder
 
 
 @contextmanager
-def pages_over(home: Path) -> Iterator[Pages]:
-    """MLflow's pages over seven finished runs."""
+def pages_over(home: Path, **environment: str) -> Iterator[Pages]:
+    """MLflow's pages over seven finished runs; ``environment`` is the application's."""
     from mlflow import MlflowClient
 
-    settings = Settings(home=home, mlflow_port=free_port(5300))
+    settings = Settings(home=home)
     settings.make_folders()
     repository = new_repository(home)
     found = add_finished(repository, "What leniency costs")
@@ -51,21 +63,14 @@ def pages_over(home: Path) -> Iterator[Pages]:
     MlflowMirror(settings.resolved_mlflow_uri).sync_pending(repository)
     runs = [str(run.mlflow_run_id) for run in repository.experiment(found).runs]
     client = MlflowClient(settings.resolved_mlflow_uri)
-    service = mlflow_service(settings, dict(os.environ))
+    service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(home)})
     service.keep_alive()
-    url = f"http://127.0.0.1:{service.port}"
     try:
-        until(lambda: _answers(url), "MLflow's server", timeout=120)
-        assert service.pid is not None
-        yield Pages(url, service.pid, settings, client, client.get_run(runs[0]).info.experiment_id, runs)
+        with served(home, FSD_MLFLOW_UI="true", **environment) as (url, _):
+            socket = until(lambda: mlflow_socket(home), "MLflow's server", timeout=120)
+            assert service.pid is not None
+            experiment = client.get_run(runs[0]).info.experiment_id
+            yield Pages(f"{url}/mlflow", socket, service.pid, settings, client, experiment, runs)
     finally:
         service.ask_to_stop()
         assert service.wait(time.monotonic() + 20)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return answer.status == 200
-    except OSError:
-        return False

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import psutil
@@ -34,6 +34,8 @@ def served(home: Path, **environment: str) -> Iterator[tuple[str, psutil.Process
         while True:
             try:
                 urlopen(url, timeout=10).close()
+                break
+            except HTTPError:  # it answers, if only that one must sign in
                 break
             except URLError:
                 if time.monotonic() > end or process.poll() is not None:

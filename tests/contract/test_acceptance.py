@@ -9,6 +9,7 @@ import torch
 
 from fsd_core.config import Fuzzy, FuzzyReducible, Speculative
 from fsd_core.ops.divergences import divergence, tv
+from fsd_core.ops.warping import one_hot
 from fsd_core.rules import AcceptanceResult, Knob, Rule
 from fsd_core.testing.acceptance import (
     CASES,
@@ -20,9 +21,10 @@ from fsd_core.testing.acceptance import (
     is_lossless,
     judging_rules,
     try_position,
+    written_distribution,
 )
 
-N = 1_000_000
+N = 300_000
 name = str  # a case is shown as its own text
 
 
@@ -34,9 +36,11 @@ def test_a_lossless_rule_writes_as_the_target_does(config, q):
 
 @pytest.mark.parametrize("config", [c for c in CASES if not is_lossless(c)], ids=name)
 def test_a_lossy_rule_is_told_from_the_target(config):
-    """The negative control: the same test at the same size fails where a fuzzy rule forgives."""
-    trial = try_position(config, P, Q_NEAR, N, seed=1)
-    assert (fit(trial.emitted, P) < 1e-9) == bool((trial.accepted & ~trial.strict).any())
+    """The negative control: the same test at the same size fails where what a rule writes is not p."""
+    emitted = try_position(config, P, Q_NEAR, N, seed=1).emitted
+    own = written_distribution(config, P, Q_NEAR)
+    assert fit(emitted, own) > 1e-4
+    assert (fit(emitted, P) < 1e-9) == (tv(own, P).item() > 0.005)
 
 
 @pytest.mark.parametrize("kind", [Fuzzy, FuzzyReducible])
@@ -71,11 +75,8 @@ def test_strict_acceptance_is_the_overlap_of_the_two_distributions():
 
 @pytest.mark.parametrize("config", CASES, ids=name)
 def test_a_token_the_strict_test_keeps_is_marked_so_by_every_rule(config):
-    if config.greedy_draft:  # drafts other tokens, so other strict outcomes
-        trial = try_position(config, P, Q_NEAR, 1000, seed=6)
-        assert trial.accepted.all()
-        return
-    strict = try_position(Speculative(), P, Q_NEAR, 100_000, seed=6).accepted
+    drafted = one_hot(Q_NEAR.argmax(), len(Q_NEAR)) if config.greedy_draft else Q_NEAR
+    strict = try_position(Speculative(), P, drafted, 100_000, seed=6).accepted
     assert torch.equal(try_position(config, P, Q_NEAR, 100_000, seed=6).strict, strict)
 
 
@@ -119,7 +120,7 @@ class Careless(Rule):
         strict = Speculative().judge(rows, uniforms, noise)
         return AcceptanceResult(uniforms > self.level, strict.strict, strict.divergence)
 
-    def correction(self, row, divergence):
+    def correction(self, row, result):
         return row.target
 
 

@@ -69,7 +69,7 @@ def test_without_json_a_run_is_a_table(call: Call, toy: str) -> None:
     status, out, err = call("run", "--pair", toy, *SHORT, "--acceptance", "autoregressive")
     assert (status, err) == (0, "")
     assert "Target alone" in out
-    assert "0.0% [0.0%, " in out
+    assert "0 % [0, " in out
     assert out.splitlines()[-1].startswith("Run ")
 
 
@@ -181,6 +181,14 @@ def test_a_sweep_can_be_left_to_the_worker(call: Call, home: Path, toy: str) -> 
         (1, None, "queued"),
     ]
     assert repository(home).queue_length() == 1
+
+
+def test_a_sweep_brings_all_that_stands_beside_its_rules(call: Call, home: Path, toy: str) -> None:
+    arguments = ("--thresholds", "0.1", "--all-baselines", "--enqueue")
+    status, out, _ = call("sweep", "--pair", toy, *SHORT, *arguments)
+    assert status == 0
+    kinds = [run.decoding.acceptance.kind for run in repository(home).experiment(out.split()[1]).runs]
+    assert kinds == ["autoregressive", "speculative", "block", "draft-only", "fsd-reducible"]
 
 
 def test_bench_times_all_contenders(call: Call, toy: str) -> None:

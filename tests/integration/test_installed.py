@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-APPLICATION = {"gradio", "plotly", "pandas", "pyarrow"}
+APPLICATION = {"httpx", "mcp", "orjson", "gradio", "plotly", "pandas", "pyarrow"}
 """what the pages alone import, and figures of the library (its group ``figures``)"""
 
 

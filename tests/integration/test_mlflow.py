@@ -20,12 +20,18 @@ from sqlalchemy import make_url
 from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import TrackingUnavailable
+from fsd_core.jobs.mirroring import Mirroring
+from fsd_core.people import Person
+from fsd_core.review.desk import Desk
 from fsd_core.settings import Settings
+from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.figures import NOTHING, write_figures
 from fsd_core.tracking.links import run_url
 from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
+from fsd_core.tracking.records import RunView
+from tests.ui.plausible import add_finished
 
 METRICS = {
     "accuracy": 0.5, "acceptance_rate": float("inf"), "acceptance_at_position": [0.75, 0.25],
@@ -62,6 +68,15 @@ def artifact_folder(client, run_id: str) -> Path:
     return Path(client.get_run(run_id).info.artifact_uri.removeprefix("file://"))
 
 
+def test_a_run_says_which_version_of_a_task_it_was_asked(repository: Repository, store: str) -> None:
+    task = repository.add_task("mine", "{}", title="", scorer="none", prompts=2, who="Ann")
+    run_id = repository.create_run(run_config(0.1).model_copy(update={"task": task.full_name}))
+    finished(repository, run_id)
+    data = client_of(store).get_run(MlflowMirror(store).sync(repository, run_id)).data
+    assert (data.tags["fsd.task"], data.tags["fsd.task_version"]) == ("mine", task.version)
+    assert data.params["task"] == task.full_name
+
+
 def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     run_id = repository.create_run(run_config(0.1))
     finished(repository, run_id)
@@ -78,7 +93,10 @@ def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     assert [(metric.step, metric.value) for metric in speeds] == [(0, 4.0), (1, 4.0)]
     assert [m.value for m in client.get_metric_history(copy, "acceptance_at_position")] == [0.75, 0.25]
     assert found.data.tags["fsd.provenance.versions.torch"] == "2"
-    assert found.data.tags["mlflow.note.content"].endswith("0.5 accuracy, 4 tokens per second.")
+    assert (found.data.tags["fsd.task"], "fsd.task_version" in found.data.tags) == ("arithmetic", False)
+    note, _, link = found.data.tags["mlflow.note.content"].partition("\n\n")
+    assert note.endswith("0.5 accuracy, 4 tokens per second.")
+    assert link == f"[Open in FSD Lab](../runs?run={run_id})"
     folder = artifact_folder(client, copy)
     table = json.loads((folder / "generations.json").read_text())
     assert [dict(zip(table["columns"], row, strict=True))["text"] for row in table["data"]] == ["<b>x</b>"] * 2
@@ -161,7 +179,7 @@ def test_a_speed_that_is_not_one_figure_is_tagged(repository: Repository, store:
     copy, client = MlflowMirror(store).sync(repository, run_id), client_of(store)
     tags = client.get_run(copy).data.tags
     assert tags["fsd.speed_mixed"] == "number of threads"
-    assert tags["mlflow.note.content"].endswith("0.5 accuracy, 4† tokens per second.")
+    assert "0.5 accuracy, 4† tokens per second.\n" in tags["mlflow.note.content"]
     repository.reopen_runs([run_id])
     repository.record_generation(run_id, generation(1), {"threads": 1})
     repository.finish_run(run_id, METRICS)
@@ -357,3 +375,59 @@ def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
         "assert not {'mlflow', 'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_copies_say_what_their_setting_is_approved_for(repository: Repository, store: str) -> None:
+    ann, bob = Person("Ann", "author"), Person("Bob", "admin")
+    target, *_, first, second = repository.experiment(add_finished(repository)).runs[:-1]
+    mirror, desk, client = MlflowMirror(store), Desk(repository), client_of(store)
+    mirroring = Mirroring(store, repository, lambda: False)
+    mirroring.after_runs()
+    use = desk.describe(ann, "Support chat", requirements=Requirements(margin=None)).id
+
+    def proposed(run: RunView) -> str:
+        return desk.propose(ann, use, [run.id], [target.id])
+
+    def approve(proposal: str) -> None:
+        case = desk.case(proposal)
+        desk.judge(bob, case, "approve", "", case.use.sequence)
+
+    def said(run: RunView) -> dict[str, str]:
+        tags = client.get_run(str(repository.run(run.id).mlflow_run_id)).data.tags
+        return {key: value for key, value in tags.items() if key in ("fsd.approved_for", "fsd.candidate_for")}
+
+    proposal = proposed(first)
+    assert [run.id for run in repository.unsynced_runs()] == [first.id]
+    assert said(first) == {}
+    with pytest.raises(TrackingUnavailable):  # MLflow is away, and hears of it later
+        MlflowMirror("http://127.0.0.1:9").sync_pending(repository)
+    mirroring.after_runs()
+    assert (said(first), said(second), said(target)) == ({"fsd.candidate_for": "support-chat"}, {}, {})
+
+    approve(proposal)
+    before = repository.named(first.setting_id)
+    rival = proposed(second)  # while the copy is made
+    copy = str(repository.run(first.id).mlflow_run_id)
+    repository.mark_synced(first.id, copy, before.moves)
+    assert {run.id for run in repository.unsynced_runs()} == {first.id, second.id}
+    mirroring.after_runs()
+    assert (said(first), said(second)) == (
+        {"fsd.approved_for": "support-chat"},
+        {"fsd.candidate_for": "support-chat"},
+    )
+    found = client.search_runs(
+        [client.get_run(copy).info.experiment_id], "tags.`fsd.approved_for` LIKE '%support-chat%'"
+    )
+    assert [run.info.run_id for run in found] == [copy]
+
+    approve(rival)
+    mirroring.after_runs()
+    assert said(first) == {}
+    assert said(second) == {"fsd.approved_for": "support-chat", "fsd.candidate_for": "support-chat"}
+    desk.roll_back(bob, use, "Answers became worse.", desk.use(use).sequence)
+    assert mirror.sync_pending(repository) == 2
+    assert (said(first), said(second)) == (
+        {"fsd.approved_for": "support-chat"},
+        {"fsd.candidate_for": "support-chat"},
+    )
+    assert repository.unsynced_runs() == []

@@ -16,15 +16,19 @@ from tracking_examples import STEP, chunk, generation, playground_job, run_confi
 from fsd_core.access import accounts
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
 from fsd_core.people import Person
-from fsd_core.settings import get_settings
-from fsd_core.tracking.acts import UseDescribed
+from fsd_core.settings import get_settings, sqlite_url
+from fsd_core.tracking.acts import AliasMoved, UseDescribed
 from fsd_core.tracking.database.models import Base
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.edits import Edit
 from fsd_core.tracking.mlflow_store import connect
+from fsd_core.tracking.workspace.export import export
+from fsd_core.tracking.workspace.merge import import_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_repository_jobs import claim_at_once
+from test_workspace import contents
 
 
 @pytest.fixture
@@ -56,6 +60,20 @@ def test_migrations(database_url: str) -> None:
     with database.engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
     database.close()
+
+
+def test_versions_of_a_task(repository: Repository) -> None:
+    content = '{"scorer": "none"}\n{"prompt": "ü"}\n'
+
+    def add(who: int) -> str:
+        return repository.add_task("mine", content, title="T", scorer="none", prompts=1, who=str(who)).version
+
+    with ThreadPoolExecutor(4) as pool:  # of several who add the same at once none fails
+        (version,) = set(pool.map(add, range(8)))
+    assert [view.version for view in repository.task_versions()] == [version]
+    assert repository.task_content("mine", version) == content
+    run = repository.create_run(run_config().model_copy(update={"task": f"mine@{version}"}))
+    assert [view.id for view in repository.runs(task="mine")] == [run]
 
 
 def test_an_experiment_from_start_to_end(repository: Repository) -> None:
@@ -96,6 +114,52 @@ def test_the_review_log_only_grows_and_two_at_once_are_told(repository: Reposito
     assert [logged.sequence for logged in repository.review_log("support-chat")] == [1, 2]
 
 
+def test_a_copy_made_while_an_alias_moves_is_made_again(repository: Repository) -> None:
+    run = repository.create_run(run_config(0.1))
+    repository.cancel_run(run)
+    setting, counted = repository.run(run).setting_id, [0]
+
+    def move() -> None:
+        moved = AliasMoved(alias="approved", setting=setting, former=None)
+        for seen in range(60):
+            repository.append_acts("support-chat", "Ann", "author", [moved], seen)
+
+    def copy() -> None:
+        for _ in range(60):
+            counted.append(repository.named(setting).moves)
+            repository.mark_synced(run, "copy", counted[-1])
+
+    with ThreadPoolExecutor(2) as pool:
+        for each in [pool.submit(move), pool.submit(copy)]:
+            each.result()
+    named = repository.named(setting)
+    assert named.uses == {"approved": ["support-chat"], "candidate": []}
+    assert (repository.unsynced_runs() == []) == (counted[-1] == named.moves)
+    repository.mark_synced(run, "copy", named.moves)
+    assert repository.unsynced_runs() == []
+
+
+def test_of_people_who_edit_at_once_all_but_one_are_told(repository: Repository) -> None:
+    id = repository.create_experiment(sweep())
+
+    def note(i: int) -> str:
+        try:
+            repository.annotate("experiment", id, Edit(note=f"note {i}", tags=("ünï",)), Person(f"P{i}", "author"), 0)
+        except Overtaken:
+            return "told"
+        return "kept"
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(note, range(6))) == ["kept"] + ["told"] * 5
+    run = repository.experiment(id).runs[0].id
+    assert repository.annotate("run", run, Edit(archived=True), Person("Ann", "author"))
+    assert (repository.count_runs(search="ünï"), repository.count_runs(archived=False)) == (3, 2)
+    for statement in ("UPDATE change_log SET who = 'Eve'", "DELETE FROM change_log", "TRUNCATE change_log"):
+        with pytest.raises(Exception, match="the log of changes only grows"), repository._database.session() as session:
+            session.execute(text(statement))
+    assert [change.kind for change in repository.changes(experiment_id=id, limit=9)] == ["run", "experiment"]
+
+
 def test_accounts(repository: Repository) -> None:
     accounts.add_user(repository, "Ann", "author", "correct horse battery")
     secret = accounts.sign_in(repository, "Ann", "correct horse battery")
@@ -128,6 +192,33 @@ def test_a_lost_worker(repository: Repository) -> None:
     assert repository.chunks(id, 0) == [(1, chunk(2))]
     repository.report_worker(1, "host", "cpu", "idle")
     assert repository.worker().alive
+
+
+def test_a_workspace_moves_there_and_back(repository: Repository, database_url: str, tmp_path: Path) -> None:
+    stored = Path(__file__).parents[1] / "data" / "workspace_0005.zip"
+    assert tuple(import_file(repository._database, stored, tmp_path)) == (1, 4, 7, 2, 0, 0)
+    assert tuple(import_file(repository._database, stored, tmp_path)) == (0, 0, 0, 0, 4, 0)
+    export(database_url, tmp_path / "from-postgres.zip", tmp_path)
+    there, back = (open_database(made(tmp_path / f"{name}.db")) for name in ("there", "back"))
+    import_file(there, stored, tmp_path)
+    import_file(back, tmp_path / "from-postgres.zip", tmp_path)
+    assert contents(Repository(there)) == contents(Repository(back))
+    assert tuple(import_file(repository._database, tmp_path / "from-postgres.zip", tmp_path)) == (0, 0, 0, 0, 4, 0)
+    task = repository.add_task("mine", '{"prompt": "ü"}', title="Ü", scorer="none", prompts=1, who="Ann")
+    export(database_url, tmp_path / "with-task.zip", tmp_path)
+    assert [import_file(back, tmp_path / "with-task.zip", tmp_path).tasks for _ in range(2)] == [1, 0]
+    assert Repository(back).task_versions() == [task]
+    repository.append_acts("support", "Ann", "admin", [UseDescribed(name="Support")], 1)  # the counters of keys go on
+    new = repository.create_run(run_config())
+    repository.record_generation(new, generation(0), {"threads": 1})
+    for database in (there, back):
+        database.close()
+
+
+def made(file: Path) -> str:
+    url = sqlite_url(file)
+    upgrade(url)
+    return url
 
 
 def test_what_the_server_refuses_is_told(postgres_url: str, database_url: str, repository: Repository) -> None:

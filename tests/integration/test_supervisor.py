@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,9 +17,10 @@ from worker_process import ROOT, Home, until
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs import lock
-from fsd_core.jobs.mlflow_service import free_port, mlflow_service
+from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings
+from tests.attack.http import send_request
 
 # A web process in miniature: it supervises until it is killed.
 WEB_PROCESS = """
@@ -77,7 +78,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: 
 
 def test_mlflow_s_pages_begin_once_the_worker_is_idle(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 600)
-    settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True, "mlflow_port": 5700})
+    settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True})
     with Supervisor(settings) as supervisor:
         worker, mlflow = supervisor._services
         until(lambda: worker.pid, "the worker's process")
@@ -99,35 +100,47 @@ def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Path) ->
     assert lock.holder(tmp_path / "worker.lock") is None
 
 
-def test_mlflow_listens_on_loopback_and_is_found_again(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, mlflow_port=5600)
+def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
+    settings = Settings(home=tmp_path)
     settings.make_folders()
-    service = mlflow_service(settings, {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true"})
+    environment = {**os.environ, "FSD_HOME": str(tmp_path), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    service = mlflow_service(settings, environment)
 
-    def answers() -> bool:
+    def listening() -> Path | None:
         service.keep_alive()
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/health", timeout=1) as response:
-                return response.status == 200
-        except OSError:
-            return False
+        found = mlflow_socket(tmp_path)
+        return found and Path(found)
 
     try:
-        until(answers, "MLflow's server", timeout=120)
-        again = mlflow_service(settings, dict(os.environ))
+        first = until(listening, "MLflow's server", timeout=120)
+        assert send_request(f"unix:{first}", "GET", "/health")[0] == 200
+        assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
+        assert psutil.Process(service.pid).net_connections("inet") == []
+        assert stat.S_IMODE((tmp_path / "mlflow.lock").stat().st_mode) == 0o600
+        again = mlflow_service(settings, environment)
         again.keep_alive()
-        assert (again.pid, again.port) == (service.pid, service.port)
+        assert again.pid == service.pid
+        twice = subprocess.run(again.command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        assert twice.returncode == 1
+        assert "served already" in twice.stderr
         assert (tmp_path / "mlflow" / "mlflow.db").exists()
+        os.kill(service.pid, signal.SIGKILL)
+        until(lambda: mlflow_socket(tmp_path) is None, "the end of the server")
+        second = until(listening, "another server", timeout=120)
+        assert second != first
+        assert not first.parent.exists()  # what the killed one left
     finally:
         service.ask_to_stop()
         assert service.wait(time.monotonic() + 20)
-    assert free_port(service.port) == service.port
+    assert not second.parent.exists()
 
 
 def test_a_server_by_url_is_linked_and_not_started(tmp_path: Path) -> None:
-    supervisor = Supervisor(Settings(home=tmp_path, mlflow_uri="https://mlflow.example.org/"))
-    assert supervisor.mlflow_url == "https://mlflow.example.org"
-    assert Supervisor(Settings(home=tmp_path, mlflow_ui=False)).mlflow_url is None
+    settings = Settings(home=tmp_path, mlflow_uri="https://mlflow.example.org/")
+    assert settings.mlflow_url == "https://mlflow.example.org"
+    assert [service.name for service in Supervisor(settings)._services] == ["The worker"]
+    assert Settings(home=tmp_path, mlflow_ui=False).mlflow_url is None
+    assert Settings(home=tmp_path).mlflow_url == "/mlflow"
 
 
 def test_a_home_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:

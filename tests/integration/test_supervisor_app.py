@@ -13,10 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from worker_process import ROOT, until
+from worker_process import ROOT, free_port, until
 
+from dashboard.server.mlflow_pages import STARTING
 from fsd_core.jobs import lock
-from fsd_core.jobs.mlflow_service import free_port
+from tests.attack.http import send_request
 
 
 class App:
@@ -48,8 +49,9 @@ class App:
             if process.poll() is None:
                 process.kill()
             process.communicate()
-        if worker := self.worker():
-            os.kill(worker, signal.SIGKILL)
+        for name in ("worker.lock", "mlflow.lock"):
+            if left := lock.holder(self.home / name):
+                os.kill(left["pid"], signal.SIGKILL)
 
 
 @pytest.fixture
@@ -97,10 +99,20 @@ def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> No
     process = app.start(SPACE_ID="team/lab", FSD_PORT=None, FSD_MLFLOW_UI=None, GRADIO_SERVER_PORT=str(port))
     assert f"http://localhost:{port}" in first_line(process)
     until(app.worker, "a worker")
-    assert lock.holder(app.home / "mlflow.lock") is None
+    until(lambda: mlflow_answers(port), "MLflow's pages behind the same port", timeout=120)
+    mlflow = psutil.Process((lock.holder(app.home / "mlflow.lock") or {})["pid"])
+    assert mlflow.net_connections("inet") == []  # nobody reaches it past the application
     process.terminate()
     assert process.wait(timeout=60) == 0
     until(lambda: app.worker() is None, "the worker's end")
+    assert lock.holder(app.home / "mlflow.lock") is None
+
+
+def mlflow_answers(port: int) -> bool:
+    """Whether MLflow's pages are up; until then a sentence says that they are not."""
+    status, _, text = send_request(f"http://127.0.0.1:{port}", "GET", "/mlflow/version")
+    assert status == 200 or (status, text.decode()) == (503, STARTING)
+    return status == 200
 
 
 def test_a_port_in_use_is_told(app: App) -> None:

@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 from worker_process import Home, until
 
+from fsd_core.benchmarks.calibration.plan import Outcome
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.jobs import lock
+from fsd_core.jobs.device import OwnDevice
 from fsd_core.jobs.heartbeat import Heartbeat
 from fsd_core.jobs.last_words import LastWords
 from fsd_core.jobs.worker import LEASE, Worker
@@ -96,6 +100,22 @@ def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Ho
     assert home.until_done(playground_job(home)) == "finished"
 
 
+def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
+    decodings = home.sweep(1).decodings[1:]
+    config = CalibrationConfig(pair=home.pair, decodings=decodings, goal="speed", limit=32, choosing=8)
+    id = home.repository.create_experiment(config)
+    first = home.worker()
+    until(lambda: home.prompts_done(id) >= 12, "twelve prompts")
+    first.kill()
+    first.wait()
+    home.worker()
+    assert home.until_done(home.job_of(id)) == "finished"
+    runs = home.repository.experiment(id).runs
+    assert {run.status for run in runs} == {"finished"}
+    assert len(home.written(id)) == sum(run.prompts_total for run in runs)
+    assert isinstance(standing(home.repository, config, runs), Outcome)
+
+
 def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=200))
     home.worker()
@@ -119,11 +139,13 @@ def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(
     asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])
     job = home.repository.enqueue(asked, priority=10)
     with Heartbeat(home.repository, "cpu", LEASE) as worker._heartbeat:
-        ours = worker._pair(home.pair)
+        device = worker._device
+        assert isinstance(device, OwnDevice)
+        ours = device.pair(home.pair)
         worker._serve_waiting()
     held.close()
     assert home.repository.job(job).status == "finished"
-    assert worker._adopted is ours
+    assert device.adopted is ours
     assert threads._pair is ours
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,14 @@ def until(condition: Callable[[], T | None], what: str, timeout: float = 60.0) -
             return value
         time.sleep(0.05)
     raise AssertionError(f"Waited {timeout:.0f} s in vain for this: {what}.")
+
+
+def free_port(first: int) -> int:
+    """The first port from ``first`` on that nothing on this machine's loopback listens on."""
+    for port in range(first, first + 200):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError(f"No port from {first} to {first + 199} is free.")
 
 
 class Home:

@@ -133,5 +133,16 @@ def page(profile: BrowserContext) -> Iterator[Page]:
     assert not problems, problems
 
 
+@pytest.fixture
+def fresh(browser: Browser) -> Iterator[Page]:
+    """A window of a browser in which nobody is signed in."""
+    context = browser.new_context(viewport={"width": 1440, "height": 1000})
+    context.set_default_timeout(20_000)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
+
+
 def _elsewhere(url: str) -> bool:
     return not url.startswith(("http://127.0.0.1:", "data:", "blob:"))

@@ -19,6 +19,7 @@ PROVENANCE = {
     "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor",
     "git_revision": "c0ffee" * 7 + "+changes",
 }  # fmt: skip
+_HELD_OUT = 600
 THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
 
 
@@ -58,8 +59,9 @@ def finish(repository: Repository, run: RunView) -> None:
 def do_prompts(repository: Repository, run: RunView, count: int) -> list[GenerationRecord]:
     """Starts a run and records its first ``count`` prompts."""
     repository.start_run(run.id, PROVENANCE)
-    problems = arithmetic.held_out(count)
-    generations = [generation(run, position, problem) for position, problem in enumerate(problems)]
+    problems = arithmetic.held_out(_HELD_OUT if run.config.shuffled else run.config.first + count)
+    positions = run.config.positions(len(problems))[:count]
+    generations = [generation(run, position, problems[position]) for position in positions]
     for done in generations:
         repository.record_generation(run.id, done, conditions_of(PROVENANCE))
     return generations

@@ -62,7 +62,7 @@ def test_the_address_reproduces_the_page(page: Page, site: Site, experiment: str
 
 def test_all_figures_are_drawn_and_names_stay_text(page: Page, site: Site, experiment: str):
     open_experiment(page, site, experiment)
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
     assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
     expect(page.get_by_label("Whole experiment")).to_have_value(re.compile(re.escape(HOSTILE)))
     assert page.evaluate("window.broken") is None
@@ -157,7 +157,7 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     for run in (*runs[1:2], *runs[3:]):
         finish(repository, run)
     expect(page.locator(".fsd-notice.warn")).to_have_count(0)
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
     expect(table.locator("tbody tr").nth(6)).to_contain_text(re.compile(r"\d to \d"))
     expect(page.get_by_label("Run B")).to_have_value("SD · γ 5")
 
@@ -169,7 +169,7 @@ def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
         page = ComparePage(repository)
 
     def refresh(seen: dict[str, Stage]) -> Any:
-        return page.refresh(ids, ids[0], None, seen, *ids, "all", 0)
+        return page.refresh(ids, ids[0], None, seen, *ids, "all", 5, 0, 2.0, "target_passes", "1.3", "2", gr.Request())
 
     first = refresh({})
     assert first[page.clock].active
@@ -178,7 +178,8 @@ def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
         finish(repository, run)
     last = refresh(first[page.seen])
     assert not last[page.clock].active
-    assert {page.table, page.warnings, page.pairs.pairs, *page.figures.plots} <= set(last)
+    drawn = {page.table, page.warnings, page.pairs.reader.pairs, *page.figures.plots, page.matched.tables}
+    assert drawn <= set(last)
 
 
 def test_settings_show_differences_until_all_are_asked_for(page: Page, site: Site, experiment: str):
@@ -193,7 +194,7 @@ def test_settings_show_differences_until_all_are_asked_for(page: Page, site: Sit
 def test_two_runs_prompt_by_prompt(page: Page, site: Site, experiment: str):
     open_experiment(page, site, experiment)
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
-    page.get_by_label("All prompts").check()
+    page.get_by_label("All", exact=True).check()
     expect(page.locator("article.pair")).to_have_count(5)
     # Not the first alone: it is there before all are, and an answer that is under way would turn the page back.
     for i in range(5):
@@ -260,7 +261,7 @@ def test_the_exported_page_needs_nothing_else(
     requests: list[str] = []
     alone.on("request", lambda request: requests.append(request.url))
     alone.goto(file.as_uri())
-    expect(alone.locator(".js-plotly-plot .gtitle")).to_have_count(7)
+    expect(alone.locator(".js-plotly-plot .gtitle")).to_have_count(9)
     expect(alone.locator(".cmp").first.locator("tbody tr")).to_have_count(RUNS)
     for figure in alone.locator(".figures > div").all():
         frame, drawing = figure.bounding_box(), figure.locator("svg.main-svg").first.bounding_box()

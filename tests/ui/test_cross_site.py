@@ -106,7 +106,7 @@ def test_its_forms_start_nothing(elsewhere: Page, site: Site) -> None:
 
 def test_its_links_lead_to_the_application(elsewhere: Page, site: Site) -> None:
     elsewhere.evaluate("(url) => { window.location.href = url; }", f"{site.url}/experiments")
-    expect(elsewhere.get_by_text("= 1,950 generations")).to_be_visible()  # the page is alive
+    expect(elsewhere.get_by_text("= 2,400 generations")).to_be_visible()  # the page is alive
 
 
 def test_the_same_request_of_our_own_page_starts_work(page: Page, site: Site) -> None:

@@ -21,13 +21,12 @@ from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import select
 
 from fsd_core.jobs import lock
-from fsd_core.jobs.mlflow_service import free_port
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import Job
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import Database, open_database
 from fsd_core.tracking.records import ExperimentView, RunView
-from tests.integration.worker_process import ROOT, until
+from tests.integration.worker_process import ROOT, free_port, until
 
 pytestmark = pytest.mark.ui
 
@@ -98,9 +97,7 @@ class Application:
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
     """One application for all tests of this file; it is ready, and its worker is."""
     port = free_port(7960)
-    settings = Settings(
-        home=tmp_path_factory.mktemp("home"), port=port, mlflow_port=free_port(port + 1), threads=1, device="cpu"
-    )
+    settings = Settings(home=tmp_path_factory.mktemp("home"), port=port, threads=1, device="cpu")
     app = Application(settings)
     try:
         app.start()
@@ -113,12 +110,15 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
 def begin_experiment(page: Page, app: Application, name: str, thresholds: str, prompts: int) -> Locator:
     """Fills in the form and starts; returns the experiment's card, which shows that it is under way."""
     page.goto(f"{app.url}/experiments")
-    expect(page.get_by_text("= 1,950 generations")).to_be_visible()  # the page is alive
+    expect(page.get_by_text("= 2,400 generations")).to_be_visible()  # the page is alive
     page.get_by_label("Draft lengths").fill("5")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Thresholds").fill(thresholds)
     page.get_by_label("Prompts", exact=True).fill(str(prompts))
-    expect(page.get_by_text(f"× {prompts} prompts =")).to_be_visible()
+    for baseline in ("Draft alone", "Block"):
+        page.get_by_label(baseline, exact=True).uncheck()
+    settings = 2 + thresholds.count(",") + 1
+    expect(page.get_by_text(f"{settings} settings × 1 seed × {prompts} prompts =")).to_be_visible()
     page.get_by_role("button", name="Start experiment").click()
     card = page.locator("article.exp", has_text=name)
     under_way = re.compile(r"^[1-9]\d* of \d+ prompts, .* left$")
@@ -172,7 +172,7 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
 
     card.get_by_role("link", name="Compare these 5 runs").click()
     expect(page).to_have_url(re.compile(r"/compare\?runs=.*baseline="))
-    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(8)
+    expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
     rows = page.locator(".cmp").first.locator("tbody tr")
     expect(rows).to_have_count(len(LABELS))
     for i, label in enumerate(LABELS):
@@ -194,8 +194,9 @@ def look_into_mlflow(app: Application, run: RunView, link: str) -> None:
     from mlflow import MlflowClient
 
     pages, _, copy = link.partition("/#/runs/")
-    assert pages == f"http://127.0.0.1:{app.settings.mlflow_port}"
+    assert pages == "/mlflow"
     assert copy == run.mlflow_run_id
+    pages = f"{app.url}{pages}"
     assert b"<html" in until(lambda: suppressed(read, pages), "MLflow's pages")
     served = json.loads(read(f"{pages}/api/2.0/mlflow/runs/get?run_id={copy}"))["run"]
     assert served["info"]["status"] == "FINISHED"

@@ -9,7 +9,11 @@ import time
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from fsd_core.benchmarks.calibration.plan import Step
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.benchmarks.calibration.words import verdict
 from fsd_core.benchmarks.metrics import summarise
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
@@ -24,7 +28,7 @@ def card(page: Page, name: str) -> Locator:
 
 def opened(page: Page, site: Site) -> None:
     page.goto(f"{site.url}/experiments")
-    expect(page.get_by_text("= 1,950 generations")).to_be_visible()
+    expect(page.get_by_text("= 2,400 generations")).to_be_visible()
     page.get_by_label("Draft lengths").fill("5")
 
 
@@ -38,10 +42,10 @@ def test_an_empty_page_says_what_to_do_and_that_nobody_works(page: Page, site: S
 
 def test_the_form_says_how_much_it_asks_for_or_what_is_wrong(page: Page, site: Site):
     opened(page, site)
-    expect(page.get_by_text("7 settings × 1 seed × 150 prompts = 1,050 generations")).to_be_visible()
+    expect(page.get_by_text("9 settings × 1 seed × 150 prompts = 1,350 generations")).to_be_visible()
     page.get_by_label("Thresholds").fill("0:0.6:7")
     page.get_by_label("Seeds").fill("0, 1")
-    expect(page.get_by_text("9 settings × 2 seeds × 150 prompts = 2,700 generations")).to_be_visible()
+    expect(page.get_by_text("11 settings × 2 seeds × 150 prompts = 3,300 generations")).to_be_visible()
     page.get_by_label("Thresholds").fill("0.9")
     expect(page.locator(".exp-size .fsd-notice")).to_contain_text("beyond the range of the divergence 'js'")
     expect(page.get_by_role("button", name="Start experiment")).to_be_disabled()
@@ -53,6 +57,9 @@ def test_an_experiment_is_started_watched_and_compared(page: Page, site: Site):
     page.get_by_label("Name").fill(name)
     page.get_by_label("Thresholds").fill("0.1, 0.3")
     page.get_by_label("Prompts", exact=True).fill("12")
+    expect(page.get_by_text("= 72 generations")).to_be_visible()
+    for baseline in ("Draft alone", "Block"):
+        page.get_by_label(baseline, exact=True).uncheck()
     expect(page.get_by_text("= 48 generations")).to_be_visible()
     page.get_by_role("button", name="Start experiment").click()
     shown = card(page, name)
@@ -222,7 +229,7 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         expect(line).to_contain_text("GSM8K is in the list of tasks.")
         expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")  # nothing is chosen for anybody
         choose(page, "Task", "GSM8K")
-        expect(page.get_by_text("= 350 generations")).to_be_visible()
+        expect(page.get_by_text("= 450 generations")).to_be_visible()
         expect(page.locator(".exp-size .fsd-notice")).to_have_count(0)
         opened(page, site)  # as another visitor finds it
         choose(page, "Task", "GSM8K")
@@ -233,3 +240,47 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
         assert repository.experiments()[0].runs[0].task == "gsm8k"
     finally:
         shutil.rmtree(folder)
+
+
+def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
+    opened(page, site)
+    page.get_by_label("Thresholds").fill("0.05, 0.3")
+    page.get_by_role("button", name="Find the setting").first.click()
+    panel = page.locator("#find-setting")
+    panel.get_by_label("Points or percent").fill("0.1")
+    start = panel.get_by_role("button", name="Find the setting").last
+    start.click()
+    expect(page.locator("#find-answer")).to_contain_text("takes at least 2995 prompts beside the 64 that choose")
+    panel.get_by_label("Points or percent").fill("5")
+    panel.get_by_label("Minutes").fill("")
+    start.click()
+    expect(page.locator("#find-answer")).to_contain_text("A number is missing")
+    panel.get_by_label("Minutes").fill("30")
+    start.click()
+    expect(page.locator("#find-answer")).to_contain_text("4 settings to choose from, on up to 600 prompts")
+    shown = card(page, "Find the setting on Arithmetic word problems")
+    expect(shown).to_contain_text("within 5 points of the target's accuracy. 5 settings on prompts 1 to 8")
+
+    repository = site.repository
+    id = repository.experiments(limit=1)[0].id
+    while (job := repository.claim(("experiment",), lease_seconds=600)) and job.id != id:
+        assert job.claim_token is not None
+        repository.finish_job(job.id, job.claim_token, "finished")
+    assert job is not None
+    assert job.claim_token is not None
+    config = repository.experiment(job.id).config
+    assert isinstance(config, CalibrationConfig)
+    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), Step):
+        ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
+        for run in repository.runs(ids, limit=None):
+            finish(repository, run)
+        if step.end == 64:
+            expect(shown).to_contain_text("settings on prompts 65 to 80", timeout=20_000)
+    repository.finish_job(job.id, job.claim_token, "finished")
+    expect(shown.locator(".exp-verdict")).to_have_text(verdict(config, step), timeout=20_000)
+    expect(shown.locator(".exp-verdict")).to_contain_text("fresh prompts. It is")
+    assert step.chosen.decoding.threshold == 0.05
+    expect(shown.get_by_role("link", name=re.compile("Compare these"))).to_have_count(0)
+    expect(shown.get_by_role("table", name="Finalists of the calibration")).to_contain_text("js ≤ 0.05 · γ 5")
+    shown.get_by_role("link", name="The setting, to propose or to take along").click()
+    expect(page.get_by_role("heading", name="FSD reducible · js ≤ 0.05 · γ 5")).to_be_visible()

@@ -1,18 +1,27 @@
-"""MLflow's pages in a real browser: what a person does with runs there, and what a page of another origin cannot."""
+"""MLflow's pages in a real browser, below our own: people look at runs and cannot change them."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from dashboard.server.mlflow_pages import READ_ONLY, STARTING
+from fsd_core.jobs.mlflow_service import mlflow_service
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database
 from tests.attack.mlflow import Pages, pages_over
-from tests.integration.worker_process import until
+from tests.attack.server import served
+from tests.ui.plausible import new_repository
 from tests.ui.test_cross_site import FORM, SEND, Blank
 
 pytestmark = pytest.mark.ui
@@ -26,49 +35,54 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 @pytest.fixture
 def window(browser: Browser, pages: Pages) -> Iterator[Page]:
-    """A window; a request to anywhere but MLflow's server fails the test."""
+    """A window; a request to anywhere but below the application's address fails the test, and so does a page whose
+    scripts or files the content policy does not let in."""
     context = browser.new_context(viewport={"width": 1440, "height": 1000})
     page = context.new_page()
-    elsewhere: list[str] = []
-    page.on(
-        "request", lambda r: elsewhere.append(r.url) if not r.url.startswith((pages.url, "data:", "blob:")) else None
-    )
+    problems: list[str] = []
+    page.on("request", lambda r: None if r.url.startswith((pages.site, "data:", "blob:")) else problems.append(r.url))
+    page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
+    page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
     page.set_default_timeout(20_000)
     yield page
     context.close()
-    assert not elsewhere
+    assert not problems, problems
 
 
 def run_page(pages: Pages, position: int, tab: str = "") -> str:
     return f"{pages.url}/#/experiments/{pages.experiment}/runs/{pages.runs[position]}{tab}"
 
 
-def test_a_run_is_renamed_described_tagged_and_deleted(window: Page, pages: Pages) -> None:
+def test_a_run_of_ours_and_its_copy_lead_to_each_other(window: Page, pages: Pages) -> None:
+    repository = Repository(open_database(pages.settings.resolved_database_url))
+    run = next(run for run in repository.runs() if run.mlflow_run_id == pages.runs[2])
+    window.goto(f"{pages.site}/runs?run={run.id}")
+    with window.expect_popup() as opened:
+        window.get_by_role("link", name="Open in MLflow").click()
+    copy = opened.value
+    expect(copy.locator("h1, h2").filter(has_text="SD · γ 5").first).to_be_visible()
+    assert copy.url == run_page(pages, 2)
+    with copy.expect_popup() as opened:
+        copy.get_by_role("link", name="Open in FSD Lab").click()
+    back = opened.value
+    expect(back.get_by_role("heading", name=re.compile("^SD · γ 5"))).to_be_visible()
+    assert back.url == f"{pages.site}/runs?run={run.id}"
+
+
+def test_whoever_tries_to_change_a_run_is_told(window: Page, pages: Pages) -> None:
     window.goto(run_page(pages, 2))
-    expect(window.locator("h1, h2").filter(has_text="SD · γ 5").first).to_be_visible()
-    window.get_by_role("button", name="Edit description").click()
-    window.locator("textarea").first.fill("The one to beat")
-    window.get_by_role("button", name="Save").click()
-    expect(window.locator("textarea")).to_have_count(0)
     window.get_by_test_id("overflow-menu-trigger").click()
     window.get_by_role("menuitem", name="Rename").click()
     window.get_by_role("dialog").get_by_role("textbox").fill("Exact SD")
     window.get_by_role("dialog").get_by_role("button", name="Save").click()
-    expect(window.get_by_text("Exact SD").first).to_be_visible()
-    window.get_by_role("button", name="Edit tags").click()
-    dialog = window.get_by_role("dialog")
-    dialog.get_by_role("combobox").fill("reviewed")
-    dialog.get_by_role("combobox").press("Enter")
-    dialog.get_by_placeholder("Type a value").fill("yes")
-    dialog.get_by_placeholder("Type a value").press("Enter")
-    dialog.get_by_role("button", name="Save tags").click()
-    until(lambda: pages.client.get_run(pages.runs[2]).data.tags.get("reviewed") == "yes", "the tag")
-    found = pages.client.get_run(pages.runs[2])
-    assert (found.info.run_name, found.data.tags["mlflow.note.content"]) == ("Exact SD", "The one to beat")
+    expect(window.get_by_role("dialog").get_by_text(READ_ONLY)).to_be_visible()
+    window.reload()
     window.get_by_test_id("overflow-menu-trigger").click()
     window.get_by_role("menuitem", name="Delete").click()
     window.get_by_role("dialog").get_by_role("button", name=re.compile("^Delete")).click()
-    until(lambda: pages.client.get_run(pages.runs[2]).info.lifecycle_stage == "deleted", "the end of the run")
+    expect(window.get_by_text(READ_ONLY).first).to_be_visible()
+    found = pages.client.get_run(pages.runs[2]).info
+    assert (found.run_name, found.lifecycle_stage) == ("SD · γ 5 · seed 0", "active")
 
 
 def test_runs_are_listed_and_compared(window: Page, pages: Pages) -> None:
@@ -79,6 +93,7 @@ def test_runs_are_listed_and_compared(window: Page, pages: Pages) -> None:
     expect(window.get_by_text("Comparing 2 Runs from 1 Experiment").first).to_be_visible()
     expect(window.get_by_text("Target alone").first).to_be_visible()
     expect(window.get_by_text("Draft alone").first).to_be_visible()
+    expect(window.locator(".js-plotly-plot .gl-canvas").first).to_be_visible()  # its code writes functions
 
 
 def test_the_artifacts_of_a_run_are_shown(window: Page, pages: Pages) -> None:
@@ -95,29 +110,43 @@ def test_the_artifacts_of_a_run_are_shown(window: Page, pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_page_of_another_origin_changes_nothing(browser: Browser, pages: Pages, host: str) -> None:
-    rename = json.dumps({"run_id": pages.runs[1], "run_name": "Taken over"})
-    update = f"{pages.url}/ajax-api/2.0/mlflow/runs/update"
+def test_a_page_of_another_origin_reads_nothing(browser: Browser, pages: Pages, host: str) -> None:
+    search = json.dumps({"experiment_ids": [pages.experiment]})
+    asked = f"{pages.url}/ajax-api/2.0/mlflow/runs/search"
     context = browser.new_context()
     page = context.new_page()
     with ThreadingHTTPServer(("127.0.0.1", 0), Blank) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page.goto(f"http://{host}:{server.server_port}")
         for kind, mode in (("text/plain", "no-cors"), ("text/plain", "cors"), ("application/json", "cors")):
-            options = {"method": "POST", "mode": mode, "headers": {"Content-Type": kind}, "body": rename}
-            assert page.evaluate(SEND, [update, options]) in ("failed", "opaque")
-        put = {"method": "PUT", "mode": "cors", "body": "planted"}
-        assert page.evaluate(SEND, [f"{pages.url}/api/2.0/mlflow-artifacts/artifacts/planted.txt", put]) == "failed"
+            options = {"method": "POST", "mode": mode, "headers": {"Content-Type": kind}, "body": search}
+            assert page.evaluate(SEND, [asked, options]) in ("failed", "opaque")
         read = f"{pages.url}/ajax-api/2.0/mlflow/runs/get?run_id={pages.runs[1]}"
         assert page.evaluate(SEND, [read, {"mode": "cors"}]) == "failed"
-        page.evaluate(FORM, [update, rename])
+        page.evaluate(FORM, [asked, search])
         expect(page.locator("body")).to_contain_text("made by a page of another site")
-        page.goto(f"{pages.url}/health")  # the same from MLflow's own origin
-        assert pages.client.get_run(pages.runs[1]).info.run_name == "Draft alone · seed 0"
-        options = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": rename}
-        assert page.evaluate(SEND, [update, options]) == 200
-        assert pages.client.get_run(pages.runs[1]).info.run_name == "Taken over"
-        pages.client.update_run(pages.runs[1], name="Draft alone · seed 0")
+        page.goto(f"{pages.url}/health")  # the same from our own origin
+        options = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": search}
+        assert page.evaluate(SEND, [asked, options]) == 200
         server.shutdown()
     context.close()
-    assert list(pages.folder.rglob("planted.txt")) == []
+
+
+def test_a_page_that_comes_too_early_waits(browser: Browser, tmp_path: Path) -> None:
+    """It loads itself again until MLflow is up, and shows then what the link names."""
+    new_repository(tmp_path)
+    page = browser.new_page()
+    with served(tmp_path, FSD_MLFLOW_UI="true") as (url, _):
+        page.goto(f"{url}/mlflow/#/experiments")
+        expect(page.get_by_text(STARTING)).to_be_visible()
+        settings = Settings(home=tmp_path)
+        settings.make_folders()
+        service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(tmp_path)})
+        service.keep_alive()
+        try:
+            expect(page.get_by_role("heading", name="Experiments")).to_be_visible(timeout=120_000)
+            assert page.url == f"{url}/mlflow/#/experiments"
+        finally:
+            service.ask_to_stop()
+            assert service.wait(time.monotonic() + 20)
+    page.close()

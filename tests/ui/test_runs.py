@@ -97,7 +97,7 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     page.get_by_label("Search").first.fill("Series-3 <img")
     expect(rows(page)).to_have_count(1)
     expect(page).to_have_url(re.compile(r"/runs\?search=Series-3\+%3Cimg&algorithm=speculative&sort=oldest$"))
-    rows(page).get_by_role("link").click()
+    rows(page).get_by_role("link").first.click()
     expect(page.locator("h1:visible")).to_contain_text("SD")
     page.go_back()
     expect(rows(page)).to_have_count(1)

@@ -10,7 +10,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from fsd_core.access import accounts
 from tests.ui.conftest import Site, serving
@@ -28,15 +28,6 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
         add_finished(site.repository)
         yield site
-
-
-@pytest.fixture
-def fresh(browser: Browser) -> Iterator[Page]:
-    """A window of a browser in which nobody is signed in."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(20_000)
-    yield context.new_page()
-    context.close()
 
 
 def sign_in(page: Page, site: Site, name: str, path: str = "/") -> None:

@@ -19,6 +19,8 @@ Call = Callable[..., tuple[int, str, str]]
         ("resume",),
         ("generate",),
         ("bench",),
+        ("record",),
+        ("replay",),
         ("train",),
         ("db",),
         ("rescore",),
@@ -36,9 +38,13 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...]) -> None:
 def test_run_has_exactly_the_promised_options(call: Call) -> None:
     promised = [
         "--pair", "--acceptance", "--divergence", "--threshold", "--divergence-top-k", "--guard", "--judge-bonus",
-        "--sample-target", "--drafter",
+        "--token-width", "--sample-target", "--target-weight", "--kl-budget", "--lenience", "--stock-residual",
+        "--trigger", "--deferral-cost", "--head-width", "--cactus-budget", "--tolerance", "--threshold-acc",
+        "--threshold-single", "--posterior-threshold", "--posterior-alpha", "--relaxed-delta", "--relaxed-topk",
+        "--logit-ratio", "--lookahead-entropy", "--lookahead-window", "--drafter",
         "--max-ngram", "--topology", "--draft-length", "--drafts", "--tree-top-k", "--tree-tokens", "--temperature",
-        "--top-k", "--top-p", "--max-new-tokens", "--seed", "--dtype", "--device", "--task", "--limit", "--batch",
+        "--top-k", "--top-p", "--strict-first", "--max-new-tokens", "--seed",
+        "--dtype", "--device", "--task", "--limit", "--batch",
         "--fresh", "--json",
     ]  # fmt: skip
     _, out, _ = call("run", "--help")
@@ -106,7 +112,6 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("run", "--acceptance", "nope"), "expected one of autoregressive, draft-only, speculative"),
         (("run", "--divergence", "nope"), "expected one of kl"),
         (("run", "--drafter", "nope"), "expected one of draft-model"),
-        (("sweep",), "The rule 'fsd-reducible' has a threshold: give --thresholds"),
         (("run", "--acceptance", "spec-hub", "--drafts", "3"), "couples 2 drafts, not 3"),
         (("run", "--acceptance", "rrs", "--batch", "4"), "choose a batch of 1"),
         (("run", "--topology", "bush"), "--topology 'bush' is not known: expected one of chain, dynamic-tree."),
@@ -144,6 +149,14 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("resume", "12345"), "'12345' is too short: expected at least its first 6 characters"),
         (("bench", "--threshold", "-1"), "expected a number from 0"),
         (("bench", "--draft-length", "0"), "--draft-length is 0"),
+        (("calibrate", "--within", "0.2"), "takes at least 1497 prompts beside the 64 that choose, and 536 are left"),
+        (("calibrate", "--within", "21"), "--within is 21.0: expected at most 20"),
+        (("calibrate", "--within", "1", "--fastest"), "are different goals: give one of them"),
+        (("calibrate", "--accepted", "1"), "--accepted is 1.0: expected less than 1"),
+        (("calibrate", "--minutes", "0"), "--minutes is 0.0: expected more than 0"),
+        (("calibrate", "--limit", "601"), "a limit from 1 to 600"),
+        (("calibrate", "--acceptance", "draft-only"), "drafts nothing, so a calibration cannot choose it"),
+        (("calibrate", "--task", "nope"), "There is no task 'nope'"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_two(

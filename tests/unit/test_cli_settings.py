@@ -22,9 +22,10 @@ from fsd_core.config import (
     PromptLookupDrafter,
     SamplingConfig,
 )
+from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import method, reads
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS
-from fsd_core.config.sweeps import experiment_name, methods, with_baselines
+from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import InvalidSetting
 
 
@@ -44,7 +45,7 @@ def test_every_rule_and_drafter_of_the_configuration_can_be_asked_for() -> None:
 def test_every_parameter_of_a_method_has_its_option() -> None:
     models = (*RULES.values(), *DRAFTERS.values(), *TOPOLOGIES.values(), SamplingConfig)
     fields = {name for model in models for name in model.model_fields} - {"kind"}
-    assert fields == {option.field for option in METHOD_OPTIONS.values()} - {"kind", "max_new_tokens"}
+    assert fields == {option.field for option in METHOD_OPTIONS.values()} - {"kind", "max_new_tokens", "strict_first"}
     for command in (generate, run):
         assert METHOD_OPTIONS.keys() <= signature(command).parameters.keys()
     several = {swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
@@ -129,7 +130,6 @@ def test_of_several_rules_each_is_given_what_it_reads() -> None:
     [
         (["speculative", "k-seq"], {"threshold": "0.1"}, "--thresholds does not apply to the rule 'speculative'"),
         (["speculative", "fsd"], {"drafts": 3}, "--drafts does not apply to the rule 'speculative'"),
-        (["speculative", "fsd"], {}, "The rule 'fsd' has a threshold"),
         (["k-seq", "rrs"], {"topology": ["dynamic-tree"]}, "--topology does not apply to the rule 'k-seq'"),
         (["speculative", "fsd"], {"threshold": "0.1", "tree_top_k": 3}, "--tree-top-k does not apply to the shape"),
         (["spec-hub"], {"drafts": 3}, "couples 2 drafts, not 3"),
@@ -140,6 +140,15 @@ def test_of_several_rules_each_is_given_what_it_reads() -> None:
 def test_what_none_of_several_rules_reads_is_refused(rules: list[str], given: dict[str, Any], told: str) -> None:
     with pytest.raises(InvalidSetting, match=told):
         swept(rules, **given)
+
+
+def test_a_rule_whose_knob_is_not_given_is_swept_over_its_own_values() -> None:
+    found = swept(["speculative", "ensemble", "head", "head-strict"], temperature=1.0)
+    knobs = {kind: RULES[kind].knob for kind in ("ensemble", "head", "head-strict")}
+    told = [(d.acceptance.kind, getattr(d.acceptance, d.acceptance.knob.field)) for d in found if d.acceptance.knob]
+    assert told == [(kind, value) for kind, knob in knobs.items() if knob for value in knob.grid]
+    narrow = swept(["head", "head-strict"], head_width="0.3", temperature=1.0)
+    assert [d.acceptance.model_dump(include={"head_width"}) for d in narrow] == [{"head_width": 0.3}] * 2
 
 
 def test_a_sweep_of_several_rules_names_them() -> None:

@@ -8,6 +8,9 @@ import pytest
 
 from fsd_core import conditions
 from fsd_core.conditions import (
+    EXECUTOR,
+    SHARED,
+    SHARED_EXECUTOR,
     UNRECORDED,
     conditions_of,
     differences,
@@ -53,6 +56,8 @@ def test_what_decides_speed_is_taken_from_the_provenance() -> None:
         ([{}], ()),
         ([{}, TWO], (UNRECORDED,)),
         ([{}, TWO, ONE], ("number of threads", UNRECORDED)),
+        ([TWO | {EXECUTOR: "ZeroGPU"}], (SHARED_EXECUTOR,)),
+        ([TWO, ONE | {EXECUTOR: "ZeroGPU"}], (SHARED_EXECUTOR, "number of threads")),
     ],
 )
 def test_a_speed_is_one_figure_where_nothing_that_decides_it_differs(
@@ -67,6 +72,17 @@ def test_what_the_mark_says() -> None:
         "Measured under conditions that differ in number of threads, dtype and commit: not one figure."
     )
     assert mixed_sentence(("commit", UNRECORDED)).endswith("were not recorded, so this may not be one figure.")
+
+
+def test_what_a_shared_executor_s_mark_says() -> None:
+    assert mixed_sentence((SHARED_EXECUTOR,)) == SHARED
+    assert (
+        phrases(ONE | {EXECUTOR: "ZeroGPU"}, [SHARED_EXECUTOR, "number of threads"]) == "by ZeroGPU and with 1 thread"
+    )
+    lent = [TWO | {EXECUTOR: "ZeroGPU"}]
+    assert differences([lent, lent]) == []
+    (found,) = differences([lent, [TWO | {EXECUTOR: "the web process"}]])
+    assert found == (SHARED_EXECUTOR, ("ZeroGPU", "the web process"))
 
 
 def test_runs_differ_where_their_sittings_are_not_the_same() -> None:

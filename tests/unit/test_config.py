@@ -110,10 +110,14 @@ def test_a_sweep_does_each_run_once_and_a_seed_at_a_time():
 
 def test_what_is_known_of_each_rule():
     drafting = {kind for kind, rule in RULES.items() if not rule.baseline}
-    assert drafting == {*VERIFIERS, "speculative", "fsd", "fsd-reducible", "fsd-official"}
+    single = (
+        "speculative block fsd-reducible fsd fsd-head fsd-official ensemble mentored lenience cascade head head-strict "
+        "cactus ears threshold-accept typical top-n-delta margin lookahead"
+    )
+    assert drafting == {*VERIFIERS} | {*single.split(" ")}
     assert {*RULES} - drafting == {"autoregressive", "draft-only"}
     lossless = {kind for kind, rule in RULES.items() if rule.lossless}
-    assert lossless == {"autoregressive", "speculative", *VERIFIERS}
+    assert lossless == {"autoregressive", "speculative", "block", *VERIFIERS}
     assert len({rule.title for rule in RULES.values()}) == len(RULES)
 
 

@@ -79,6 +79,12 @@ def test_engines_get_what_they_can_do() -> None:
     assert "--speculative-num-draft-tokens 30" in told
     assert "vLLM verifies chains only" in deliver(setting(eagle, **tree), "vllm")
     assert deliver(setting("qwen2.5-7b", acceptance="autoregressive"), "sglang").count("--") == 1
+    relaxed = {"acceptance": "threshold-accept", "threshold_acc": 0.7, "temperature": 1.0}
+    told = deliver(setting("qwen2.5-7b", **relaxed), "sglang")
+    assert "--speculative-accept-threshold-acc 0.7 --speculative-accept-threshold-single 1" in told
+    assert "vLLM has no equivalent of Threshold accept" in deliver(setting("qwen2.5-7b", **relaxed), "vllm")
+    begun = deliver(setting("qwen2.5-7b", strict_first=2, **relaxed), "sglang")
+    assert begun.startswith("SGLang cannot judge the first tokens of an answer strictly")
 
 
 def test_what_has_no_equivalent_says_so() -> None:

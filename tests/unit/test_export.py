@@ -20,7 +20,7 @@ from dashboard.compare.comparison_html import (
     settings_html,
     worst_prompts_html,
 )
-from dashboard.compare.export_files import csv_text, html, table
+from dashboard.compare.export_files import csv_text, html, matched_csv, table
 from dashboard.compare.export_links import links_html, named_margin
 from dashboard.compare.latex import escaped, latex
 from dashboard.compare.report import markdown
@@ -165,6 +165,15 @@ def test_csv_keeps_every_digit_and_no_text_is_a_formula(repository: Repository, 
     assert read["setting.decoding.acceptance.threshold"].tolist()[3:] == [0.05, 0.1, 0.2, 0.4]
 
 
+def test_a_version_of_a_task_has_a_column_of_its_own(repository: Repository):
+    version = "0123456789abcdef"
+    runs = [repository.create_run(RunConfig(task=name, limit=1)) for name in ("arithmetic", f"mine@{version}")]
+    read = pd.read_csv(io.StringIO(csv_text(compare(repository, runs, None))), dtype=str)
+    assert sorted(zip(read["task"], read["task_version"].fillna(""), strict=True)) == [
+        ("arithmetic", ""), (f"mine@{version}", version),
+    ]  # fmt: skip
+
+
 def test_html_holds_plotly_once_and_escapes_all_that_is_data(repository: Repository, experiment: str):
     text = html(compare(repository, experiment_runs(repository, experiment), None), HOSTILE)
     assert text.count("<script>alert(1)") == 0
@@ -184,12 +193,16 @@ def test_latex_is_ascii_and_every_row_has_every_column(repository: Repository, e
     assert r"50 \% of \$x\_1\$ \& \{a\}\textbackslash{}b \textasciitilde{}\textasciicircum{}\# (baseline)" in text
     assert r"FSD reducible \ensuremath{\cdot} js \ensuremath{\le} 0.05" in text
     lines = text.splitlines()
-    columns = re.search(r"begin\{tabular\}\{l(r+)\}", text)
-    assert columns is not None
-    rows = [line for line in lines if line.endswith(r"\\")]
-    assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
-    assert len(rows) == 1 + 7 + 6  # the head, a row for each run, and one of differences for all but the baseline
-    assert sum(line.startswith((r"\toprule", r"\midrule", r"\bottomrule")) for line in lines) == 3
+    counts = []
+    for part in text.split(r"\begin{table}")[1:]:
+        columns = re.search(r"begin\{tabular\}\{l(r+)\}", part)
+        assert columns is not None
+        rows = [line for line in part.splitlines() if line.endswith(r"\\")]
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
+        counts.append(len(rows))
+    # A head, a row for each run, one of differences for all but the baseline; then a head and a rule, twice.
+    assert counts == [1 + 7 + 6, 2, 2]
+    assert sum(line.startswith((r"\toprule", r"\midrule", r"\bottomrule")) for line in lines) == 9
     plain = re.sub(r"\\[{}]", "", text)
     assert plain.count("{") == plain.count("}")
     assert escaped("日") == "?"
@@ -204,9 +217,11 @@ def test_the_command_writes_what_the_page_exports(
     with pytest.raises(SystemExit, match=r"^0$"):
         runpy.run_module("dashboard", run_name="__main__")
     get_settings.cache_clear()
-    written = {path.suffix: path.read_bytes().decode() for path in tmp_path.iterdir()}
-    assert set(written) == {".csv", ".md"}
-    assert written[".csv"] == csv_text(compare(repository, experiment_runs(repository, experiment), None))
+    written = {"".join(path.suffixes): path.read_bytes().decode() for path in tmp_path.iterdir()}
+    assert set(written) == {".csv", ".matched.csv", ".md"}
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    assert written[".csv"] == csv_text(comparison)
+    assert written[".matched.csv"] == matched_csv(comparison)
 
 
 def test_the_worst_prompts_of_a_run_are_those_with_the_lowest_acceptance(repository: Repository, experiment: str):
@@ -246,3 +261,18 @@ def test_no_text_of_a_run_becomes_markup(repository: Repository, experiment: str
     assert "alert(1)" in shown
     assert "<script" not in shown
     assert "${" not in shown
+
+
+def test_the_exports_tell_the_rules_at_matched_points(repository: Repository, experiment: str):
+    comparison = compare(repository, experiment_runs(repository, experiment), None)
+    rows = pd.read_csv(io.StringIO(matched_csv(comparison)))
+    assert list(dict.fromkeys(rows.point)) == ["ratio", "margin", "beside"]
+    assert rows[rows.point == "beside"].rule.tolist() == ["Target alone", "Draft alone", "SD · γ 5"]
+    assert set(rows[rows.point == "ratio"].rule) == {"FSD reducible · js · γ 5"}
+    assert (rows.prompts == PROMPTS).all()
+    texts = latex(comparison), html(comparison), markdown(comparison, "Matched")
+    assert all("Accuracy lost at equal target passes" in text for text in texts)
+    assert texts[0].isascii()
+    assert texts[0].count(r"\begin{table}") == 3
+    assert texts[1].count('class="plotly-graph-div"') == 9
+    assert "Not measured on these prompts: Block · γ 5." in texts[2]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from dashboard.ui.formatting import ago, duration, interval, moment, percent, quantity
-from fsd_core.figures.numbers import count
+from fsd_core.figures.numbers import count, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
@@ -79,3 +79,31 @@ def test_a_moment_is_told_in_utc_whatever_its_zone() -> None:
 
 def test_one_is_singular() -> None:
     assert [count(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+
+
+@pytest.mark.parametrize(
+    ("share", "low", "high", "expected"),
+    [
+        (1.0, None, None, "100 %"),  # not 100.0 %
+        (1.0, 0.9996, 1.0, "100 %"),
+        (0.0, 0.0, 0.004, "0 %"),
+        (0.9996, None, None, "99.96 %"),  # what is not all never reads as all
+        (0.0004, None, None, "0.04 %"),
+        (0.996, 0.97, 1.0, "99.6 %"),
+        (0.999999999, None, None, "100 %"),
+    ],
+)
+def test_all_is_written_in_one_way_and_nothing_else_is(
+    share: float, low: float | None, high: float | None, expected: str
+) -> None:
+    assert percent(share, low, high) == expected
+    assert written(100 * share, None if low is None else 100 * low, None if high is None else 100 * high, points=True,
+                   digits=1).value + " %" == expected  # fmt: skip
+
+
+def test_the_ends_have_the_digits_of_the_value_and_whole_ends_none() -> None:
+    assert written(97.5, 92.25, 100.0, points=True) == ("98", "92", "100")
+    assert written(99.1, 98.53, 100.0, points=True) == ("99.1", "98.5", "100")
+    assert written(5.333, 5.06, 5.61).with_ends(" [{}, {}]") == "5.3 [5.1, 5.6]"
+    assert written(0.0842, digits=3).with_ends(" [{}, {}]") == "0.084"
+    assert interval(0.9853, 1.0, scale=100) == "98.5 to 100"

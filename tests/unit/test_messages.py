@@ -59,6 +59,9 @@ def test_a_job_that_is_stored_is_read_and_would_be_stored_the_same() -> None:
     with pytest.raises(InvalidSetting, match="threshold 3"):  # it stops this setting alone
         job.decoding(1)
     assert as_stored(job) == STORED_JOB
+    owned = STORED_JOB | {"owner": "ann"}
+    assert (PlaygroundJob.read(STORED_JOB).owner, PlaygroundJob.read(owned).owner) == (None, "ann")
+    assert as_stored(PlaygroundJob.read(owned)) == owned
     assert as_stored(ExperimentJob("e")) == {"experiment_id": "e"}
     assert as_stored(RunJob("r")) == {"run_id": "r"}
     assert as_stored(BoundsJob("r", None)) == {"run_id": "r", "temperature": None}

@@ -20,10 +20,12 @@ from dashboard.runs.run_list import runs_html
 from dashboard.theory import speedup_figure
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.cli import output
-from fsd_core.conditions import MARK, conditions_of
+from fsd_core.conditions import EXECUTOR, MARK, SHARED, SHARED_EXECUTOR, conditions_of
 from fsd_core.figures import throughput, tradeoff
 from fsd_core.figures.cells import compared
 from fsd_core.library.comparison import Comparison as Measured
+from fsd_core.review.evidence import _findings as review_evidence
+from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.repository import Repository
 from tests.ui import plausible
 
@@ -87,7 +89,7 @@ def test_a_run_says_which_prompts_were_measured_how(repository: Repository, runs
 
 def test_a_run_of_an_experiment_under_way_carries_the_mark(repository: Repository, runs: list[str]) -> None:
     experiment = repository.experiment(str(repository.run(runs[0]).experiment_id))
-    assert marks(experiments_html([replace(experiment, status="running")])) == [WHY]
+    assert marks(experiments_html([replace(experiment, status="running")], {})) == [WHY]
 
 
 def test_compare_marks_speeds_times_and_their_ratios(comparison: Comparison) -> None:
@@ -111,6 +113,31 @@ def test_runs_that_are_alike_carry_no_mark(repository: Repository, runs: list[st
     assert alike.warnings == []
     assert MARK not in comparison_html(alike) + markdown(alike, "Alike")
     assert pd.read_csv(io.StringIO(csv_text(alike)))["speed_mixed"].isna().all()
+
+
+def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Repository, runs: list[str]) -> None:
+    lent = repository.create_experiment(plausible.sweep("Lent", limit=PROMPTS), enqueue=False)
+    run = repository.experiment(lent).runs[1]
+    about = conditions_of(plausible.PROVENANCE | {EXECUTOR: "ZeroGPU"})
+    written = []
+    for position, problem in enumerate(plausible.arithmetic.held_out(PROMPTS)):
+        written.append(plausible.generation(run, position, problem))
+        repository.record_generation(run.id, written[-1], about)
+    repository.finish_run(run.id, summarise(written, (g.records for g in written)))
+    found = compare(repository, [runs[0], run.id], None)
+    (warning,) = found.warnings
+    assert warning == f"{found.rows[1].name}: {SHARED} Their speeds and times are marked {MARK}."
+    assert marks(comparison_html(found)) == [SHARED] * 4
+    assert SHARED in markdown(found, "Lent")
+    table = pd.read_csv(io.StringIO(csv_text(found)))
+    assert table["speed_mixed"].fillna("").tolist() == ["", SHARED_EXECUTOR]
+    assert table["speed_ratio_mixed"].fillna("").tolist() == ["", SHARED_EXECUTOR]
+    fast = Requirements(margin=None, least_speedup=1.0)
+    evidence = review_evidence(fast, found.runs[1], found.runs[0], found.prompts)
+    assert [finding.outcome for finding in evidence] == ["undecided"]
+    again = repository.run(run.id)
+    assert marks(tiles_html(again)) == [SHARED] * 3
+    assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.sitting_positions(run.id))).text
 
 
 def test_files_name_what_differs(comparison: Comparison) -> None:

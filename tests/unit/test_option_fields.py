@@ -39,8 +39,11 @@ def test_untouched_fields_ask_for_the_usual_method() -> None:
 
 @pytest.mark.parametrize("kind", TUNED)
 def test_each_tuned_rule_says_whether_it_can_be_off(kind: str) -> None:
-    off = kind != "fsd-official"
-    assert (chosen(card(kind, threshold=None)).threshold is None) == off
+    knob = RULES[kind].knob
+    assert knob is not None
+    off = kind not in ("fsd-official", "typical", "top-n-delta", "margin")
+    usual = RULES[kind].model_fields[knob.field].default
+    assert chosen(card(kind, **{knob.field: None})).threshold == (knob.strict if off else usual)
     assert ("turns leniency off" in about(kind, "js")) == off
 
 
@@ -50,8 +53,10 @@ def test_the_fields_make_the_method_that_they_name_and_show_it_again(kind: str) 
     method = chosen(card(kind, divergence="tv", threshold=0.3, drafter=drafter, draft_length=4, drafts=6))
     assert method.acceptance.kind == kind
     assert getattr(method.topology, "drafts", None) == ({"spec-hub": 2}.get(kind, 6) if kind in VERIFIERS else None)
-    assert method.threshold == (0.3 if kind.startswith("fsd") else None)
-    assert method.divergence == {"fsd": "tv", "fsd-reducible": "tv", "fsd-official": "ag"}.get(kind)
+    knob = RULES[kind].knob
+    usual = None if knob is None else RULES[kind].model_fields[knob.field].default
+    assert method.threshold == (0.3 if kind.startswith("fsd") else usual)
+    assert method.divergence == {"fsd-official": "ag"}.get(kind, "tv" if kind.startswith("fsd") else None)
     assert chosen({**USUAL, **settings_of(method)}) == method
 
 
@@ -77,15 +82,11 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         shown = arranged({**USUAL, **given})
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
-    assert hidden() == {
-        "divergence_top_k",
-        "judge_bonus",
-        "sample_target",
-        "max_ngram",
-        "drafts",
-        "tree_top_k",
-        "tree_tokens",
-    }
+    shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", "strict_first"}
+    assert hidden() == {*NAMES} - shown - {"acceptance"}
+    shown = {"kl_budget", "drafter", "draft_length", "strict_first"}
+    assert hidden(acceptance="mentored") == {*NAMES} - shown - {"acceptance"}
+    assert "strict_first" in hidden(acceptance="block")
     assert hidden(acceptance="autoregressive") == {*NAMES} - {"acceptance"}
     assert "divergence_top_k" not in hidden(divergence="top-k-js")
     assert "max_ngram" not in hidden(drafter="prompt-lookup")

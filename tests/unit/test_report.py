@@ -37,7 +37,7 @@ def test_a_row_per_run_and_every_cell_in_its_column(repository: Repository) -> N
     heading, *_ = text.splitlines()
     assert heading == r"## a \| b \<script\> \*c\* \`d\` \[e\](f)"
     assert "```\npython -m fsd_core sweep --thresholds 0.1\n```" in text
-    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [line for line in text.partition("\n### ")[0].splitlines() if line.startswith("| ")]
     assert len(rows) == 1 + len(comparison.rows)
     assert len({row.replace(r"\|", "").count("|") for row in rows}) == 1
     assert "(baseline)" in rows[1]

@@ -50,6 +50,15 @@ def test_the_status_of_an_experiment_is_that_of_its_work(repository: Repository)
     assert found.finished_at == repository.run(third.id).finished_at
 
 
+def test_what_was_solved_so_far_is_counted_by_run(repository: Repository) -> None:
+    first, second, third = repository.experiment(repository.create_experiment(sweep())).runs
+    for position, outcome in enumerate(("correct", "wrong", "failed", "correct")):
+        repository.record_generation(first.id, generation(position, outcome=outcome))
+    repository.record_generation(second.id, generation(0, outcome="unscored"))
+    assert repository.scores([first.id, second.id, third.id]) == {first.id: (2, 4)}
+    assert repository.scores([]) == {}
+
+
 def test_a_generation_recorded_twice_is_there_once(repository: Repository) -> None:
     run_id = repository.create_run(run_config())
     repository.record_generation(run_id, generation(1, text="first\0"))

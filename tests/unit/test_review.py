@@ -15,6 +15,7 @@ from fsd_core.review import history
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.desk import Desk, id_of
 from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
+from fsd_core.tracking.database.models import Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
 from tests.ui.plausible import add_finished
@@ -350,3 +351,31 @@ def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: Desk, run
         desk.vote(EVE, case, 0, "tie", "setting")
     with pytest.raises(InvalidSetting, match="Choice"):
         desk.vote(BOB, case, 0, "neither", "setting")  # pyright: ignore[reportArgumentType]
+
+
+def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
+    with repository._database.session() as session:
+        row = session.get(Run, run.id)
+        assert row is not None
+        row.provenance = {**(row.provenance or {}), "weights": weights}
+
+
+def test_runs_of_other_weights_are_no_evidence(desk: Desk, repository: Repository, runs: dict[str, RunView]) -> None:
+    measured_with(repository, runs["target"], target="aa https://huggingface.co/a/b/tree/1", draft="cc")
+    measured_with(repository, runs["0.05"], target="bb https://huggingface.co/a/b/tree/2", draft="cc")
+    with pytest.raises(InvalidSetting, match=r"weights of the target \(aa .*tree/1 and bb .*tree/2\)"):
+        proposed(desk, runs)
+
+
+def test_what_is_approved_is_told_with_its_weights_also_after_a_rollback(
+    desk: Desk, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    for name, draft in (("target", "d1"), ("0.05", "d1"), ("0.1", "d1")):
+        measured_with(repository, runs[name], target="t1", draft=draft)
+    judge(desk, BOB, proposed(desk, runs, "0.05"))
+    measured_with(repository, runs["target"], target="t1")
+    measured_with(repository, runs["0.1"], target="t1", draft="d2")
+    judge(desk, BOB, proposed(desk, runs, "0.1"))
+    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d2"}
+    desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
+    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d1"}

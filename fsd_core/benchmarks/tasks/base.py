@@ -13,9 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from fsd_core.config import RunConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import get_settings
 
+Messages = tuple[tuple[str, str], ...]
+"""A conversation: role (system, user or assistant) and content of each message."""
 Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 
@@ -25,7 +28,15 @@ class Example:
 
     id: str
     prompt: str
+    """what people read; of a conversation, all of it"""
     reference: str | None
+    messages: Messages = ()
+    """a conversation in place of a single prompt"""
+
+    @property
+    def asked(self) -> str | Messages:
+        """What a model is given."""
+        return self.messages or self.prompt
 
 
 @dataclass(frozen=True)
@@ -124,11 +135,22 @@ class Task(ABC):
 
     def examples(self, limit: int) -> tuple[Example, ...]:
         """The first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
+        self.check_limit(limit)
+        return self.all_examples()[:limit]
+
+    def examples_of(self, config: RunConfig) -> dict[int, Example]:
+        """The prompts of a run, by position. Raises ``InvalidSetting`` if the task has fewer."""
+        self.check_limit(config.first + config.limit)
+        every = self.all_examples()
+        return {position: every[position] for position in config.positions(len(every))}
+
+    def check_limit(self, limit: int) -> None:
+        """Raises ``InvalidSetting`` if the task has fewer prompts."""
         if not 1 <= limit <= self.size:
             raise InvalidSetting(
-                f"The task '{self.name}' has {self.size} prompts: expected a limit from 1 to {self.size}."
+                f"The task '{self.name}' has {self.size} prompt{'s' * (self.size != 1)}: expected a limit from 1 to "
+                f"{self.size}."
             )
-        return self.all_examples()[:limit]
 
 
 def rows(file: str) -> list[Any]:

@@ -17,15 +17,15 @@ from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 __all__ = ["Feed", "RoundResult", "Verification", "make_verification", "write_one"]
 
 
-def _chain(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
-    return ChainVerification(acceptance, sampling)
+def _chain(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
+    return ChainVerification(acceptance, sampling, strict_first)
 
 
-def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
-    return TreeVerification(SingleDraftNode(acceptance, sampling), sampling)
+def _tree(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
+    return TreeVerification(SingleDraftNode(acceptance, sampling, strict_first), sampling)
 
 
-def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int) -> Verification:
     if not isinstance(acceptance, Verifier):
         raise InvalidSetting(
             f"'{acceptance.kind}' is no verifier of several drafts: choose one of {', '.join(VERIFIERS)}."
@@ -33,17 +33,19 @@ def _several_drafts(acceptance: AcceptanceConfig, sampling: SamplingConfig) -> V
     return TreeVerification(MultiDraftNode(acceptance, sampling), sampling)
 
 
-_VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig], Verification]] = {
+_VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig, int], Verification]] = {
     CHAIN: _chain,
     TREE: _tree,
     SEVERAL: _several_drafts,
 }
 
 
-def make_verification(judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig) -> Verification:
+def make_verification(
+    judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int = 0
+) -> Verification:
     """The verification of what a topology drafts, by a rule or a verifier of several drafts. ``judged_as``: as its
-    settings say.
+    settings say. ``strict_first``: so many tokens of an answer are judged by the strict test, whatever the rule is.
 
     Raises ``InvalidSetting`` for a rule that is no verifier of several drafts where there are such.
     """
-    return _VERIFICATIONS[judged_as](acceptance, sampling)
+    return _VERIFICATIONS[judged_as](acceptance, sampling, strict_first)

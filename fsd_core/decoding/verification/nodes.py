@@ -12,18 +12,20 @@ from fsd_core.ops.divergences import js
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot
-from fsd_core.rules import Drafts, NaiveSampling, Rule
+from fsd_core.rules import Drafts, NaiveSampling, Rule, Speculative
 from fsd_core.topologies import DraftTree, TreeStructure
 
 
 class TreeNode(NamedTuple):
     """A node of a tree, and what the models say behind it.
 
-    level: of its children, from 0. children: bool [N]. first: int64 [1], the best of them, or any node where there is
-    none. logits: of the target, [1,V]; target, raw: [1,V] warped and raw.
+    level: of its children, from 0. place: of what is written there, in the answer, from 0. children: bool [N]. first:
+    int64 [1], the best of them, or any node where there is none. logits: of the target, [1,V]; target, raw: [1,V]
+    warped and raw.
     """
 
     level: int
+    place: int
     children: Tensor
     first: Tensor
     logits: Tensor
@@ -91,8 +93,9 @@ class SingleDraftNode:
     the draft's own distribution, which all siblings share. At a leaf every rule leaves the word to the target.
     """
 
-    def __init__(self, rule: Rule, sampling: SamplingConfig) -> None:
-        self._rule, self._sampling = rule, sampling
+    def __init__(self, rule: Rule, sampling: SamplingConfig, strict_first: int = 0) -> None:
+        """``strict_first``: so many tokens of an answer are judged by the strict test."""
+        self._rule, self._sampling, self._strict_first = rule, sampling, strict_first
         self.greedy_draft = rule.greedy_draft
 
     def num_uniforms(self, structure: TreeStructure) -> int:
@@ -109,10 +112,14 @@ class SingleDraftNode:
             node.raw[None],
             tree.raw[:, structure.drawn_from[node.first]],
             None if permitted is None else permitted[None],
+            node.logits[None],
+            self._sampling.greedy,
+            undrawn=tree.warped[:, structure.drawn_from[node.first]],
         )
-        verdict = self._rule.judge(rows, uniforms[None, :1], uniforms[None, 1:2])
+        rule = Speculative() if node.place < self._strict_first else self._rule
+        verdict = rule.judge(rows, uniforms[None, :1], uniforms[None, 1:2])
         kept = (verdict.accepted & node.children.any())[0]
-        weights = self._rule.correction(rows, verdict.divergence)[0]
-        weights = torch.where(node.children.any(), weights, node.target)
+        weights = rule.correction(rows, verdict)[0]
+        weights = torch.where(node.children.any(), weights, node.target.to(weights.dtype))
         written = torch.where(kept, x[0], draw(weights, uniforms[2:]))
         return NodeResult(written, ~kept | verdict.strict[0], verdict.divergence[0])

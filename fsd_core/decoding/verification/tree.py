@@ -39,7 +39,7 @@ class TreeVerification:
         tree, structure = proposal.tree, _structure(proposal.tree)
         (own,) = uniforms
         taken = own.take(tree.depth + 1, self._node.num_uniforms(structure))
-        return verify_tree(tree, structure, logits, self._node, self._sampling, taken)
+        return verify_tree(tree, structure, logits, self._node, self._sampling, taken, proposal.written[0])
 
 
 def _structure(tree: DraftTree) -> TreeStructure:
@@ -54,9 +54,10 @@ def verify_tree(
     verifier: NodeVerifier,
     sampling: SamplingConfig,
     uniforms: Tensor,
+    written: int = 0,
 ) -> RoundResult:
     """One text. logits: of the target behind the text and behind each node, [1,N+1,V]. uniforms: float64
-    [depth + 1,``verifier.num_uniforms``].
+    [depth + 1,``verifier.num_uniforms``]. ``written``: tokens of the answer that were there before.
 
     At each node that is reached the verifier writes a token; where it is none of the node's children the way of what is
     kept ends there. To tell what was drafted, the walk goes on along the best children to a leaf.
@@ -71,7 +72,7 @@ def verify_tree(
         there = children.any()[None]
         first = children.long().argmax(0, keepdim=True)
         target, raw = _at(logits, at, sampling)
-        tree_node = TreeNode(level, children, first, logits[0, at + 1], target, raw)
+        tree_node = TreeNode(level, written + level, children, first, logits[0, at + 1], target, raw)
         result = verifier(tree, structure, tree_node, uniforms[level])
         same = children & (tree.tokens[0] == result.written)
         hit = same.any()[None]

@@ -14,6 +14,8 @@ from fsd_core.tracking.records import AccountView
 
 FAILURES_ALLOWED = 5
 LOCKED = timedelta(minutes=15)
+NO_PASSWORD = ""
+"""in place of a hash: no password fits"""
 
 
 class AccountStore(Store):
@@ -67,6 +69,25 @@ class AccountStore(Store):
             if (row := session.get(User, name)) is None:
                 raise unknown("user", name)
             row.failures, row.locked_until = 0, None
+            session.add(SignIn(digest=digest, user_name=name, expires_at=expires_at))
+
+    def signed_in_elsewhere(self, name: str, role: str, digest: str, expires_at: datetime) -> None:
+        """Notes a browser of somebody whom another site knows, with the role that they have as of now.
+
+        They stand among the users without a password. Raises ``InvalidSetting`` where a user of this name has one: the
+        two need not be the same person.
+        """
+        with self._database.session() as session:
+            session.execute(delete(SignIn).where(SignIn.expires_at < now()))
+            if (row := session.get(User, name, with_for_update=True)) is None:
+                row = User(name=name, password=NO_PASSWORD)
+                session.add(row)
+            elif row.password != NO_PASSWORD:
+                raise InvalidSetting(
+                    f"There is a user {name!r} with a password here already: remove that account first "
+                    "(python -m fsd_core users remove), or sign in as somebody else."
+                )
+            row.role = role
             session.add(SignIn(digest=digest, user_name=name, expires_at=expires_at))
 
     def sign_out(self, digest: str) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.people import LOCAL, Person
+from fsd_core.tracking.database.changes import log_change
 from fsd_core.tracking.database.models import Experiment, Job, MlflowDeletion, Run
 from fsd_core.tracking.database.runs import UNENDED
 from fsd_core.tracking.database.store import Store, get_row
@@ -15,8 +18,9 @@ from fsd_core.tracking.records import Deletion
 
 
 class DeletionStore(Store):
-    def delete_experiment(self, id: str) -> Deletion:
-        """Deletes an experiment with its runs, prompts and traces; MLflow's copies follow. Returns what went.
+    def delete_experiment(self, id: str, who: Person = LOCAL) -> Deletion:
+        """Deletes an experiment with its runs, prompts and traces, and logs who did; MLflow's copies follow. Returns
+        what went.
 
         Raises ``UnknownName``, and ``InvalidSetting`` while any of it is under way.
         """
@@ -26,10 +30,12 @@ class DeletionStore(Store):
             _check_idle(session, [id])
             _delete_runs(session, Run.experiment_id == id)
             _delete_experiment(session, id)
+            log_change(session, "experiment", id, id, who, "deleted", asdict(gone))
             return gone
 
-    def delete_run(self, id: str) -> Deletion:
-        """Deletes a run with its prompts and traces; MLflow's copy follows. An experiment's last run takes it along.
+    def delete_run(self, id: str, who: Person = LOCAL) -> Deletion:
+        """Deletes a run with its prompts and traces, and logs who did; MLflow's copy follows. An experiment's last run
+        takes it along.
 
         Raises ``UnknownName``, and ``InvalidSetting`` while the run is under way.
         """
@@ -41,6 +47,7 @@ class DeletionStore(Store):
             left = select(func.count(Run.id)).where(Run.experiment_id == experiment_id)
             if experiment_id is not None and not session.scalar(left):
                 _delete_experiment(session, experiment_id)
+            log_change(session, "run", id, experiment_id, who, "deleted", asdict(gone))
             return gone
 
     def deletion(self, *, experiment_id: str | None = None, run_id: str | None = None) -> Deletion:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from fsd_core.config import SweepConfig
-from fsd_core.errors import InvalidSetting
+from fsd_core.config import RunConfig, SweepConfig
 from fsd_core.tracking.database.models import Experiment, Job, Run
 from fsd_core.tracking.database.runs import add_runs
 from fsd_core.tracking.database.store import Store, get_row, new_id, unknown
 from fsd_core.tracking.database.views import experiment_view, run_view, storable
+from fsd_core.tracking.edits import checked_name
 from fsd_core.tracking.messages import ExperimentJob
 from fsd_core.tracking.records import ExperimentName, ExperimentView
-
-LONGEST_NAME = 255
 
 
 class ExperimentStore(Store):
@@ -23,9 +21,7 @@ class ExperimentStore(Store):
 
         Returns the id, which is that of its job too.
         """
-        name = storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}"
-        if len(name) > LONGEST_NAME:
-            raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_NAME}.")
+        name = checked_name(storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}")
         id = new_id()
         with self._database.session() as session:
             config = storable(sweep.as_json())
@@ -36,22 +32,31 @@ class ExperimentStore(Store):
                 session.add(Job(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
         return id
 
+    def extend_experiment(self, id: str, configs: list[RunConfig]) -> list[str]:
+        """More queued runs behind those of an experiment, all or nothing; their ids. Raises ``UnknownName``."""
+        with self._database.session() as session:
+            get_row(session, Experiment, id, "experiment")
+            last = session.scalar(select(func.max(Run.position)).where(Run.experiment_id == id))
+            return add_runs(session, configs, id, first=0 if last is None else last + 1)
+
     def experiment(self, id: str) -> ExperimentView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             views = _views(session, [get_row(session, Experiment, id, "experiment")])
             return views[0]
 
-    def experiments(self, limit: int = 50, offset: int = 0) -> list[ExperimentView]:
-        """The newest first."""
+    def experiments(self, limit: int = 50, offset: int = 0, *, archived: bool = True) -> list[ExperimentView]:
+        """The newest first; ``archived``: with archived ones."""
         newest = select(Experiment).order_by(Experiment.created_at.desc(), Experiment.id).limit(limit).offset(offset)
+        if not archived:
+            newest = newest.where(~Experiment.archived)
         with self._database.session(readonly=True) as session:
             return _views(session, list(session.scalars(newest)))
 
     def experiment_names(self, limit: int) -> list[ExperimentName]:
-        """The latest experiments by name."""
+        """The latest experiments by name, without archived ones."""
         columns = Experiment.id, Experiment.name, func.count(Run.id), Experiment.created_at
-        statement = select(*columns).outerjoin(Experiment.runs).group_by(Experiment.id)
+        statement = select(*columns).outerjoin(Experiment.runs).where(~Experiment.archived).group_by(Experiment.id)
         statement = statement.order_by(Experiment.created_at.desc(), Experiment.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [ExperimentName(*row) for row in session.execute(statement)]

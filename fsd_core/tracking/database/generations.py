@@ -7,7 +7,7 @@ from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Select, delete, func, or_, select, update
+from sqlalchemy import Select, case, delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
 from fsd_core.conditions import Conditions
@@ -94,6 +94,15 @@ class GenerationStore(Store):
             for run_id, position, *counts in session.execute(statement):
                 found[run_id][position] = PromptCounts(*counts)
         return found
+
+    def scores(self, run_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """How many prompts each run solved, of how many; without runs of which nothing is done, or nothing scored."""
+        solved = func.sum(case((Generation.outcome == "correct", 1), else_=0))
+        unscored = func.sum(case((Generation.outcome == "unscored", 1), else_=0))
+        statement = select(Generation.run_id, solved, func.count(), unscored).group_by(Generation.run_id)
+        with self._database.session(readonly=True) as session:
+            rows = session.execute(statement.where(Generation.run_id.in_([*run_ids])))
+            return {run_id: (int(right), int(done)) for run_id, right, done, without in rows if not without}
 
     def sitting_positions(self, run_id: str) -> dict[int, list[int]]:
         """The positions of the prompts of each sitting of a run, by its id; in order."""

@@ -19,9 +19,10 @@ from fsd_core.tracking.records import JobView, WorkerView
 
 
 class JobStore(Store):
-    def enqueue(self, message: JobMessage, priority: int = 0) -> str:
-        """A queued job; jobs of higher priority go first, then older ones. Returns its id."""
-        id = new_id()
+    def enqueue(self, message: JobMessage, priority: int = 0, id: str | None = None) -> str:
+        """A queued job; jobs of higher priority go first, then older ones. Returns its id: a new one, or ``id``, which
+        no job may have yet."""
+        id = id or new_id()
         with self._database.session() as session:
             session.add(Job(id=id, kind=message.kind, payload=storable(message.as_json()), priority=priority))
         return id

@@ -16,6 +16,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
@@ -52,6 +53,15 @@ class Base(DeclarativeBase):
     type_annotation_map: ClassVar = {datetime: Utc, dict[str, Any]: JSON, str: String(255)}
 
 
+class _Annotated:
+    """What people say of a run or an experiment; ``change_log`` has who said it when."""
+
+    note: Mapped[str] = mapped_column(Text, default="", server_default="")
+    tags: Mapped[str] = mapped_column(String(400), default="", server_default="")  # with spaces between them
+    archived: Mapped[bool] = mapped_column(default=False, server_default=false())  # hidden from lists
+    edits: Mapped[int] = mapped_column(default=0, server_default="0")  # of two people who edit at once, one is told
+
+
 class Setting(Base):
     """A pair and how it decodes; immutable, its key is the hash of its content."""
 
@@ -65,7 +75,7 @@ class Setting(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-class Experiment(Base):
+class Experiment(_Annotated, Base):
     """Several settings on the same prompts."""
 
     __tablename__ = "experiments"
@@ -77,7 +87,7 @@ class Experiment(Base):
     runs: Mapped[list[Run]] = relationship(back_populates="experiment", order_by="Run.position")
 
 
-class Run(Base):
+class Run(_Annotated, Base):
     """Setting x task x prompts x seed."""
 
     __tablename__ = "runs"
@@ -214,6 +224,49 @@ class ReviewAct(Base):
     role: Mapped[str] = mapped_column(String(16))  # at that time
     kind: Mapped[str] = mapped_column(String(32))
     act: Mapped[dict[str, Any]]  # tracking.acts
+
+
+class Mark(Base):
+    """What one person thinks of one output."""
+
+    __tablename__ = "marks"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    who: Mapped[str] = mapped_column(primary_key=True)
+    verdict: Mapped[str | None] = mapped_column(String(8))  # good, bad
+    note: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
+class TaskVersion(Base):
+    """A version of a task that somebody brought. Its content never changes, and its version is the content's hash."""
+
+    __tablename__ = "tasks"
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    version: Mapped[str] = mapped_column(String(16), primary_key=True)
+    title: Mapped[str]
+    scorer: Mapped[str] = mapped_column(String(16))
+    prompts: Mapped[int]
+    content: Mapped[str] = mapped_column(Text)  # JSON Lines, see fsd_core.benchmarks.tasks.own
+    added_by: Mapped[str]
+    added_at: Mapped[datetime] = mapped_column(default=now)  # last; the latest version is what the name means
+
+
+class ChangeEntry(Base):
+    """Somebody changed what is said of a run or an experiment, or deleted it. Rows are kept as the review log's are."""
+
+    __tablename__ = "change_log"
+    __table_args__ = (UniqueConstraint("subject", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # run, experiment
+    subject: Mapped[str] = mapped_column(String(32))  # its id; it may be gone
+    sequence: Mapped[int]  # 1, 2, … of its subject
+    experiment_id: Mapped[str | None] = mapped_column(String(32), index=True)  # that it is, or belongs to
+    at: Mapped[datetime] = mapped_column(default=now)
+    who: Mapped[str]
+    role: Mapped[str] = mapped_column(String(16))  # at that time
+    act: Mapped[str] = mapped_column(String(16))  # changed, deleted
+    change: Mapped[dict[str, Any]]  # changed: old and new value by column; deleted: what went
 
 
 class User(Base):

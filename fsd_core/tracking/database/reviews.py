@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from fsd_core.errors import Overtaken
-from fsd_core.tracking.acts import Act, read_act
-from fsd_core.tracking.database.models import ReviewAct
+from fsd_core.tracking.acts import Act, Alias, AliasMoved, read_act
+from fsd_core.tracking.database.models import ReviewAct, Run
 from fsd_core.tracking.database.store import Store
 from fsd_core.tracking.database.views import storable
 from fsd_core.tracking.records import LoggedAct
+
+MOVES = AliasMoved.model_fields["kind"].default
+
+
+class Named(NamedTuple):
+    """What aliases say of one setting."""
+
+    uses: dict[Alias, list[str]]
+    """ids of the uses whose alias names it"""
+    moves: int
+    """of all aliases, that this counts"""
 
 
 class ReviewStore(Store):
@@ -24,10 +37,26 @@ class ReviewStore(Store):
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
+    def named(self, setting_id: str) -> Named:
+        """For which uses the setting is the candidate or approved."""
+        statement = select(ReviewAct).where(ReviewAct.kind == MOVES).order_by(ReviewAct.id)
+        with self._database.session(readonly=True) as session:
+            moves = [_view(row) for row in session.scalars(statement)]
+        aliases: dict[tuple[str, Alias], str | None] = {}
+        for move in moves:
+            if isinstance(move.act, AliasMoved):
+                aliases[move.use_id, move.act.alias] = move.act.setting
+        uses: dict[Alias, list[str]] = {"candidate": [], "approved": []}
+        for (use, alias), setting in sorted(aliases.items()):
+            if setting == setting_id:
+                uses[alias].append(use)
+        return Named(uses, len(moves))
+
     def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedAct]:
         """Adds acts of one person to a use, all or none, behind the ``seen`` acts that it had when they were decided.
 
-        Raises ``Overtaken`` where it has others by now.
+        Where an alias moves, the copies of the settings' runs in MLflow are to be made again, since they say so. Raises
+        ``Overtaken`` where it has others by now.
         """
         try:
             with self._database.session() as session:
@@ -43,6 +72,7 @@ class ReviewStore(Store):
                 ]  # fmt: skip
                 session.add_all(rows)
                 session.flush()
+                _copy_again(session, acts)
                 return [_view(row) for row in rows]
         except IntegrityError as error:
             raise _overtaken() from error
@@ -50,6 +80,17 @@ class ReviewStore(Store):
 
 def _overtaken() -> Overtaken:
     return Overtaken("Somebody else acted here in the meantime: look at what is new, then do it again.")
+
+
+def _copy_again(session: Session, acts: Sequence[Act]) -> None:
+    settings = {id for act in acts if isinstance(act, AliasMoved) for id in (act.setting, act.former) if id is not None}
+    if settings:
+        session.execute(update(Run).where(Run.setting_id.in_(settings)).values(mlflow_synced_at=None))
+
+
+def count_moves(session: Session) -> int:
+    """How often any alias has moved."""
+    return session.scalar(select(func.count(ReviewAct.id)).where(ReviewAct.kind == MOVES)) or 0
 
 
 def _view(row: ReviewAct) -> LoggedAct:

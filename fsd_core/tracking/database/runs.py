@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, delete, func, or_, select, update
+from sqlalchemy import Select, delete, false, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
@@ -14,6 +14,7 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
 from fsd_core.tracking.database.models import Experiment, Generation, Job, Run, Setting, Sitting, now
+from fsd_core.tracking.database.reviews import count_moves
 from fsd_core.tracking.database.store import Store, changed, new_id, unknown
 from fsd_core.tracking.database.views import run_view, storable
 from fsd_core.tracking.messages import ExperimentJob, RunJob
@@ -33,10 +34,11 @@ RUN_ORDERS = (*_COLUMNS, *METRICS)
 
 
 class RunFilters(TypedDict, total=False):
-    """All must hold; a filter that is ``None`` is none. ``search`` looks into names and labels, and at ids."""
+    """All must hold; a filter that is ``None`` is none. ``search`` looks into names, labels, notes and tags, at ids."""
 
     pair: str | None
     task: str | None
+    """of one's own, the name of all versions or of one"""
     acceptance: str | None
     status: str | None
     experiment_id: str | None
@@ -44,6 +46,8 @@ class RunFilters(TypedDict, total=False):
     search: str | None
     id_begins: str | None
     """the beginning of a run's id, or of its experiment's"""
+    archived: bool | None
+    """whether the run or its experiment is archived"""
 
 
 class RunStore(Store):
@@ -78,9 +82,10 @@ class RunStore(Store):
             return [run_view(run, name) for run, name in session.execute(statement)]
 
     def run_names(self, limit: int) -> list[RunName]:
-        """The latest runs by name, which is much quicker to read than all of them."""
+        """The latest runs by name, without archived ones, which is much quicker to read than all of them."""
         columns = Run.id, Setting.label, Run.seed, Experiment.name, Run.task, Run.created_at
         statement = select(*columns).select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+        statement = statement.where(_listed())
         statement = statement.order_by(Run.created_at.desc(), Run.position, Run.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]
@@ -142,11 +147,14 @@ class RunStore(Store):
             rows = session.execute(statement.order_by(Run.created_at, Run.position, Run.id))
             return [run_view(run, name) for run, name in rows]
 
-    def mark_synced(self, run_id: str, mlflow_run_id: str) -> None:
-        """Notes that MLflow has the run."""
+    def mark_synced(self, run_id: str, mlflow_run_id: str, moves: int = 0) -> None:
+        """Notes that MLflow has the run. ``moves`` are those of aliases that its copy counts: if one has moved since,
+        the copy is to be made again.
+        """
         with self._database.session() as session:
-            values = {"mlflow_run_id": mlflow_run_id, "mlflow_synced_at": now()}
-            session.execute(update(Run).where(Run.id == run_id).values(values))
+            if run := session.get(Run, run_id, with_for_update={"of": Run}):  # not deleted meanwhile
+                run.mlflow_run_id = mlflow_run_id
+                run.mlflow_synced_at = now() if count_moves(session) == moves else None
 
     def _end(self, id: str, **values: Any) -> None:
         self._change(id, values | {"finished_at": now()})
@@ -185,8 +193,8 @@ def _reopen(session: Session, run: Run) -> bool:
     return True
 
 
-def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | None) -> list[str]:
-    """Queued runs, in order, and the settings that are not there yet; their ids."""
+def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | None, first: int = 0) -> list[str]:
+    """Queued runs, in order from the position ``first`` on, and the settings that are not there yet; their ids."""
     for setting in dict.fromkeys(config.setting for config in configs):
         _add_setting(session, setting)
     moment = now()  # one for all: in a list by time they keep their order
@@ -196,7 +204,7 @@ def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | No
             task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
             created_at=moment,
         )
-        for position, config in enumerate(configs)
+        for position, config in enumerate(configs, first)
     ]  # fmt: skip
     session.add_all(runs)
     return [run.id for run in runs]
@@ -224,22 +232,34 @@ def _filtered(
     setting_id: str | None = None,
     search: str | None = None,
     id_begins: str | None = None,
+    archived: bool | None = None,
 ) -> Select:
     statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
     if ids is not None:
         statement = statement.where(Run.id.in_(list(ids)))
-    exact = (Setting.pair, pair), (Run.task, task), (Setting.acceptance, acceptance), (Run.status, status)
+    if task is not None:  # of one's own, the name alone means all versions
+        versions = Run.task.startswith(f"{storable(task)}@", autoescape=True)
+        statement = statement.where((Run.task == task) | versions)
+    exact = (Setting.pair, pair), (Setting.acceptance, acceptance), (Run.status, status)
     for column, value in (*exact, (Run.experiment_id, experiment_id), (Run.setting_id, setting_id)):
         if value is not None:
             statement = statement.where(column == value)
     if id_begins is not None:
         begins = (id.startswith(storable(id_begins), autoescape=True) for id in (Run.id, Run.experiment_id))
         statement = statement.where(or_(*begins))
+    if archived is not None:
+        statement = statement.where(~_listed() if archived else _listed())
     for word in storable(search or "")[:LONGEST_SEARCH].split():
-        places = (Setting.label, Setting.pair, Run.task, Experiment.name)
+        said = Run.tags, Run.note, Experiment.tags, Experiment.note
+        places = (Setting.label, Setting.pair, Run.task, Experiment.name, *said)
         inside = [place.icontains(word, autoescape=True) for place in places]
         statement = statement.where(or_(Run.id.istartswith(word, autoescape=True), *inside))
     return statement
+
+
+def _listed() -> ColumnElement[bool]:
+    """Whether neither a run nor its experiment is archived."""
+    return ~Run.archived & ~func.coalesce(Experiment.archived, false())
 
 
 def _order(name: str) -> ColumnElement[Any]:

@@ -80,17 +80,18 @@ def check_known(revision: str | None) -> None:
         )
 
 
-def migrate(connection: Connection) -> None:
-    """Runs the migrations inside the connection's transaction, one process at a time."""
+def migrate(connection: Connection, to: str | None = None) -> None:
+    """Runs the migrations inside the connection's transaction, one process at a time; ``to`` an earlier revision for
+    what was written at that one."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
     revision = current(connection)
     check_known(revision)
-    if revision == head():
+    if revision == (to or head()):
         return
     from alembic import command
 
-    command.upgrade(config(connection), "head")
+    command.upgrade(config(connection), to or "head")
 
 
 def make_folder(folder: Path) -> None:

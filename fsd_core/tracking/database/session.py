@@ -60,8 +60,9 @@ def open_database(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> Database:
     return Database(engine)
 
 
-def upgrade(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
-    """Creates the database, or brings its schema to this version; folders are made as needed.
+def upgrade(url: str, *, to: str | None = None, busy_timeout: float = BUSY_TIMEOUT) -> None:
+    """Creates the database, or brings its schema to this version, or to the revision ``to``; folders are made as
+    needed.
 
     All or nothing, and safe to call from two processes at once. Raises ``DatabaseUnavailable``.
     """
@@ -73,7 +74,7 @@ def upgrade(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
     engine = _engine(parsed, busy_timeout, foreign_keys=False)
     try:
         with explained(parsed), engine.begin() as connection:
-            schema.migrate(connection)
+            schema.migrate(connection, to)
     finally:
         engine.dispose()
 

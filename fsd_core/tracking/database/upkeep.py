@@ -24,19 +24,29 @@ def backup(url: str, file: Path) -> int:
     ``DatabaseUnavailable`` if the database or the copy is damaged, or there is no room for it.
     """
     path = _file(url, "pg_dump")
-    if file.exists():
-        raise InvalidSetting(f"{file} already exists: name a new file. A backup never replaces one.")
-    open_database(url).close()  # it is there, and of this version
-    partial = file.with_name(f".{file.name}.part")
-    with _file_errors(file), _removed(partial):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    with new_file(file) as partial:
+        open_database(url).close()  # it is there, and of this version
         with closing(_connect(path)) as source, closing(sqlite3.connect(partial)) as copy:
             source.backup(copy)
         check(partial)
+    return file.stat().st_size
+
+
+@contextmanager
+def new_file(file: Path) -> Iterator[Path]:
+    """Where to write what becomes ``file`` once the block has ended well; of anything else nothing is left.
+
+    Raises ``InvalidSetting`` for a file that is there already, and ``DatabaseUnavailable`` where there is no room.
+    """
+    if file.exists():
+        raise InvalidSetting(f"{file} already exists: name a new file. A backup never replaces one.")
+    partial = file.with_name(f".{file.name}.part")
+    with _file_errors(file), _removed(partial):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
         _sync(partial)
         partial.rename(file)
         _sync(file.parent)
-    return file.stat().st_size
 
 
 def restore(url: str, file: Path) -> Path | None:

@@ -6,7 +6,8 @@ import math
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from fsd_core.config import RunConfig, SweepConfig
+from fsd_core.config import RunConfig
+from fsd_core.config.calibration import read_sweep
 from fsd_core.tracking.database.models import Base, Experiment, Generation, Job, Run, WorkerState
 from fsd_core.tracking.records import ExperimentView, GenerationView, JobView, RunView, Sitting, WorkerView
 
@@ -40,8 +41,12 @@ def run_view(row: Run, experiment_name: str | None) -> RunView:
         metrics=_fields(row.metrics), provenance=_fields(row.provenance),
         sittings=tuple(Sitting(one.id, _fields(one.conditions) or {}, one.started_at) for one in row.sittings),
         created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
-        mlflow_run_id=row.mlflow_run_id,
+        mlflow_run_id=row.mlflow_run_id, **_annotations(row),
     )  # fmt: skip
+
+
+def _annotations(row: Run | Experiment) -> dict[str, Any]:
+    return {"note": row.note, "tags": tuple(row.tags.split()), "archived": row.archived, "edits": row.edits}
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
@@ -58,13 +63,13 @@ def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...])
     ends = [run.finished_at for run in runs if run.finished_at]
     starts = [run.started_at for run in runs if run.started_at]
     return ExperimentView(
-        id=row.id, name=row.name, config=SweepConfig.model_validate(row.config), status=status,
+        id=row.id, name=row.name, config=read_sweep(row.config), status=status,
         error=next(filter(None, errors), None), cancel_requested=bool(job and job.cancel_requested),
         job_id=job.id if job else None, lost_workers=job.lost_workers if job else 0, runs=runs,
         decoding_seconds=sum(run.decoding_seconds for run in runs), created_at=row.created_at,
         started_at=min(starts, default=None),
         finished_at=max(ends, default=None) if status not in ("queued", "running") else None,
-        mlflow_run_id=row.mlflow_run_id,
+        mlflow_run_id=row.mlflow_run_id, **_annotations(row),
     )  # fmt: skip
 
 

@@ -1,0 +1,104 @@
+"""Rules at matched points: the figures and tables of a comparison, at the costs and losses that a person asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.compare.comparison import DEFAULT_MARGIN, compare
+from dashboard.compare.matched_html import addition_links, matched_html
+from dashboard.ui.components import QUIET, notice, section, show
+from fsd_core.benchmarks.matched import MARGINS, RATIOS
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.figures import draft_lengths, matched_curves
+from fsd_core.figures.matched_ground import COSTS
+from fsd_core.figures.matching import match
+
+if TYPE_CHECKING:
+    from dashboard.compare.comparison import Comparison
+    from fsd_core.tracking.database.repository import Repository
+
+MOST_POINTS = 8
+Updates = dict[Any, Any]
+
+
+class MatchedPanel:
+    """The components as attributes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        show(section("At matched points"))
+        with gr.Row():
+            self.cost = gr.Radio(
+                [(cost.title, key) for key, cost in COSTS.items()], value="target_passes", label="Cost", min_width=240
+            )
+            self.ratios = gr.Textbox(_listed(RATIOS), label="Times fewer", max_length=80, min_width=200)
+            self.margins = gr.Textbox(_listed(MARGINS), label="Points that may be lost", max_length=80, min_width=200)
+        with gr.Row(equal_height=False) as self.row:
+            with gr.Column(min_width=340):
+                self.curves = gr.Plot(show_label=False)
+            with gr.Column(min_width=340):
+                self.reach = gr.Plot(show_label=False)
+                self.lengths = gr.Plot(show_label=False, visible=False)
+        self.tables = show(elem_id="matched")
+
+    @property
+    def chosen(self) -> list[Any]:
+        """What :meth:`draw` is given behind the comparison."""
+        return [self.cost, self.ratios, self.margins]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`draw` changes."""
+        return [self.row, self.curves, self.reach, self.lengths, self.tables]
+
+    def listen(self, runs: Any, baseline: Any, margin: Any) -> None:
+        """Draws anew when a field of this panel changes; ``margin`` is the one of the figure at equal accuracy."""
+        given = [runs, baseline, margin, *self.chosen]
+        self.cost.input(self.redraw, given, self.outputs, **QUIET)
+        for field in (self.ratios, self.margins):
+            gr.on([field.submit, field.blur], self.redraw, given, self.outputs, **QUIET)
+
+    def redraw(self, ids: list[str], baseline: str | None, margin: float | None, *chosen: str) -> Updates:
+        """The figures and tables of the chosen runs."""
+        try:
+            return self.draw(compare(self.repository, ids, baseline, margin), *chosen)
+        except FsdError:
+            return {}  # the page says so already
+
+    def draw(self, comparison: Comparison, cost: str, ratios: str, margins: str) -> Updates:
+        """All of it; a number that cannot be used becomes a sentence in place of the tables."""
+        lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
+        updates: Updates = {
+            self.lengths: gr.Plot(draft_lengths.draw(lengths) if lengths.curves else None, visible=bool(lengths.curves))
+        }
+        matched = match(comparison.runs, comparison.baseline, comparison.prompts, cost)
+        margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
+        drawn = bool(matched.compared)
+        updates |= {
+            self.row: gr.Row(visible=drawn or bool(lengths.curves)),
+            self.curves: gr.Plot(matched_curves.draw(matched) if drawn else None, visible=drawn),
+            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if drawn else None, visible=drawn),
+        }
+        try:
+            html = matched_html(matched, _numbers(ratios), _numbers(margins), addition_links(matched, comparison.runs))
+        except InvalidSetting as error:
+            html = notice(str(error), "warn")
+        return updates | {self.tables: html}
+
+
+def _listed(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def _numbers(text: str) -> list[float]:
+    """Raises ``InvalidSetting`` for what is no list of at most eight numbers."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    try:
+        values = list(dict.fromkeys(float(word) for word in words))
+    except ValueError:
+        values = []
+    if not 0 < len(values) <= MOST_POINTS:
+        raise InvalidSetting(f"{text[:60]!r} cannot be read: expected 1 to {MOST_POINTS} numbers, such as 1.1, 1.3.")
+    return values

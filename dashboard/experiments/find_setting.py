@@ -1,0 +1,146 @@
+"""Find the setting: a calibration from what the form chooses, and what is seen of one in the list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.experiments.sweep_form import build_sweep
+from dashboard.ui.components import QUIET, Column, escape, notice, show, table
+from dashboard.ui.formatting import NONE
+from dashboard.ui.people import person_of
+from fsd_core.benchmarks.calibration.plan import Outcome
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.benchmarks.calibration.words import goal_words, verdict
+from fsd_core.benchmarks.tasks import Task
+from fsd_core.config import SettingConfig
+from fsd_core.config.baselines import exact_beside
+from fsd_core.config.calibration import FEWEST, MOST_PROMPTS, CalibrationConfig
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.figures.numbers import number
+from fsd_core.jobs import asked_by
+from fsd_core.people import require
+from fsd_core.values import checked_words
+
+if TYPE_CHECKING:
+    from fsd_core.benchmarks.calibration.findings import Finding
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import ExperimentView
+
+_GOALS = {
+    "accuracy": ("Accuracy within so many points of the target", 2.0),
+    "acceptance": ("At least so many percent of drafted tokens accepted", 90.0),
+    "speed": ("The fastest, whatever it costs", None),
+}
+_LEAD = (
+    "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
+    "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends."
+)
+_COLUMNS = (
+    Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points lost or won", "num"),
+    Column("At least", "num"), Column("Accepted, %", "num"), Column("× SD", "num"),
+)  # fmt: skip
+
+
+class FindPanel:
+    """The components as attributes; a method per event."""
+
+    def __init__(self, repository: Repository, find: Callable[[str], Task]) -> None:
+        self.repository, self._find = repository, find
+        with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
+            show(f'<p class="exp-measured">{escape(_LEAD)}</p>')
+            self.goal = gr.Dropdown(
+                [(title, kind) for kind, (title, _) in _GOALS.items()], value="accuracy", label="Goal"
+            )
+            with gr.Row():
+                self.bound = gr.Number(_GOALS["accuracy"][1], label="Points or percent", minimum=0, maximum=100)
+                self.minutes = gr.Number(10, label="Minutes", info="Of decoding.", minimum=0)
+            self.start = gr.Button("Find the setting")
+            self.answer = show(elem_id="find-answer")
+
+    def listen(self, fields: Mapping[str, Any], after: Callable[[], None], poll: dict[str, Any]) -> None:
+        """``after`` is called when something was done, before the page is polled."""
+
+        def usual(goal: str) -> Any:
+            return gr.update(value=_GOALS[goal][1], interactive=_GOALS[goal][1] is not None)
+
+        self.goal.input(usual, self.goal, self.bound, queue=False, **QUIET)
+
+        def begin(values: dict[Any, Any], request: gr.Request) -> str:
+            asked = {name: values[part] for name, part in fields.items()}
+            try:
+                require(person_of(request), "author", "Starting a calibration")
+                config = asked_for(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
+                asked_by.note(self.repository.create_experiment(config))
+            except FsdError as error:
+                return notice(str(error), "bad")
+            return notice(f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts.")
+
+        inputs = {*fields.values(), self.goal, self.bound, self.minutes}
+        self.start.click(begin, inputs, self.answer, trigger_mode="once", **QUIET).then(after, **QUIET).then(**poll)
+
+
+def asked_for(
+    values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find: Callable[[str], Task]
+) -> CalibrationConfig:
+    """The calibration of the form's settings. Raises ``InvalidSetting`` with one sentence."""
+    if goal not in _GOALS:
+        raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
+    if minutes is None or (bound is None and goal != "speed"):
+        raise InvalidSetting("A number is missing: say how much may be lost, and how many minutes may be spent.")
+    task = find(str(values["task"]))
+    sweep = build_sweep({**values, "limit": min(FEWEST, task.size), "batch": 1}, find)
+    drafting = [one for one in sweep.decodings if not one.acceptance.baseline]
+    if not drafting:
+        raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
+    given: dict[str, Any] = {"pair": sweep.pair, "task": sweep.task, "seeds": sweep.seeds, "goal": goal}
+    given |= (
+        {"margin": bound} if goal == "accuracy" else {"acceptance": (bound or 0) / 100} if goal == "acceptance" else {}
+    )
+    name = str(values["name"]).strip() or f"Find the setting on {task.title}"
+    given |= {"name": name[:120], "decodings": tuple(exact_beside(drafting)), "minutes": minutes}
+    words = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
+    return checked_words(CalibrationConfig, words, limit=min(task.size, MOST_PROMPTS), **given)
+
+
+def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
+    """How far a calibration is, or what it found; ``None`` for another experiment."""
+    config = e.config
+    if not isinstance(config, CalibrationConfig):
+        return None
+    spent = f"{e.decoding_seconds / 60:.1f} of {config.minutes:g} min of decoding"
+    try:
+        seen = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
+        outcome = _standing(repository, e.id, seen)
+    except FsdError as error:
+        return notice(str(error), "bad")
+    if not isinstance(outcome, Outcome):
+        doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
+        return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>"
+    setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
+    link = f'<a href="settings?setting={escape(setting)}">The setting, to propose or to take along</a>'
+    found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{link}</p>'
+    rows = [_row(one) for one in outcome.finalists]
+    return found + (table(_COLUMNS, rows, "Finalists of the calibration") if rows else "") + f"<p>{escape(spent)}</p>"
+
+
+def _row(one: Finding) -> tuple[str, ...]:
+    ends = one.over_exact_interval
+    span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
+    least = NONE if one.at_least is None else number(100 * one.at_least, 1, signed=True)
+    seen = number(100 * one.difference, 1, signed=True)
+    return (
+        f'{escape(one.decoding.label)}<br><small>{"sure" if one.sure else "not sure"}</small>', str(one.prompts), seen,
+        least, f"{100 * one.acceptance:.0f}", f"{one.over_exact:.2f}{span}",
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def _standing(repository: Repository, id: str, seen: tuple[tuple[str, float | None], ...]) -> Any:
+    """Read anew when a run has ended, or was scored anew, which ``seen`` tells; not at every prompt and every look."""
+    experiment = repository.experiment(id)
+    assert isinstance(experiment.config, CalibrationConfig)
+    return standing(repository, experiment.config, experiment.runs)

@@ -1,0 +1,103 @@
+"""Tasks of one's own on the Experiments page: a file is chosen, checked, looked at, and added."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.experiments.own_tasks_html import checked_html, lead_html, own_tasks_html
+from dashboard.ui.components import QUIET, notice, show
+from dashboard.ui.people import person_of
+from fsd_core.benchmarks.tasks.own.finding import TaskFolder, checked_name, keep, own_tasks, suggested_name
+from fsd_core.benchmarks.tasks.own.reading import check
+from fsd_core.benchmarks.tasks.own.scorers import SCORERS
+from fsd_core.benchmarks.tasks.own.task import OwnTask
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.people import require
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.tracking.database.repository import Repository
+
+LARGEST_UPLOAD = 1_000_000
+"""bytes; in base 64 they are fewer than a body may have (fsd_core/asgi/body.py). The command line takes more."""
+AS_THE_FILE_SAYS = ""
+_SCRIPT = (Path(__file__).parent / "own_tasks.js").read_text(encoding="utf-8")
+CHOOSING = f"const LARGEST = {LARGEST_UPLOAD};\n{_SCRIPT}"
+_CHOICE = (
+    '<div class="own-choice"><input type="file" accept=".jsonl,.ndjson,.json" aria-label="JSON Lines file">'
+    '<button type="button" class="fsd-act" data-act="check">Check</button>'
+    '<button type="button" class="fsd-act" data-act="add">Add</button></div>'
+)
+
+
+class OwnTasksPanel:
+    """The components as attributes; a method per event."""
+
+    def __init__(self, repository: Repository, settings: Settings) -> None:
+        self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
+        with gr.Accordion("Your own tasks", open=False):
+            show(lead_html())
+            with gr.Row():
+                self.identifier = gr.Textbox(
+                    label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
+                    min_width=160,
+                )  # fmt: skip
+                scorers = [("As the file says", AS_THE_FILE_SAYS), *((one.title, one.name) for one in SCORERS.values())]
+                self.scorer = gr.Dropdown(
+                    scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
+                )
+                self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
+            self.choice = show(_CHOICE, js_on_load=CHOOSING, elem_id="own-file")
+            self.answer = show(elem_id="own-answer")
+            self.list = show(elem_id="own-tasks")
+
+    def listen(self, after: Any, poll: dict[str, Any]) -> None:
+        """``after`` is called when something was done, before the page is polled."""
+        fields = [self.identifier, self.scorer, self.title]
+        # A click while the one before it is answered is another question, and must not be lost.
+        self.choice.click(self.act, fields, self.answer, trigger_mode="multiple", **QUIET).then(after, **QUIET).then(
+            **poll
+        )
+
+    def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> str:
+        """Checks the file that was sent, or adds it."""
+        try:
+            person = person_of(request)
+            require(person, "author", "Adding a task")
+            act, file = str(event.act), PurePath(str(event.file)[:300])
+            checked = check(_sent(event), scorer or None)
+            name = identifier.strip() or suggested_name(file.stem)
+            if act != "add" or checked.problems:
+                return checked_html(checked, name)
+            kept = keep(self.repository, OwnTask.of(checked_name(name), checked, title.strip()), person.name)
+        except FsdError as error:
+            return notice(str(error), "bad")
+        return notice(f"{kept.full_name} is in the list of tasks, with {kept.prompts:,} prompts.")
+
+    def tasks(self) -> tuple[list[OwnTask], str]:
+        """The latest versions, and the list of them; what has changed in the folder is taken in first."""
+        refused = self.folder.take_in(self.repository)
+        return own_tasks(self.repository), own_tasks_html(self.repository.task_versions(), refused)
+
+
+def _sent(event: gr.EventData) -> bytes:
+    """The bytes of the file. Raises ``InvalidSetting``."""
+    size, data = event.size, event.data
+    if not event.file:
+        raise InvalidSetting("No file is chosen: choose one of JSON Lines first.")
+    if not isinstance(size, int) or size < 0 or not isinstance(data, str):
+        raise InvalidSetting("The file could not be read: choose it again.")
+    if max(size, len(data) * 3 // 4 - 2) > LARGEST_UPLOAD:
+        raise InvalidSetting(
+            f"The file has {size:,} bytes: expected at most {LARGEST_UPLOAD:,} here. `fsd-lab task add` and the folder "
+            "of tasks take larger ones."
+        )
+    try:
+        return base64.b64decode(data, validate=True)
+    except binascii.Error:
+        raise InvalidSetting("The file arrived damaged: choose it again.") from None

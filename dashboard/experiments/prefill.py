@@ -1,0 +1,56 @@
+"""The form of an experiment as a link asks for it: some rules, measured on the prompts of a run and like it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dashboard.ui.algorithms import PLAIN
+from fsd_core.config.flat import options_read
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.config.sweeps import LENGTHS, LISTED
+from fsd_core.errors import UnknownName
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+_ID = re.compile("[0-9a-f]{32}")
+_SAMPLED = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")
+
+
+def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
+    """Values of the form's fields by name; none without ``like=``, the id of a run.
+
+    ``rules=``: baselines between commas, in place of the run's own rule. Options of sampling may be named too. What a
+    link names wrongly is left as the run has it.
+    """
+    id = query.get("like", "")
+    if not _ID.fullmatch(id):
+        return {}
+    try:
+        run = repository.run(id)
+    except UnknownName:
+        return {}
+    options = options_read(run.config)
+    rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN]
+    values: dict[str, Any] = {
+        "pair": run.pair, "task": run.task, "limit": run.config.limit, "seeds": f"{run.seed}",
+        "batch": run.config.batch,
+        "baselines": rules or ["autoregressive", "speculative"], "tuned": [], "several": [],
+    }  # fmt: skip
+    for name, option in METHOD_OPTIONS.items():
+        if name not in options or name == "acceptance" or option.is_knob:
+            continue
+        value = options[name]
+        values[name] = [value] if name in LISTED else f"{value}" if name in LENGTHS else value
+    return values | {name: number for name in _SAMPLED if (number := _number(query.get(name, ""))) is not None}
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text) if text else math.nan
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,68 @@
+"""What the Playground of a public demo gives to whom nobody has made a member."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cachetools import LRUCache
+
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import FsdError, Refused
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED
+from fsd_core.people import Person
+from fsd_core.tracking.messages import PlaygroundJob
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+MOST_TOKENS = 128  # per text
+MOST_SETTINGS = 2  # at once
+MOST_WAITING = 6  # texts of everybody
+PAIRS = ("bundled", DRAFTED, ADAPTED)  # others are gigabytes, which a visitor would have fetched
+NOTE = (
+    f"This is a public demo: visitors write up to {MOST_TOKENS} tokens with up to {MOST_SETTINGS} settings at once, "
+    "one text after the other. Experiments and review are for members."
+)
+
+
+class Visitors:
+    """Holds visitors to the limits; remembers which job each began last."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self._begun: LRUCache[str, str] = LRUCache(1000)
+        self._lock = threading.Lock()
+
+    def check(self, person: Person, visit: str, pair: str, decodings: Sequence[DecodingConfig]) -> None:
+        """Raises ``Refused`` with the limit that a wish goes beyond. ``visit`` is of somebody who has not signed in."""
+        if person.may("author"):
+            return
+        if pair not in PAIRS:
+            raise Refused("In this demo visitors choose among the small pairs: bundled and SmolLM2 135M.")
+        if len(decodings) > MOST_SETTINGS:
+            raise Refused(f"In this demo visitors compare up to {MOST_SETTINGS} settings: remove the last ones.")
+        if max(decoding.max_new_tokens for decoding in decodings) > MOST_TOKENS:
+            raise Refused(f"In this demo visitors write up to {MOST_TOKENS} tokens: lower “Tokens”.")
+        with self._lock:
+            last = self._begun.get(_key(person, visit))
+        if last is not None and self._is_open(last):
+            raise Refused("Your last text is still being written: stop it, or wait for its end.")
+        if self.repository.queue_length((PlaygroundJob.kind,)) >= MOST_WAITING:
+            raise Refused(f"{MOST_WAITING} texts of visitors wait already: try again in a minute.")
+
+    def began(self, person: Person, visit: str, job: str) -> None:
+        """Notes a job."""
+        with self._lock:
+            self._begun[_key(person, visit)] = job
+
+    def _is_open(self, job: str) -> bool:
+        try:
+            return self.repository.job(job).status in ("queued", "running")
+        except FsdError:  # it is no longer kept
+            return False
+
+
+def _key(person: Person, visit: str) -> str:
+    return f"person {person.name}" if person.known else f"visit {visit}"

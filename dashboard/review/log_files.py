@@ -1,0 +1,81 @@
+"""The review log as a file: CSV for a spreadsheet, JSON Lines for programs; of one use, or of all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from dashboard.tables.review_log import words
+from dashboard.tables.spreadsheet import harmless
+from dashboard.ui.links import downloads
+from fsd_core.errors import FsdError
+from fsd_core.tracking.records import LoggedAct
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+_COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act")
+
+
+def links_html(use_id: str) -> str:
+    """A link for each format."""
+    formats = (("csv", "CSV"), ("jsonl", "JSON Lines"))
+    return downloads((f"/export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
+
+
+def csv_text(log: Sequence[LoggedAct]) -> str:
+    """A row per act; ``act`` is all of it as JSON."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for logged in log:
+        act = json.dumps(logged.act.as_json(), ensure_ascii=False)
+        row = (*_beginning(logged).values(), logged.act.kind, logged.act.about or "", words(logged.act), act)
+        writer.writerow([harmless(value) for value in row])
+    return out.getvalue()
+
+
+def json_lines(log: Sequence[LoggedAct]) -> str:
+    """A line per act."""
+    lines = (_beginning(logged) | {"act": logged.act.as_json()} for logged in log)
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def _beginning(logged: LoggedAct) -> dict[str, Any]:
+    return {
+        "use": logged.use_id, "sequence": logged.sequence, "at": logged.at.isoformat(), "who": logged.who,
+        "role": logged.role,
+    }  # fmt: skip
+
+
+_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedAct]], str], str]] = {
+    "csv": (csv_text, "text/csv"),
+    "jsonl": (json_lines, "application/jsonl"),
+}
+
+
+def log_routes(repository: Repository) -> APIRouter:
+    """``GET /export/review.csv`` and ``.jsonl``, of the use that ``use=`` names or of all."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/review.{extension}")
+    def export(extension: str, use: str = "") -> Response:
+        write, media_type = _WRITERS[extension]
+        try:
+            log = repository.review_log(use or None)
+        except FsdError as error:
+            return PlainTextResponse(str(error), 503)
+        if use and not log:
+            return PlainTextResponse("There is no such use: the link is incomplete, or of another database.", 404)
+        name = f"review-{use}" if use else "review"  # a use that is there has an id of letters, digits and dashes
+        headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
+        return Response(write(log), media_type=media_type, headers=headers)
+
+    return router

@@ -1,0 +1,98 @@
+"""What people say of an opened run or experiment, and the form in which they say it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.tables.changes import changes_html
+from dashboard.ui.annotations import tags_html
+from dashboard.ui.components import QUIET, escape, notice, show
+from dashboard.ui.people import person_of
+from fsd_core.errors import FsdError, Overtaken
+from fsd_core.people import require
+from fsd_core.tracking.edits import LONGEST_NAME, LONGEST_NOTE, Edit, Subject, read_tags
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import ExperimentView, RunView
+
+MOST_CHANGES = 100
+Updates = dict[Any, Any]
+
+
+class AnnotationPanel:
+    """The components as attributes. ``shown`` holds the id and how many edits the person has seen."""
+
+    def __init__(self, repository: Repository, kind: Subject) -> None:
+        self.repository = repository
+        self.kind: Subject = kind
+        self.said = show(elem_id=f"{kind}-said")
+        named = kind == "experiment"
+        title = "Edit name, note and tags" if named else "Edit note and tags"
+        with gr.Accordion(title, open=False, visible=False) as self.form:
+            self.name = gr.Textbox(label="Name", max_length=LONGEST_NAME, visible=named)
+            self.note = gr.Textbox(
+                label="Note", lines=3, max_lines=12, max_length=LONGEST_NOTE,
+                placeholder="What this showed, what is wrong with it, what to do next",
+            )  # fmt: skip
+            self.tags = gr.Textbox(
+                label="Tags", info="Single words. The search of the list finds them.", max_length=400
+            )
+            self.save = gr.Button("Save", size="sm", scale=0, min_width=100)
+        self.answer = show()
+        self.shown = gr.State(("", 0))
+        self.history: gr.HTML
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`open` and the events may change, without the history, which stands elsewhere on the page."""
+        return [self.said, self.form, self.name, self.note, self.tags, self.answer, self.shown]
+
+    def listen(self, history: gr.HTML) -> None:
+        """Attaches the event; ``history`` is where the log is shown."""
+        self.history = history
+        fields = [self.shown, self.name, self.note, self.tags]
+        self.save.click(self.keep, fields, [*self.outputs, history], **QUIET)
+
+    def open(self, view: RunView | ExperimentView) -> Updates:
+        """The fields as they stand."""
+        name = getattr(view, "name", "")
+        fields = {self.name: name, self.note: view.note, self.tags: " ".join(view.tags)}
+        return fields | self.refresh(view) | {self.form: gr.Accordion(visible=True), self.answer: ""}
+
+    def refresh(self, view: RunView | ExperimentView) -> Updates:
+        """What is said, and the log; what somebody is typing stays."""
+        return {self.said: _said_html(view), self.history: self._log(view.id), self.shown: (view.id, view.edits)}
+
+    def gone(self) -> Updates:
+        """Nothing is left to say."""
+        return {self.said: "", self.answer: "", self.form: gr.Accordion(visible=False)}
+
+    def keep(self, shown: tuple[str, int], name: str, note: str, tags: str, request: gr.Request) -> Updates:
+        """Saves what was typed; a refusal leaves it in the fields."""
+        id, seen = shown
+        try:
+            require(person_of(request), "author", "Writing notes")
+            edit = Edit(name if self.kind == "experiment" else None, note.strip(), read_tags(tags))
+            changed = self.repository.annotate(self.kind, id, edit, person_of(request), seen)
+        except Overtaken as error:
+            told = f"{error} What you typed is still in the fields."
+            return self.refresh(self._view(id)) | {self.answer: notice(told, "warn")}
+        except FsdError as error:
+            return {self.answer: notice(str(error), "bad")}
+        told = notice("Saved." if changed else "Nothing was changed.")
+        return self.open(self._view(id)) | {self.answer: told}
+
+    def _view(self, id: str) -> RunView | ExperimentView:
+        return self.repository.run(id) if self.kind == "run" else self.repository.experiment(id)
+
+    def _log(self, id: str) -> str:
+        which = {"subject": id} if self.kind == "run" else {"experiment_id": id}
+        return changes_html(self.repository.changes(**which, limit=MOST_CHANGES), "History")
+
+
+def _said_html(view: RunView | ExperimentView) -> str:
+    note = f'<p class="fsd-note">{escape(view.note)}</p>' if view.note else ""
+    return tags_html(view) + note

@@ -1,0 +1,105 @@
+"""One experiment opened: what it is called, what people say of it, its runs, and what was done to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.runs.annotation_panel import AnnotationPanel
+from dashboard.runs.run_list import SELECTION, runs_html
+from dashboard.ui import actions
+from dashboard.ui.annotations import archive_button
+from dashboard.ui.components import QUIET, escape, notice, pill, section, show
+from dashboard.ui.links import copy_link
+from dashboard.ui.people import person_of
+from fsd_core.errors import FsdError, UnknownName
+from fsd_core.figures.numbers import count
+from fsd_core.tracking.records import Deletion
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import ExperimentView
+
+POLL_SECONDS = 3.0
+Updates = dict[Any, Any]
+
+
+class OpenedExperiment:
+    """The components as attributes; a method per event, which returns what it changes."""
+
+    def __init__(self, repository: Repository, home: Path) -> None:
+        self.repository, self.home = repository, home
+        self.head = show(js_on_load=actions.CLICKS, elem_id="experiment-head")
+        self.answer = show()
+        self.panel = AnnotationPanel(repository, "experiment")
+        show(section("Runs"))
+        self.runs = show(js_on_load=SELECTION, elem_id="experiment-runs")
+        self.history = show()
+        self.shown = gr.State("")
+        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.panel.listen(self.history)
+        self.panel.save.click(self.again, self.panel.shown, [self.head, self.runs, self.shown], **QUIET)
+        self.head.click(self.act, None, self.outputs, **QUIET)
+        self.clock.tick(self.poll, [self.panel.shown, self.shown], self.outputs, queue=False, **QUIET)
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What the events may change."""
+        return [self.head, self.answer, self.runs, self.history, self.shown, self.clock, *self.panel.outputs]
+
+    def open(self, id: str) -> Updates:
+        """The experiment as it stands. Raises ``UnknownName``."""
+        experiment = self.repository.experiment(id)
+        return self._experiment(experiment) | self.panel.open(experiment)
+
+    def again(self, shown: tuple[str, int]) -> Updates:
+        """What its name is part of, after it may have changed."""
+        try:
+            found = self._experiment(self.repository.experiment(shown[0]))
+        except FsdError:
+            return {self.head: gr.skip()}
+        return {part: found[part] for part in (self.head, self.runs, self.shown)}
+
+    def act(self, event: gr.EventData, request: gr.Request) -> Updates:
+        """Does what a button of the header asks for."""
+        act, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), act, kind, id)}
+        try:
+            experiment = self.repository.experiment(id)
+        except UnknownName:
+            left = {self.head: _BACK, self.runs: "", self.history: "", self.clock: gr.Timer(active=False)}
+            return left | self.panel.gone() | answer
+        except FsdError:
+            return answer
+        return self._experiment(experiment) | self.panel.refresh(experiment) | answer
+
+    def poll(self, shown: tuple[str, int], drawn: str) -> Any:
+        """Its runs anew while it is under way, where something has changed."""
+        try:
+            updates = self._experiment(self.repository.experiment(shown[0]))
+        except FsdError:
+            return gr.skip()  # the header says that the database does not answer
+        return gr.skip() if updates[self.shown] == drawn else updates
+
+    def _experiment(self, experiment: ExperimentView) -> Updates:
+        head, runs = _header_html(experiment), runs_html(experiment.runs, filtered=False)
+        clock = gr.Timer(active=experiment.under_way)
+        return {self.head: head, self.runs: runs, self.shown: head + runs, self.clock: clock}
+
+
+_BACK = '<p class="run-back"><a href="/runs">All runs</a> · <a href="/experiments">All experiments</a></p>'
+
+
+def _header_html(e: ExperimentView) -> str:
+    """The way back, the name, how it stands, and what can be done with it."""
+    links = [f'<a href="/compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>', copy_link()]
+    links += [actions.work_button(e), archive_button("experiment", e)]
+    if not e.under_way:
+        links.append(actions.delete_button("experiment", e.id, Deletion(e.name, len(e.runs), e.prompts_done)))
+    about = f"{e.config.task} · {e.config.pair} · {e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
+    return (
+        f'{_BACK}<h1 class="fsd-h1">{escape(e.name)} {pill(e.status)}</h1><p class="fsd-lead">{escape(about)}</p>'
+        f'<p class="run-links">{"".join(links)}</p>{notice(e.error, "bad") if e.error else ""}'
+    )

@@ -1,0 +1,55 @@
+"""The whole workspace as a file, for admins: what ``python -m fsd_core export`` writes, on a host without a shell."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse, PlainTextResponse
+from starlette.background import BackgroundTask
+
+from dashboard.ui.links import downloads
+from fsd_core.access.identify import person_in
+from fsd_core.errors import FsdError, Refused
+from fsd_core.people import NOBODY, Person, require
+from fsd_core.tracking.workspace.export import export
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+
+
+def link_html(person: Person) -> str:
+    """The link to the file; nothing for those who would be refused."""
+    if not person.may("admin"):
+        return ""
+    return downloads([("/export/workspace.zip", "Export everything")], "run-export")
+
+
+def workspace_routes(settings: Settings) -> APIRouter:
+    """``GET /export/workspace.zip``, which needs the role admin: it holds what everybody wrote."""
+    router = APIRouter(prefix="/export", include_in_schema=False)
+
+    @router.get("/workspace.zip")
+    def workspace(request: Request) -> Response:
+        folder = None
+        try:
+            require(person_in(request.scope) or NOBODY, "admin", "Exporting the workspace")
+            # Kept while it is sent, and gone with it, whether it arrives or not.
+            folder = tempfile.TemporaryDirectory(prefix=".export-", dir=settings.home, ignore_cleanup_errors=True)
+            path = Path(folder.name) / "workspace.zip"
+            export(settings.resolved_database_url, path, settings.home)
+        except Refused as error:
+            return PlainTextResponse(str(error), 403)
+        except FsdError as error:
+            if folder is not None:
+                folder.cleanup()
+            return PlainTextResponse(str(error), 503)
+        name = f"fsd-lab-{datetime.now(UTC):%Y-%m-%d}.zip"
+        return FileResponse(
+            path, media_type="application/zip", filename=name, background=BackgroundTask(folder.cleanup)
+        )
+
+    return router

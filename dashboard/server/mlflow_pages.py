@@ -1,0 +1,145 @@
+"""MLflow's pages under ``/mlflow``: asked of its server, for whoever is let in here. They are for reading."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import anyio
+import httpx
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, Request, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from dashboard.server.bare_page import bare_page
+from dashboard.ui.components import escape
+from fsd_core.asgi.refusal import looks_for_page
+from fsd_core.jobs.mlflow_service import READING, mlflow_socket
+from fsd_core.settings import MLFLOW_PATH
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+PATTERNS = {method: tuple(f"{MLFLOW_PATH}({path})" for path in paths) for method, paths in READING.items()}
+READ_ONLY = "MLflow's pages are for reading: runs are changed on FSD Lab's own pages."
+STARTING = "MLflow's pages are not up yet: they begin once the worker is idle. Try again in a moment."
+AGAIN = "<script>setTimeout(() => location.reload(), 3000)</script>"
+"""keeps what follows the # of the address, unlike the header Refresh"""
+BUSY = "MLflow does not answer in time: try again in a moment."
+UNREADABLE = "The address is too long or not one: open MLflow's pages from the page of a run."
+TURNED_OFF = "MLflow's pages are turned off here: FSD_MLFLOW_UI is false."
+
+# MLflow's scripts are files of its own, so a script that somebody brings into a page does not run. Its charts are drawn
+# by functions that they write themselves (eval).
+POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self' 'unsafe-eval'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self' data:",
+        "worker-src 'self' blob:",
+        "frame-src 'self' blob:",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+    )
+)
+ARTIFACT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
+"""for a file of a run that is opened by itself: whatever it holds, it is no page of ours"""
+
+# Who somebody is stays here, and so does what is between browser and web server alone.
+_ASKED = ("accept", "accept-encoding", "content-type", "if-none-match", "if-modified-since", "range")
+_ANSWERED = (
+    "content-type", "content-length", "content-encoding", "content-disposition", "content-range", "accept-ranges",
+    "cache-control", "etag", "last-modified",
+)  # fmt: skip
+_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=0)  # a connection outlives no request
+_PATIENCE = httpx.Timeout(60.0, connect=5.0, pool=10.0)  # seconds
+
+
+class _Forwarded(StreamingResponse):
+    """MLflow's answer, handed on as it comes. Its connection is closed also when the browser has gone."""
+
+    def __init__(self, answer: httpx.Response, policy: str) -> None:
+        headers = {name: answer.headers[name] for name in _ANSWERED if name in answer.headers}
+        super().__init__(answer.aiter_raw(), answer.status_code, headers | {"Content-Security-Policy": policy})
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except httpx.TransportError:  # what the browser has is cut off, and it is told so by the end of its connection
+            logger.warning("MLflow ended while it answered.")
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._answer.aclose()
+
+
+class _Server:
+    """MLflow's server of a home, wherever it listens at the moment."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._home = settings.home
+        self._socket: str | None = None
+
+    async def answer(self, request: Request, path: str) -> httpx.Response | None:
+        """``None`` while it is not up. Raises ``httpx.TimeoutException`` where it is too busy, and ``httpx.InvalidURL``
+        for an address that no browser sends.
+        """
+        socket = await run_sync(mlflow_socket, self._home)
+        if socket is None:
+            return None
+        if socket != self._socket:
+            transport = httpx.AsyncHTTPTransport(uds=socket, limits=_LIMITS, verify=False)
+            self._client = httpx.AsyncClient(transport=transport, timeout=_PATIENCE, trust_env=False)
+            self._client.headers.clear()
+            self._socket = socket
+        url = httpx.URL("http://localhost", path=f"/{path}", query=request.scope["query_string"] or None)
+        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        asked = self._client.build_request(request.method, url, headers=headers, content=await request.body())
+        try:
+            return await self._client.send(asked, stream=True)
+        except httpx.TimeoutException:
+            raise
+        except httpx.TransportError:  # it ended a moment ago
+            return None
+
+
+def mlflow_routes(settings: Settings) -> APIRouter:
+    """``/mlflow`` and what lies below it."""
+    router, server = APIRouter(), _Server(settings)
+
+    @router.get(MLFLOW_PATH)
+    def first_page() -> RedirectResponse:
+        return RedirectResponse(f"{MLFLOW_PATH}/", 308)  # its addresses are relative
+
+    @router.api_route(f"{MLFLOW_PATH}/{{path:path}}", methods=["GET", "POST"])
+    async def forward(request: Request, path: str) -> Response:
+        if settings.mlflow_is_server:  # it has pages of its own
+            return RedirectResponse(str(settings.mlflow_url))
+        if not settings.mlflow_ui:
+            return _sentence(request, TURNED_OFF)
+        try:
+            answer = await server.answer(request, path)
+        except httpx.TimeoutException:
+            return _sentence(request, BUSY)
+        except httpx.InvalidURL:
+            return PlainTextResponse(UNREADABLE, 400)
+        if answer is None:
+            return _sentence(request, STARTING, AGAIN)
+        return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
+
+    return router
+
+
+def _sentence(request: Request, sentence: str, script: str = "") -> Response:
+    """In place of what was asked for: a page for a person, and the bare words for a script or a program."""
+    if looks_for_page(request.scope):
+        body = f'<h1>MLflow</h1><p>{escape(sentence)}</p><p><a href="/">To the first page</a></p>{script}'
+        return HTMLResponse(bare_page("MLflow", body), 503)
+    return PlainTextResponse(sentence, 503)

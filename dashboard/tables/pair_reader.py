@@ -1,0 +1,153 @@
+"""Two runs read prompt by prompt: filters, pages, keys, and marks on outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gradio as gr
+
+from dashboard.tables.pairs_html import pairs_html
+from dashboard.tables.prompt_pairs import SHOWS, Pair, Pairing, Show, pair_up
+from dashboard.ui.components import QUIET, notice, show
+from dashboard.ui.people import person_of
+from fsd_core.errors import FsdError
+from fsd_core.figures.numbers import count
+from fsd_core.people import Person, require
+from fsd_core.tracking.acts import LONGEST_WORDS
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+SIZES = (5, 20, 50)
+"""prompts a page"""
+_FILE = Path(__file__).parent / "pair_reader.js"
+SCRIPT = _FILE.read_text(encoding="utf-8").replace("LONGEST", f"{LONGEST_WORDS}")
+KEYS = "Keys: j and k next and previous prompt, h and l the other output, g good, b bad, n note."
+
+Updates = dict[Any, Any]
+Order = Callable[[Sequence[Pair]], Sequence[Pair]]
+
+
+class Runs(NamedTuple):
+    """The two runs that are read, and what they are called."""
+
+    a: str
+    b: str
+    name_a: str
+    name_b: str
+
+
+class PairReader:
+    """The components as attributes. ``order`` puts the prompts of a filter in order, ``which`` is the first filter.
+
+    ``links``: each prompt has a button that copies its address, which the page must then understand.
+    """
+
+    def __init__(
+        self, repository: Repository, which: Show = "outcome", order: Order = list, *, links: bool = False
+    ) -> None:
+        self.repository, self.order, self.links = repository, order, links
+        with gr.Row(elem_classes=["pair-filter"]):
+            self.filter = gr.Radio(list(SHOWS), value=which, label="Prompts", min_width=320, scale=3)
+            self.size = gr.Dropdown(list(SIZES), value=SIZES[0], label="Prompts a page", min_width=120)
+        self.told = show()
+        self.pairs = show(js_on_load=SCRIPT)
+        self.runs = gr.State(None)
+        self.page = gr.State(0)
+        with gr.Row():
+            self.back = gr.Button("Previous prompts", interactive=False, size="sm")
+            self.forward = gr.Button("Next prompts", interactive=False, size="sm")
+        show(f'<p class="fsd-faded pair-keys">{KEYS}</p>')
+        for field in (self.filter, self.size):
+            field.input(self.begin, self.chosen, self.outputs, **QUIET)
+        for button, step in ((self.back, -1), (self.forward, 1)):
+            button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **QUIET)
+        self.pairs.click(self.act, [*self.chosen, self.page], self.outputs, **QUIET)
+
+    @property
+    def chosen(self) -> list[Any]:
+        """What is read: the first arguments of :meth:`read`."""
+        return [self.runs, self.filter, self.size]
+
+    @property
+    def outputs(self) -> list[Any]:
+        """What :meth:`read` may change."""
+        return [self.runs, self.told, self.pairs, self.page, self.back, self.forward]
+
+    def read(
+        self, runs: Runs | None, which: Show, size: int, page: int, person: Person, pairing: Pairing | None = None,
+        linked: int | None = None,
+    ) -> Updates:  # fmt: skip
+        """One page of prompts, as ``person`` sees them; the one with the position ``linked``, if that is given.
+
+        ``pairing`` spares reading it again. Raises ``FsdError``.
+        """
+        if runs is None:
+            return {self.runs: None, self.told: "", self.pairs: "", self.page: 0} | self._turnable(0, 1, 0)
+        size = size if size in SIZES else SIZES[0]
+        pairing = pairing or pair_up(self.repository, runs.a, runs.b)
+        found = self.order(pairing.filtered(which))
+        page = next((i // size for i, pair in enumerate(found) if pair.a.position == linked), page)
+        page = max(0, min(page, (len(found) - 1) // size))
+        shown = found[page * size : (page + 1) * size]
+        words = f"{count(len(found), 'prompt')} of {len(pairing.pairs):,}"
+        if len(found) > size:
+            words += f", {page * size + 1:,} to {page * size + len(shown):,} shown"
+        nothing = notice("No prompt of this kind: choose another filter, or other runs.")
+        return {
+            self.runs: runs,
+            self.told: f'<p class="fsd-faded" role="status">{words}.</p>' if found else nothing,
+            self.pairs: pairs_html(
+                shown, runs.name_a, runs.name_b, pairing.marks, person.name, linked, links=self.links
+            ),
+            self.page: page,
+        } | self._turnable(page, size, len(found))
+
+    def begin(self, runs: Runs | None, which: Show, size: int, request: gr.Request) -> Updates:
+        """The first page of another filter."""
+        return self._guarded(runs, which, size, 0, person_of(request))
+
+    def act(
+        self, runs: Runs | None, which: Show, size: int, page: int, event: gr.EventData, request: gr.Request
+    ) -> Updates:
+        """What a key or a button of an output asks for."""
+        person, kind = person_of(request), str(event.act)
+        if kind in ("next", "back"):
+            return self._guarded(runs, which, size, page + (1 if kind == "next" else -1), person)
+        try:
+            require(person, "author", "Marking an output")
+            self._mark(person, kind, str(event.run), int(event.position), str(event.words))
+        except (FsdError, ValueError) as error:
+            return {self.told: notice(str(error), "bad")}
+        return self._guarded(runs, which, size, page, person)
+
+    def _mark(self, person: Person, kind: str, run: str, position: int, words: str) -> None:
+        """A verdict that is given again is taken back; a note stays, and so does the verdict beside a note."""
+        marks = self.repository.marks([run])
+        own = next((mark for mark in marks if (mark.position, mark.who) == (position, person.name)), None)
+        verdict, note = (own.verdict, own.note) if own else (None, "")
+        if kind == "note":
+            note = words.strip()
+        else:
+            verdict = None if verdict == kind else kind
+        self.repository.mark(run, position, person.name, verdict, note)
+
+    def _turn(self, step: int) -> Any:
+        def turn(runs: Runs | None, which: Show, size: int, page: int, request: gr.Request) -> Updates:
+            return self._guarded(runs, which, size, page + step, person_of(request))
+
+        return turn
+
+    def _guarded(self, runs: Runs | None, which: Show, size: int, page: int, person: Person) -> Updates:
+        try:
+            return self.read(runs, which, size, page, person)
+        except FsdError as error:
+            return {self.told: notice(str(error), "bad")}
+
+    def _turnable(self, page: int, size: int, prompts: int) -> Updates:
+        return {
+            self.back: gr.Button(interactive=page > 0),
+            self.forward: gr.Button(interactive=(page + 1) * size < prompts),
+        }

@@ -1,0 +1,73 @@
+"""What programs may call: typed functions as endpoints of Gradio's API and as tools of its MCP server."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, get_type_hints
+
+import gradio as gr
+import orjson
+from mcp.types import TextContent
+from pydantic import ValidationError, create_model
+
+from fsd_core.errors import FsdError
+from fsd_core.values import sentence
+
+Endpoint = Callable[..., Any]
+
+
+class Told(gr.Error):
+    """A sentence for the program's person; not an event for the log."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, print_exception=False)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def offer(endpoints: Iterable[Endpoint]) -> None:
+    """Adds functions to the Blocks context of the caller, by their names, past the queue.
+
+    Their type hints make the schema and their docstrings (Google's style) the words. A parameter ``request`` is not
+    part of it: it tells whose request it is.
+    """
+    for function in endpoints:
+        gr.api(_answering(function), queue=False)
+
+
+def answer_in_json(pages: gr.Blocks) -> None:
+    """Has the tools of a mounted application answer with JSON.
+
+    Gradio would give Python's ``repr``, and read the files and drawings that an answer seems to name.
+    """
+
+    def as_json(data: list[Any], root_url: str) -> list[TextContent]:
+        return [TextContent(type="text", text=orjson.dumps(output).decode()) for output in data]
+
+    if pages.mcp_server_obj is None:
+        raise RuntimeError(f"There is no MCP server: {pages.mcp_error}")
+    pages.mcp_server_obj.postprocess_output_data = as_json  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _answering(function: Endpoint) -> Endpoint:
+    """The function, with what it is given checked, and with its errors as sentences that reach the caller."""
+    signature = inspect.signature(function)
+    kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
+    fields: Any = {name: (kind, None) for name, kind in kinds.items()}
+    model = create_model(function.__name__, **fields)
+
+    @wraps(function)
+    def answering(*args: Any, **named: Any) -> Any:
+        bound = signature.bind(*args, **named)
+        try:
+            given = model.model_validate({name: bound.arguments[name] for name in kinds if name in bound.arguments})
+            return function(**bound.arguments | {name: getattr(given, name) for name in given.model_fields_set})
+        except ValidationError as error:
+            raise Told(sentence(error, lambda path: " ".join(map(str, path)))) from None
+        except FsdError as error:
+            raise Told(str(error)) from None
+
+    return answering

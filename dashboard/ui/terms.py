@@ -1,0 +1,44 @@
+"""Words of the pages that need explaining: what each means, as a hint that hovering, focus and touch show."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from fsd_core.config.options import OPTIONS
+from fsd_core.metrics import METRICS
+
+# What neither the table of metrics nor that of options explains. docs/terms.md says more; a test holds them together.
+WORDS = {
+    "Setting": "A pair and a way to decode: drafter, topology, rule and threshold, sampling, longest text",
+    "Experiment": "Several runs on the same prompts, queued as one job",
+    "Run": "One setting on the prompts of one task, with one seed",
+    "Use": "What a setting is wanted for, and what it must keep",
+    "Evidence": "Runs of the setting, each beside a baseline on the same prompts",
+    "Under review": "Proposals of which nothing is decided yet",
+    "Approved": "The setting that the use's alias names; programs fetch it",
+    "Approved for": "Uses whose alias “approved” names the setting",
+    "Outcome": "Correct, wrong, truncated (cut off before the answer), failed (an error) or unscored (no reference)",
+    "Expected": "The reference answer of the task",
+    "Machine": "What the run was measured on; speeds of different machines cannot be compared",
+    "× target": "Throughput over that of the target alone in the same experiment, on the prompts that both have done",
+    "× fastest SD": "Throughput over that of the fastest exact speculative decoding in the same experiment",
+    "Lenient tokens": "Accepted only because the rule forgives their divergence: the strict test rejects them",
+    "Time per solved task": "Seconds of decoding per prompt solved",
+    "One draft": "How often exact speculative decoding keeps the drafted token: the sum of min(p, q)",
+    "With replacement": "The best that any verifier reaches where each draft is drawn from q anew",
+    "Without replacement": "The best that any verifier reaches where no two drafts are the same",
+    "Greedy, the last sampled": "The best that any verifier reaches where all drafts but the last are the likeliest",
+    "Speed": "Throughput over the baseline's, on the prompts that both have done",
+}  # fmt: skip
+
+
+def explained(word: str) -> str:
+    """What a word of the pages means; empty where nothing is known of it."""
+    return _known().get(word.casefold(), "")
+
+
+@cache
+def _known() -> dict[str, str]:
+    options = {name: option.help for option in OPTIONS.values() for name in (option.title, option.label, option.plural)}
+    metrics = {name: metric.explanation for metric in METRICS.values() for name in (metric.title, metric.listed)}
+    return {name.casefold(): about for name, about in (options | metrics | WORDS).items() if name}

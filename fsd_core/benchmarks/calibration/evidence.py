@@ -1,0 +1,90 @@
+"""What the runs of a calibration have shown so far, and what follows for one setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fsd_core.benchmarks.ratios import quotient_interval
+from fsd_core.benchmarks.statistics import Interval
+from fsd_core.config import DecodingConfig
+from fsd_core.tracking.records import PromptCounts
+
+Counts = Mapping[int, PromptCounts]
+"""by position of the prompt"""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was counted of every setting and of the target alone, by position of the prompt."""
+
+    order: Sequence[int]
+    """the positions, in the order in which they are used"""
+    counts: Mapping[DecodingConfig, Counts]
+    failed: Mapping[DecodingConfig, str] = field(default_factory=dict)
+    """settings that cannot be measured, with the sentence that says why"""
+
+    def of(self, decoding: DecodingConfig) -> Counts:
+        return self.counts.get(decoding, {})
+
+    def lacks(self, decoding: DecodingConfig, start: int, end: int) -> bool:
+        """Whether a prompt from the ``start``-th to before the ``end``-th is not done yet."""
+        done = self.of(decoding)
+        return any(position not in done for position in self.order[start:end])
+
+    def both(self, one: DecodingConfig, other: DecodingConfig, start: int, end: int) -> list[tuple]:
+        """The counts of two settings for the prompts of a stretch that both have, but for those that only failed."""
+        ours, theirs = self.of(one), self.of(other)
+        pairs = [(ours[i], theirs[i]) for i in self.order[start:end] if i in ours and i in theirs]
+        return [(own, its) for own, its in pairs if its.outcome != "failed"]
+
+    def seconds(self, end: int) -> float:
+        """Spent on decoding the first ``end`` prompts by all settings."""
+        wanted = set(self.order[:end])
+        return sum(
+            count.seconds for counts in self.counts.values() for position, count in counts.items() if position in wanted
+        )
+
+
+def gains(evidence: Evidence, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int) -> np.ndarray:
+    """1 where the setting alone solves a prompt, -1 where the target alone does, else 0. → float [n]
+
+    A prompt at which the setting failed is one that it does not solve. Prompts at which the target failed are left out.
+    """
+    pairs = evidence.both(decoding, target, start, end)
+    return np.array([(own.outcome == "correct") - float(its.outcome == "correct") for own, its in pairs])
+
+
+def acceptance_rates(evidence: Evidence, decoding: DecodingConfig, start: int, end: int) -> np.ndarray:
+    """Accepted tokens by drafted ones of each prompt that has any. → float [n] in 0 … 1"""
+    done = evidence.of(decoding)
+    counts = (done[i] for i in evidence.order[start:end] if i in done)
+    return np.array([count.accepted / count.drafted for count in counts if count.drafted])
+
+
+def speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
+    """How many answers a setting writes while another writes one, on the same prompts; NaN where they share none.
+
+    Answers, not tokens: a rule that lengthens them gains nothing by that.
+    """
+    times = _times(evidence, decoding, other, start, end)
+    return sum(its for _, its in times) / sum(own for own, _ in times) if times else math.nan
+
+
+def speedup_interval(
+    evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+) -> Interval | None:
+    """The interval of 95 % of :func:`speedup`; ``None`` where too few prompts tell."""
+    times = _times(evidence, decoding, other, start, end)
+    return quotient_interval([(its, 1.0) for _, its in times], [(own, 1.0) for own, _ in times]) if times else None
+
+
+def _times(
+    evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+) -> list[tuple[float, float]]:
+    """Seconds of both, of each prompt that both did."""
+    pairs = evidence.both(decoding, other, start, end)
+    return [(own.seconds, its.seconds) for own, its in pairs if own.seconds > 0 < its.seconds]

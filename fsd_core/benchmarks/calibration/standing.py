@@ -1,0 +1,31 @@
+"""How far a calibration is, read from its recorded runs. No torch: the pages may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fsd_core.benchmarks.calibration.evidence import Evidence
+from fsd_core.benchmarks.calibration.plan import Outcome, Step, next_step
+from fsd_core.benchmarks.tasks.own.finding import find_task
+from fsd_core.config import DecodingConfig
+from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.records import PromptCounts, RunView
+
+
+def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Step | Outcome:
+    """What the runs of a calibration so far lead to.
+
+    Raises as :func:`next_step`, and ``UnknownName`` for a task that is not there any more.
+    """
+    done = repository.prompts(run.id for run in runs)
+    counts: dict[DecodingConfig, dict[int, PromptCounts]] = {}
+    failed: dict[DecodingConfig, str] = {}
+    for run in runs:
+        counts.setdefault(run.decoding, {}).update(done[run.id])
+        if run.status == "failed":
+            failed[run.decoding] = run.error or f"{run.label} failed."
+        elif run.status == "finished":
+            failed.pop(run.decoding, None)
+    order = config.turn([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
+    return next_step(config, Evidence(order, counts, failed))

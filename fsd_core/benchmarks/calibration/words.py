@@ -1,0 +1,88 @@
+"""What a calibration says in the end, in sentences for people."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fsd_core.benchmarks.calibration.findings import Finding
+from fsd_core.benchmarks.calibration.plan import Outcome
+from fsd_core.config import SettingConfig
+from fsd_core.config.calibration import LEVEL, CalibrationConfig
+
+
+def goal_words(config: CalibrationConfig) -> str:
+    """What is promised: ``within 2 points of the target's accuracy``."""
+    if config.goal == "accuracy":
+        return f"within {config.margin:g} {'point' if config.margin == 1 else 'points'} of the target's accuracy"
+    if config.goal == "acceptance":
+        return f"at least {100 * config.acceptance:g} % of drafted tokens accepted"
+    return "the fastest, whatever it costs"
+
+
+def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
+    """How the calibration ended, and what to use."""
+    chosen, promise = outcome.chosen, goal_words(config)
+    if chosen.decoding.acceptance.lossless and config.goal != "acceptance":
+        return f"{_why_not(config, outcome)} Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
+    if not chosen.sure or (config.goal == "acceptance" and outcome.reason != "sure" and not outcome.finalists):
+        return _why_not(config, outcome)
+    sure = "" if config.goal == "speed" else f" with {100 * (1 - LEVEL):g} % confidence"
+    more = {"minutes": " The time ended before a faster one was decided.",
+            "prompts": " The prompts ended before a faster one was decided."}  # fmt: skip
+    return (
+        f"Use {chosen.decoding.label}: {promise}{sure}, by {chosen.prompts} fresh prompts. It is {_speeds(chosen)}."
+        f"{more.get(outcome.reason, '')}"
+    )
+
+
+def finding_words(finding: Finding) -> str:
+    """What is known of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
+    parts = [f"{100 * finding.difference:+.1f} points seen"]
+    if finding.at_least is not None and not finding.decoding.acceptance.lossless:
+        parts.append(f"at least {100 * finding.at_least:+.1f}")
+    parts.append(f"{100 * finding.acceptance:.0f} % accepted")
+    return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
+
+
+def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
+    """The outcome as plain data; shares from 0 to 1."""
+    return {
+        "verdict": verdict(config, outcome), "reason": outcome.reason, "goal": config.goal, "task": config.task,
+        "chosen": _plain(config, outcome.chosen), "finalists": [_plain(config, one) for one in outcome.finalists],
+    }  # fmt: skip
+
+
+def _plain(config: CalibrationConfig, finding: Finding) -> dict[str, Any]:
+    setting = SettingConfig(pair=config.pair, decoding=finding.decoding)
+    ends = finding.over_exact_interval
+    figures = {
+        "prompts": finding.prompts, "sure": finding.sure, "difference": finding.difference,
+        "at_least": finding.at_least, "acceptance": finding.acceptance, "over_exact": finding.over_exact,
+        "over_exact_low": ends and ends.low, "over_exact_high": ends and ends.high, "over_target": finding.over_target,
+    }  # fmt: skip
+    known = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
+    return {"setting_id": setting.id, "label": finding.decoding.label, "setting": setting.as_json()} | known
+
+
+def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
+    promise = goal_words(config)
+    if outcome.reason == "nothing-faster" and config.goal == "speed":
+        return "No setting is faster than exact SD."
+    if outcome.reason == "nothing-faster":
+        return f"Of the settings that are likely to keep the promise ({promise}), none is faster than exact SD."
+    ended = {
+        "minutes": f"before the {config.minutes:g} minutes ended",
+        "prompts": f"by the {config.limit - config.choosing} fresh prompts that there are",
+        "hopeless": "by what the fresh prompts showed, nor with those that are left",
+    }  # fmt: skip
+    return f"No setting was found to keep the promise ({promise}) {ended[outcome.reason]}."
+
+
+def _speeds(finding: Finding, *, exact: bool = True) -> str:
+    target = f"{finding.over_target:.2f} × as fast as the target alone"
+    if not exact or finding.decoding.acceptance.lossless:
+        return target
+    ends = finding.over_exact_interval
+    interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
+    return f"{finding.over_exact:.2f} ×{interval} as fast as exact SD and {target}"

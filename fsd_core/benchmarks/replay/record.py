@@ -1,0 +1,107 @@
+"""One strict run of a task, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fsd_core.benchmarks.harness import prompt_seed
+from fsd_core.benchmarks.replay.costs import measure_costs
+from fsd_core.benchmarks.replay.recording import RecordingRule, recorder_of
+from fsd_core.benchmarks.replay.trace import PromptTrace, Trace, TraceInfo
+from fsd_core.benchmarks.tasks import Task
+from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
+from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.tracking import provenance
+
+TOP = 10
+FEWEST, LONGEST = 3, 32
+"""tokens told apart at least; the longest draft that is recorded"""
+
+
+def check(draft_length: int, top: int) -> None:
+    """Raises ``InvalidSetting`` for what cannot be recorded."""
+    if not 1 <= draft_length <= LONGEST:
+        raise InvalidSetting(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
+    if top != 0 and top < FEWEST:
+        raise InvalidSetting(f"{top} tokens are to be told apart: expected at least {FEWEST}, or 0 for full rows.")
+
+
+def record(
+    pair: LoadedPair,
+    task: Task,
+    limit: int,
+    *,
+    seed: int = 0,
+    sampling: SamplingConfig | None = None,
+    draft_length: int = 8,
+    max_new_tokens: int = 128,
+    top: int = TOP,
+    with_costs: bool = True,
+    on_prompt: Callable[[int], None] = lambda done: None,
+) -> Trace:
+    """Decodes a task's first prompts strictly, with the draft model, and keeps what replay needs.
+
+    ``top``: tokens told apart at a position, of either model; 0 keeps full rows. ``with_costs``: whether to time the
+    pair as well, without which replay predicts no speeds. ``on_prompt`` is told how many are done. A prompt that fills
+    the context is left out. Raises ``InvalidSetting``, or ``FsdError`` where no prompt was left.
+    """
+    check(draft_length, top)
+    sampling, vocabulary = sampling or SamplingConfig(), pair.target.vocabulary
+    examples = task.examples(limit)
+    info = TraceInfo(
+        pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
+        tokenizer=tokenizer_hash(pair), sampling=sampling, draft_length=draft_length, max_new_tokens=max_new_tokens,
+        top=top or vocabulary,
+        provenance=provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+    )  # fmt: skip
+    recorder = recorder_of(info)
+    decoder = Decoder(pair, DecodingConfig(
+        acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
+        max_new_tokens=max_new_tokens,
+    ))  # fmt: skip
+    prompts: list[PromptTrace] = []
+    for position, example in enumerate(examples):
+        try:
+            ids = decoder.fitting(decoder.prompt_ids(example.asked))
+        except PromptTooLong:
+            continue
+        generation = decoder.generate(ids, prompt_seed(seed, position))
+        answer_limit = min(max_new_tokens, decoder.method.context - len(ids))
+        prompts.append(recorder.prompt(position, generation, answer_limit))
+        on_prompt(position + 1)
+    if not any(prompt.size for prompt in prompts):
+        raise FsdError(f"No draft of {task.name} was judged, so there is nothing to replay: allow longer answers.")
+    costs = measure_costs(pair, sampling, draft_length) if with_costs else None
+    return Trace(info.model_copy(update={"costs": costs, "prompts": len(prompts)}), tuple(prompts))
+
+
+def tokenizer_hash(pair: LoadedPair) -> str:
+    """First 16 hex digits of the SHA-256 of the tokens and their ids."""
+    tokenizer: Any = pair.tokenizer
+    known = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def check_name(info: TraceInfo, pair: str) -> None:
+    """Raises ``InvalidSetting`` for the name of another pair than the one that recorded."""
+    if info.pair != pair:
+        raise InvalidSetting(
+            f"The trace is of '{info.pair}', not of '{pair}': choose the pair that recorded it, or record this one."
+        )
+
+
+def check_pair(info: TraceInfo, pair: LoadedPair) -> None:
+    """Raises ``InvalidSetting`` unless the trace can be of this pair."""
+    check_name(info, pair.spec.name)
+    if (info.tokenizer, info.vocabulary) != (tokenizer_hash(pair), pair.target.vocabulary):
+        raise InvalidSetting(
+            f"The trace was recorded with another tokenizer than '{pair.spec.name}' has here: choose the pair that "
+            "recorded it, or record this one."
+        )

@@ -1,0 +1,63 @@
+"""Commands that move a workspace: ``export`` and ``import``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fsd_core.cli.find import find_work
+from fsd_core.errors import InvalidSetting
+from fsd_core.figures.numbers import count
+from fsd_core.jobs import own_work
+from fsd_core.settings import get_settings
+
+
+def export_workspace(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+    experiment: Annotated[
+        list[str] | None, typer.Option(help="Id of an experiment; may be given several times. [default: everything]")
+    ] = None,
+    run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
+) -> None:
+    """Write settings, tasks of your own, experiments, runs, texts, traces and reviews to one checked file, without
+    accounts."""
+    from fsd_core.tracking.workspace.export import export
+
+    settings = get_settings()
+    repository = own_work.open_repository(settings)
+    chosen: dict[str, None] = {}
+    for wanted, ids in ((True, experiment), (False, run)):
+        for id in ids or ():
+            work = find_work(repository, id, ended=True)
+            if work.is_experiment is not wanted:
+                other = "an experiment" if work.is_experiment else "a run"
+                flag = "--experiment" if work.is_experiment else "--run"
+                raise InvalidSetting(f"{id} is {other}: give it as {flag}.")
+            chosen.update(dict.fromkeys(one.id for one in work.runs))
+    done = export(settings.resolved_database_url, file, settings.home, chosen or None)
+    rows = done.rows
+    tasks = f" {count(rows['tasks'], 'version')} of tasks of your own went along." * bool(rows["tasks"])
+    print(
+        f"{file} holds {count(rows['runs'], 'run')} of {count(rows['experiments'], 'experiment')} with "
+        f"{count(rows['generations'], 'prompt')}, and {count(rows['review_log'], 'act')} of reviews: "
+        f"{done.size / 1e6:,.1f} MB.{tasks}"
+    )
+
+
+def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `export` has made.")]) -> None:
+    """Add what an exported file holds to the database. What is there already is left alone."""
+    from fsd_core.tracking.database.session import open_database
+    from fsd_core.tracking.workspace.merge import import_file
+
+    settings = get_settings()
+    own_work.open_repository(settings)  # makes the database where there is none
+    database = open_database(settings.resolved_database_url)
+    done = import_file(database, file, settings.home)
+    there = f" {count(done.there, 'run')} of it {'was' if done.there == 1 else 'were'} here already." * bool(done.there)
+    tasks = f" {count(done.tasks, 'version')} of tasks of your own came along." * bool(done.tasks)
+    print(
+        f"Added {count(done.runs, 'run')} and {count(done.experiments, 'experiment')} with "
+        f"{count(done.prompts, 'prompt')}, and {count(done.acts, 'act')} of reviews.{there}{tasks}"
+    )

@@ -1,0 +1,117 @@
+"""Predictions, and predictions held against measurements, as rows of plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+from fsd_core.benchmarks.replay.prediction import Estimate, Prediction
+from fsd_core.benchmarks.replay.trace import Trace
+from fsd_core.benchmarks.replay.validation import Checked
+from fsd_core.figures.numbers import NONE, number
+
+
+def prediction_row(prediction: Prediction) -> dict[str, Any]:
+    """A prediction, flat; intervals in ``_low`` and ``_high``."""
+    config = prediction.config
+    rule = config.acceptance
+    return {
+        "label": config.label, "acceptance": rule.kind, "knob": rule.knob.field if rule.knob else None,
+        "value": rule.knob_value, "draft_length": prediction.draft_length,
+        **_ends("acceptance_rate", prediction.acceptance_rate), **_ends("tokens_per_pass", prediction.tokens_per_pass),
+        **_ends("passes", prediction.passes), **_ends("tokens_per_second", prediction.tokens_per_second),
+        **_ends("speed_up", prediction.speed_up), "best_draft_length": prediction.is_best,
+        "near_best_draft_length": prediction.is_near_best,
+        "acceptance_at_position": list(prediction.acceptance_at),
+    }  # fmt: skip
+
+
+def checked_row(checked: Checked) -> dict[str, Any]:
+    """The same with what was measured, in ``measured_…``."""
+    return prediction_row(checked.prediction) | {
+        **_ends("measured_acceptance_rate", checked.acceptance_rate),
+        **_ends("acceptance_error", checked.acceptance_error),
+        **_ends("measured_tokens_per_pass", checked.tokens_per_pass), **_ends("measured_passes", checked.passes),
+        "measured_length_ratio": checked.length, **_ends("measured_speed_up", checked.speed_up),
+    }  # fmt: skip
+
+
+def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    if estimate is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
+
+
+def markdown(trace: Trace, checks: Sequence[Checked], commands: Sequence[str] = ()) -> str:
+    """Predicted against measured as a page: by rule, then every setting."""
+    info = trace.info
+    lines = [
+        f"# Replay against measurement: {info.task}, temperature {info.sampling.temperature:g}", "",
+        f"{len(trace.prompts)} prompts of `{info.pair}`, {len(checks)} settings. Predicted from one strict run with "
+        f"drafts of {info.draft_length}, measured by decoding the same prompts. Errors are predicted less measured; "
+        "[replay.md](../replay.md) says where they come from.", "",
+    ]  # fmt: skip
+    if commands:
+        lines += ["```", *commands, "```", ""]
+    lines += ["## By rule", "", *_table(_BY_RULE, [_of_rule(kind, own) for kind, own in _by_rule(checks).items()])]
+    lines += ["", "## Every setting", "", "Predicted / measured. Brackets: the interval of 95 % over prompts, paired."]
+    lines += ["", *_table(_EVERY, [_of_setting(one) for one in checks]), ""]
+    return "\n".join(lines)
+
+
+_BY_RULE = (
+    "Rule", "Settings", "Acceptance: mean error, points", "largest", "interval without 0", "Passes: mean error",
+    "largest", "Answer length, × strict", "Speed: mean error",
+)  # fmt: skip
+_EVERY = (
+    "Setting", "Acceptance, %", "Error, points", "Tokens per pass", "Passes per answer", "Answer length, × strict",
+    "× target alone",
+)  # fmt: skip
+
+
+def _by_rule(checks: Sequence[Checked]) -> dict[str, list[Checked]]:
+    found: dict[str, list[Checked]] = {}
+    for one in checks:
+        found.setdefault(one.prediction.config.acceptance.kind, []).append(one)
+    return found
+
+
+def _of_rule(kind: str, checks: Sequence[Checked]) -> list[str]:
+    errors = [100 * one.acceptance_error.value for one in checks]
+    sure = sum(_excludes_zero(one.acceptance_error) for one in checks)
+    passes = [100 * (one.prediction.passes.value / one.passes.value - 1) for one in checks]
+    lengths = [one.length for one in checks]
+    speeds = [
+        100 * (one.prediction.speed_up.value / one.speed_up.value - 1) for one in checks if one.prediction.speed_up
+    ]
+    return [
+        f"`{kind}`", str(len(checks)), _signed(mean(errors)), _signed(max(errors, key=abs)), str(sure),
+        f"{_signed(mean(passes))} %", f"{_signed(max(passes, key=abs))} %", f"{min(lengths):.2f} – {max(lengths):.2f}",
+        f"{_signed(mean(speeds))} %" if speeds else NONE,
+    ]  # fmt: skip
+
+
+def _excludes_zero(error: Estimate) -> bool:
+    return error.low is not None and error.high is not None and not error.low <= 0 <= error.high
+
+
+def _of_setting(one: Checked) -> list[str]:
+    said, error = one.prediction, one.acceptance_error
+    ends = "" if error.low is None or error.high is None else (
+        f" [{_signed(100 * error.low)}, {_signed(100 * error.high)}]"
+    )  # fmt: skip
+    speed = f"{said.speed_up.value:.2f} / " if said.speed_up else ""
+    return [
+        said.config.label, f"{100 * said.acceptance_rate.value:.1f} / {100 * one.acceptance_rate.value:.1f}",
+        _signed(100 * error.value) + ends, f"{said.tokens_per_pass.value:.2f} / {one.tokens_per_pass.value:.2f}",
+        f"{said.passes.value:.2f} / {one.passes.value:.2f}", f"{one.length:.2f}", f"{speed}{one.speed_up.value:.2f}",
+    ]  # fmt: skip
+
+
+def _signed(value: float) -> str:
+    return number(value, 1, signed=True)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]

@@ -1,0 +1,50 @@
+"""Cactus: the drafted token alone is made likelier, as far as a budget of divergence allows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, passes, residual, strictly
+from fsd_core.values import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.scored_draft import ScoredDraft
+
+
+class Cactus(Rule):
+    """`cactus`: accept iff u ≤ h/q(x) with h = min(1, p(x) + √(2δ·p(x)·(1−p(x)))) (Hao, Mou 2026, arXiv 2604.04987).
+
+    h is p(x) raised until the divergence from p is about δ. A rejected token is replaced from p with p(x) set to h and
+    the others scaled by (1−h)/(1−p(x)), minus q. That depends on x, so the output has no distribution of the general
+    form.
+    """
+
+    title, symbol, shapes = "Cactus", "asterisk-open", (CHAIN,)
+    explanation = "Raises the target's probability of the drafted token as far as a budget allows, then tests strictly."
+    greedy_note = "At temperature 0 it forgives nothing and is exact SD."
+    knob = Knob("cactus_budget", (0.1, 0.25, 1.0, 10.0), strict=0.0)
+    needs_distribution = True
+    kind: Literal["cactus"] = "cactus"
+    cactus_budget: float = option(
+        0.25, "Cactus budget", "The divergence δ that raises a drafted token; 0 is exact SD", plural="Cactus budgets",
+        ge=0, allow_inf_nan=False,
+    )  # fmt: skip
+
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
+        kept = passes(self._raised(rows), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+
+    def _raised(self, rows: ScoredDraft) -> Tensor:
+        """h. → [B,R]"""
+        p = rows.of_token(rows.target)
+        return (p + (2 * self.cactus_budget * p * (1 - p).clamp_min(0)).sqrt()).clamp_max(1)
+
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
+        raised, p = self._raised(row)[..., None], row.of_token(row.target)[..., None]
+        others = row.target * ((1 - raised) / (1 - p).clamp_min(1e-30))
+        return residual(others.scatter(-1, row.tokens[..., None], raised), row.draft)
+
+    def words(self, knob: str) -> list[str]:
+        return [f"δ {knob.removeprefix('≤ ')}".strip()]

@@ -1,0 +1,51 @@
+"""The general form of a lossy rule: every token is written from one distribution π of the models' p and q.
+
+Accept x iff u ≤ π(x)/q(x), else draw from norm((π−q)₊), and treat the token behind a fully accepted draft alike. A text
+then has the distribution π, token for token, whatever the draft length is (Leviathan et al. 2023 with π in place of p).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fsd_core.rules.base import AcceptanceResult, Rule, passes, residual, strictly
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.scored_draft import ScoredDraft
+
+
+class GeneralForm(Rule):
+    """A rule that is its distribution π, which a subclass states in :meth:`distribution`."""
+
+    judges_bonus = True
+
+    def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
+        """π at each position. ``divergence``: what :meth:`measured` returned, [B,R] → [B,R,V]"""
+        self.refuse()
+
+    def measured(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
+        """The divergence that is recorded, and that π may depend on: Jensen-Shannon. ``noise``: [B,R] → [B,R]"""
+        return rows.divergence("js", noise)
+
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
+        d = self.measured(rows, noise)
+        accepted = passes(rows.of_token(self.distribution(rows, d)), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), d)
+
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
+        return residual(self.distribution(row, result.divergence), row.draft)
+
+
+def within(rows: ScoredDraft, kept: Tensor) -> Tensor:
+    """q on a set of tokens, and p for the share of q outside it: q·1_A + (1 − q(A))·p. bool [B,R,V] → [B,R,V]"""
+    inside = rows.draft * kept
+    return inside + (1 - inside.sum(-1, keepdim=True)).clamp_min(0) * rows.target
+
+
+def head(rows: ScoredDraft, width: float) -> Tensor:
+    """The target's likeliest tokens: p(v) ≥ (1 − width)·max p, of those that top-k and top-p leave. → bool [B,R,V]"""
+    p = rows.graded_target
+    likely = p >= (1 - width) * p.amax(-1, keepdim=True)
+    return likely if rows.allowed is None else likely & rows.allowed

@@ -1,0 +1,46 @@
+"""Lenience: the draft's probability counts for less."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, passes, residual, strictly
+from fsd_core.values import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.scored_draft import ScoredDraft
+
+
+class Lenience(Rule):
+    """`lenience`: accept iff u ≤ p(x)/((1−α)·q(x)) (Leviathan et al. 2023, appendix A.5).
+
+    A rejected token is replaced from norm((p − (1−α)·q)₊); with ``stock_residual`` from norm((p−q)₊), as engines do
+    that change the test alone. A token is never written with more than 1/(1−α) of its probability by p.
+    """
+
+    title, symbol, shapes = "Lenience", "triangle-left", (CHAIN,)
+    explanation = "The strict test with the draft's probability lowered by a share, so that more of its tokens pass."
+    greedy_note = "At temperature 0 it forgives nothing and is exact SD."
+    knob = Knob("lenience", (0.3, 0.7, 0.95), strict=0.0)
+    needs_distribution = True
+    kind: Literal["lenience"] = "lenience"
+    lenience: float = option(
+        0.3, "Lenience", "Share by which the draft's probability is lowered; 0 is exact SD", plural="Leniences",
+        ge=0, lt=1,
+    )  # fmt: skip
+    stock_residual: bool = option(
+        False, "Stock residual", "Replace a rejected token as strict decoding does, whatever the lenience is"
+    )
+
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
+        lowered = (1 - self.lenience) * rows.of_token(rows.draft)
+        kept = passes(rows.of_token(rows.target), lowered, uniforms)
+        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
+        return residual(row.target, row.draft if self.stock_residual else (1 - self.lenience) * row.draft)
+
+    def words(self, knob: str) -> list[str]:
+        return [knob.removeprefix("≤ "), *(["stock residual"] if self.stock_residual else [])]

@@ -1,0 +1,42 @@
+"""MARS: the target's second choice is kept where it hardly prefers its first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fsd_core.rules.base import AcceptanceResult, Knob, Rule, strictly
+from fsd_core.values import option
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fsd_core.ops.scored_draft import ScoredDraft
+
+
+class Margin(Rule):
+    """`margin`: keep the target's likeliest token, and its second iff z₂/z₁ > θ; else a sample of p.
+
+    Margin-aware verification, MARS (Song et al. 2026, arXiv 2601.15498). z are the target's raw logits, and z₁ > 0 is
+    required: their ratio changes when all logits are shifted, which changes nothing else, so that a θ means what it
+    means for one model alone. At temperature 0, θ = 1 is exact SD; with sampling no θ is.
+    """
+
+    title, symbol = "Margin", "diamond-cross"
+    explanation = "Keeps the target's likeliest token, and its second where the two logits are nearly equal."
+    note = "It goes by a ratio of logits: a value that suits one target says nothing about another."
+    knob = Knob("logit_ratio", (0.98, 0.95, 0.9, 0.8), is_off=False, rising=False)
+    kind: Literal["margin"] = "margin"
+    logit_ratio: float = option(
+        0.9, "Logit ratio", "The second token is kept where its logit is more than this share of the first",
+        plural="Logit ratios", gt=0, le=1,
+    )  # fmt: skip
+
+    def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
+        assert rows.logits is not None
+        first, second = rows.logits.topk(2, -1).values.unbind(-1)
+        least = first.where((first <= 0) | (second <= self.logit_ratio * first), second)
+        kept = rows.of_token(rows.logits) >= least
+        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+
+    def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
+        return row.target

@@ -1,0 +1,58 @@
+"""What a person may change of a run or an experiment: its name, a note, tags, and whether it is archived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fsd_core.errors import InvalidSetting
+
+Subject = Literal["run", "experiment"]
+
+LONGEST_NAME = 255
+LONGEST_NOTE = 10_000
+LONGEST_TAG, MOST_TAGS = 30, 12
+
+
+@dataclass(frozen=True)
+class Edit:
+    """New values; ``None`` leaves one as it is. Raises ``InvalidSetting`` for values that cannot be kept."""
+
+    name: str | None = None
+    """of an experiment; a run is called by its setting"""
+    note: str | None = None
+    tags: tuple[str, ...] | None = None
+    archived: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            checked_name(self.name)
+        if self.note is not None and len(self.note) > LONGEST_NOTE:
+            raise InvalidSetting(f"The note has {len(self.note):,} characters: use at most {LONGEST_NOTE:,}.")
+        if self.tags is not None and read_tags(" ".join(self.tags)) != self.tags:
+            raise InvalidSetting("Tags are single words, each once, in alphabetical order: use read_tags.")
+
+
+def checked_name(name: str) -> str:
+    """The name of an experiment, without space around it. Raises ``InvalidSetting`` for none or too long a one."""
+    name = name.strip()
+    if not name:
+        raise InvalidSetting("The experiment needs a name: type one.")
+    if len(name) > LONGEST_NAME:
+        raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_NAME}.")
+    return name
+
+
+def read_tags(text: str) -> tuple[str, ...]:
+    """The tags in a text, with spaces or commas between them: each once, as it is written first, in order.
+
+    Raises ``InvalidSetting``.
+    """
+    words = [word.strip("#") for word in text.replace(",", " ").split()]
+    tags = tuple(sorted({word.casefold(): word for word in reversed(words) if word}.values(), key=str.casefold))
+    for tag in tags:
+        if len(tag) > LONGEST_TAG or not tag.isprintable():
+            raise InvalidSetting(f"The tag {tag[:40]!r} cannot be used: expected 1 to {LONGEST_TAG} characters.")
+    if len(tags) > MOST_TAGS:
+        raise InvalidSetting(f"There are {len(tags)} tags: use at most {MOST_TAGS}.")
+    return tags

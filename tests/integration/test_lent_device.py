@@ -1,0 +1,188 @@
+"""A device that is lent for each call: what is asked again, what ends the work, the worker on it in this process."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Generator, Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import pytest
+from worker_process import Home, until
+
+from fsd_core.benchmarks.execution import execute_runs
+from fsd_core.benchmarks.tasks.own.finding import keep
+from fsd_core.benchmarks.tasks.own.reading import check
+from fsd_core.benchmarks.tasks.own.task import OwnTask
+from fsd_core.conditions import EXECUTOR, SHARED_EXECUTOR
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import DeviceUnavailable
+from fsd_core.jobs import asked_by, calls
+from fsd_core.jobs.calls import Call, Describe, Failed, Piece, Slice, Speak, Where, Written, answer
+from fsd_core.jobs.lent_device import LentBench, LentDevice
+from fsd_core.jobs.worker import Worker
+from fsd_core.models.loading import load_pair
+from fsd_core.tracking.messages import BoundsJob, PlaygroundJob
+
+TAKEN_BACK = DeviceUnavailable("taken back")
+visitor: ContextVar[str] = ContextVar("visitor", default="nobody")
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    home = Home(tmp_path)
+    yield home
+    home.close()
+
+
+class Lender:
+    """Each call ends after as many answers as it is told, with an error if there is one; calls after those end well."""
+
+    def __init__(self, *calls: tuple[int, Exception | None]) -> None:
+        self.calls, self.slices = list(calls), []
+
+    def ask(self, call: Call) -> Generator[Any]:
+        assert isinstance(call, Slice)
+        self.slices.append(call)
+        most, error = self.calls.pop(0) if self.calls else (-1, None)
+        for number, found in enumerate(answer(call, "cpu", None)):
+            if number == most:
+                break
+            yield found
+        if error is not None:
+            raise error
+
+
+def describe(where: Where) -> dict[str, Any]:
+    return next(answer(Describe(where), "cpu", None)) | {EXECUTOR: "a lender"}
+
+
+def runs_of(home: Home, limit: int) -> tuple[str, list[str]]:
+    experiment = home.repository.create_experiment(home.sweep(limit), enqueue=False)
+    return experiment, [run.id for run in home.repository.experiment(experiment).runs]
+
+
+def test_slices_write_what_one_process_writes(home: Home) -> None:
+    lent, ids = runs_of(home, 4)
+    lender = Lender((3, None), (1, None), (4, None))
+    execute_runs(home.repository, ids, LentBench(lender.ask, describe))
+    assert [len(one.pieces) for one in lender.slices] == [12, 9, 8, 4]  # the rest of the plan each time
+    own, others = runs_of(home, 4)
+    execute_runs(home.repository, others, lambda name, *_: load_pair(name, "cpu"))
+    assert home.written(lent) == home.written(own)
+    for run in home.repository.experiment(lent).runs:
+        assert (run.status, run.prompts_done, run.speed_mixed) == ("finished", 4, (SHARED_EXECUTOR,))
+
+
+def test_a_call_brings_tasks_of_ones_own_along(home: Home) -> None:
+    """The process that writes has no database, and is given values that travel by pickle."""
+    content = "".join(f'{{"prompt": "{n} apples", "reference": {n}}}\n' for n in range(4)).encode()
+    kept = keep(home.repository, OwnTask.of("mine", check(content, "contains")), "Ann")
+    lender, config = Lender((2, None)), home.sweep(3).model_copy(update={"task": kept.full_name})
+    experiment = home.repository.create_experiment(config, enqueue=False)
+    ids = [run.id for run in home.repository.experiment(experiment).runs]
+    execute_runs(home.repository, ids, LentBench(lambda call: lender.ask(pickle.loads(pickle.dumps(call))), describe))
+    assert len(lender.slices) == 2
+    for run in ids:
+        written = home.repository.generations(run)
+        assert [(one.prompt, one.reference) for one in written] == [(f"{n} apples", str(n)) for n in range(3)]
+        assert {one.outcome for one in written} <= {"correct", "wrong", "truncated"}
+
+
+def test_a_device_that_is_taken_back_is_asked_for_again_while_it_brings_something(home: Home) -> None:
+    lent, ids = runs_of(home, 3)
+    lender = Lender((2, TAKEN_BACK), (3, TAKEN_BACK))
+    execute_runs(home.repository, ids, LentBench(lender.ask, describe))
+    assert len(lender.slices) == 3
+    assert len(home.written(lent)) == 9
+
+
+@pytest.mark.parametrize("error", [TAKEN_BACK, None])
+def test_a_call_that_brings_nothing_leaves_the_rest_to_be_continued(home: Home, error: Exception | None) -> None:
+    lent, ids = runs_of(home, 3)
+    with pytest.raises(DeviceUnavailable):
+        execute_runs(home.repository, ids, LentBench(Lender((2, None), (0, error)).ask, describe))
+    assert len(home.written(lent)) == 2
+    assert not any(run.ended for run in home.repository.experiment(lent).runs)
+    execute_runs(home.repository, ids, LentBench(Lender().ask, describe))
+    assert len(home.written(lent)) == 9
+
+
+def test_what_goes_wrong_with_one_run_fails_that_run_alone(home: Home) -> None:
+    """In the process that writes: here a run whose task is gone when it looks."""
+    lent, ids = runs_of(home, 2)
+
+    def ask(call: Call) -> Generator[Any]:
+        assert isinstance(call, Slice)
+        broken = [Piece(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.pieces]
+        return answer(Slice(tuple(broken)), "cpu", None)
+
+    execute_runs(home.repository, ids, LentBench(ask, describe))
+    runs = home.repository.experiment(lent).runs
+    assert [run.status for run in runs] == ["finished", "failed", "finished"]
+    assert "gone" in (runs[1].error or "")
+
+
+def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, ids = runs_of(home, 2)
+    bench = LentBench(Lender().ask, describe)
+    bench.plan([(home.repository.run(id), [position]) for position in (0, 1) for id in ids])
+    pieces = bench._pieces(home.repository.run(ids[0]), [0])
+    assert [(piece.run_id, piece.positions) for piece in pieces[:2]] == [(ids[0], (0,)), (ids[1], (0,))]
+    assert len(pieces) == 6
+    found = list(answer(Slice(pieces), "cpu", 1e-6))
+    assert [type(one) for one in found] == [Written]
+    settings = home.sweep(1, tokens=60).decodings[:1]
+    asked = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, settings)
+    monkeypatch.setattr(calls.playground, "FLUSH_SECONDS", 0.0)
+    *written, last = answer(Speak(Where(home.pair), asked, ()), "cpu", 1e-6)
+    assert len(written) == 1
+    assert isinstance(last, Failed)
+    assert "FSD_GPU_SECONDS" in last.sentence
+
+
+def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    worker = Worker(home.settings, LentDevice)
+    thread = threading.Thread(target=worker.run_as_thread)
+    thread.start()
+    try:
+        experiment = home.repository.create_experiment(home.sweep(3))
+        assert home.until_done(home.job_of(experiment)) == "finished"
+        job = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, home.sweep(1).decodings[:2])
+        asked = home.repository.enqueue(job, priority=10)
+        assert home.until_done(asked) == "finished"
+        assert sum(chunk.done for _, chunk in home.repository.chunks(asked)) == 2
+        unknown = PlaygroundJob.of("no such pair", "x", 1, [DecodingConfig()])
+        failed = home.repository.enqueue(unknown, priority=10)
+        assert home.until_done(failed) == "failed"
+        assert "no such pair" in (home.repository.job(failed).error or "")
+        run = home.repository.experiment(experiment).runs[1]
+        assert [sitting.conditions[EXECUTOR] for sitting in run.sittings] == ["the web process"]
+        bounds = home.repository.enqueue(BoundsJob(run.id, 1.0), priority=10)
+        assert home.until_done(bounds) == "finished"
+        assert home.repository.run(run.id).metrics["bounds"][0]["positions"] == 48
+        until(lambda: (found := home.repository.worker()) and found.device == "the web process", "its heartbeat")
+    finally:
+        worker.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_gpu_is_asked_for_in_the_context_of_who_asked_while_that_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked_by, "_kept", None)
+    asked_by.note("before anybody keeps them")
+    assert asked_by.context_of("before anybody keeps them").run(visitor.get) == "nobody"
+    asked_by.keep()
+    token = visitor.set("Ann")
+    asked_by.note("job")
+    visitor.reset(token)
+    assert asked_by.context_of("job").run(visitor.get) == "Ann"
+    assert asked_by.context_of("other").run(visitor.get) == "nobody"
+    moment = asked_by.time.monotonic() + asked_by.GOOD_FOR + 1
+    monkeypatch.setattr(asked_by.time, "monotonic", lambda: moment)
+    assert asked_by.context_of("job").run(visitor.get) == "nobody"

@@ -1,0 +1,230 @@
+"""Programs drive an experiment and a proposal: gradio_client and an MCP client, against the real server and worker."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import pytest
+from gradio_client import Client
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+
+from fsd_core.access import accounts
+from fsd_core.people import LOCAL
+from fsd_core.review.desk import Desk
+from tests.attack.http import send_request
+from tests.forked import ForkedCommand
+from tests.integration.worker_process import until
+from tests.ui.conftest import ROOT, Site, serving
+
+pytestmark = pytest.mark.ui
+
+SETTINGS = [
+    {"acceptance": "autoregressive"},
+    {"acceptance": "speculative"},
+    {"acceptance": "fsd-reducible", "threshold": [0.05, 0.3], "draft_length": [5]},
+]
+TOOLS = {
+    "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
+    "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
+    "propose", "comment", "annotate",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A lab in which people sign in, with its worker."""
+    home = tmp_path_factory.mktemp("lab")
+    with serving(home, FSD_ACCESS="password") as site:
+        own = {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "FSD_THREADS": "1"}
+        worker = ForkedCommand(("worker",), {**os.environ, **own}, home / "worker.out")
+        yield site
+        worker.kill()
+        worker.wait()
+
+
+def key(site: Site, role: str) -> dict[str, str]:
+    """The header of a new token of that role."""
+    secret = accounts.add_token(site.repository, f"{role}-{os.urandom(4).hex()}", role)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def client(site: Site, role: str) -> Client:
+    return Client(site.url, headers=key(site, role), verbose=False, analytics_enabled=False)
+
+
+@asynccontextmanager
+async def session(site: Site, headers: dict[str, str]):
+    address = f"{site.url}/gradio_api/mcp/"
+    async with (
+        create_mcp_http_client(headers) as http,
+        streamable_http_client(address, http_client=http) as (read, write, _),
+        ClientSession(read, write) as own,
+    ):
+        await own.initialize()
+        yield own
+
+
+def apart(driven: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Runs it in a thread of its own: the browser of other tests has a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(anyio.run, driven).result()
+
+
+async def asked(own: ClientSession, tool: str, **arguments: Any) -> Any:
+    """A tool's answer. Raises ``AssertionError`` with the sentence if there is none."""
+    answer = await own.call_tool(tool, arguments)
+    text = answer.content[0].text
+    assert not answer.isError, text
+    return json.loads(text)
+
+
+def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site) -> None:
+    author = client(lab, "author")
+    choices = author.predict(api_name="/list_choices")
+    assert choices["pairs"][0]["pair"] == "bundled"
+    assert {option["option"] for option in choices["options"]} >= {"threshold", "draft_length", "temperature"}
+
+    begun = author.predict(SETTINGS, limit=3, name="By a program", api_name="/start_experiment")
+    assert [run["options"]["acceptance"] for run in begun["runs"]] == [
+        "autoregressive", "speculative", "fsd-reducible", "fsd-reducible",
+    ]  # fmt: skip
+    assert begun["task"] == "arithmetic"
+    id = begun["experiment"]
+    until(lambda: author.predict(id, api_name="/read_experiment")["status"] == "finished", "the experiment's end", 120)
+
+    done = author.predict(id, api_name="/read_experiment")
+    accuracy = done["runs"][0]["metrics"]["accuracy"]
+    assert accuracy["low"] < accuracy["value"] <= 100
+    assert accuracy["unit"] == "%"
+    compared = author.predict(experiment=id, api_name="/compare_runs")
+    assert compared["baseline"] == done["runs"][0]["run"]
+    assert compared["rows"][1]["tokens_per_second_ratio"] > 0
+    listed = author.predict(experiment=id, api_name="/list_runs")
+    assert {run["run"] for run in listed} == {run["run"] for run in done["runs"]}
+
+    said = author.predict("experiment", id, note="Enough", tags=["nightly"], archived=True, api_name="/annotate")
+    assert (said["name"], said["note"], said["tags"]) == ("By a program", "Enough", ["nightly"])
+    assert author.predict(search="nightly", api_name="/list_runs") == []
+    assert len(author.predict(search="nightly", archived=True, api_name="/list_runs")) == 4
+    with pytest.raises(Exception, match="kind is 'cat': expected 'run' or 'experiment'"):
+        author.predict("cat", id, api_name="/annotate")
+
+    Desk(lab.repository).describe(LOCAL, "Sums in a browser")
+    baseline, _, setting, _ = (run["run"] for run in done["runs"])
+    proposed = author.predict("sums-in-a-browser", [setting], [baseline], "It is fast.", api_name="/propose")
+    assert proposed["evidence"][0]["findings"][0]["outcome"] in ("met", "not met", "undecided")
+    said = author.predict(proposed["proposal"], "Three prompts are few.", api_name="/comment")
+    assert [one["words"] for one in said["comments"]] == ["Three prompts are few."]
+    verdict = client(lab, "viewer").predict(proposed["proposal"], api_name="/read_verdict")
+    assert verdict["open_requirements"] == ["margin"]
+    use = author.predict("sums-in-a-browser", api_name="/read_use")
+    assert (use["candidate"], use["approved"]) == (done["runs"][2]["setting"], None)
+
+
+def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
+    async def driven() -> None:
+        async with session(lab, key(lab, "author")) as own:
+            tools = {tool.name: tool for tool in (await own.list_tools()).tools}
+            assert set(tools) == TOOLS
+            assert all(tool.description for tool in tools.values())
+            start = tools["start_experiment"].inputSchema["properties"]
+            assert set(start) == {"settings", "pair", "task", "limit", "seeds", "name", "batch"}
+            assert start["limit"]["default"] == 50
+            assert all(field.get("description") for field in start.values())
+            begun = await asked(own, "start_experiment", settings=SETTINGS[:1], limit=2, name="By a tool")
+            for _ in range(600):
+                found = await asked(own, "read_experiment", experiment=begun["experiment"])
+                if found["status"] == "finished":
+                    break
+                await anyio.sleep(0.2)
+            assert found["runs"][0]["metrics"]["accuracy"]["value"] >= 0
+            refused = await own.call_tool("start_experiment", {"settings": [{"acceptance": "nonsense"}]})
+            assert refused.isError
+            assert refused.content[0].text.startswith("acceptance 'nonsense' is not known: expected one of")
+
+    apart(driven)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"settings": []}, "No setting is given"),
+        ({"settings": "fast"}, "settings is 'fast': expected"),
+        ({"settings": [{"threshold": 3}], "limit": 0}, "expected a limit from 1 to 600"),
+        ({"settings": [{"threshold": -1}]}, "-1"),
+        ({"settings": [{"acceptance": "speculative"}], "pair": "nobody"}, "nobody"),
+        ({"settings": [{"acceptance": "speculative"}], "task": "../etc"}, "../etc"),
+        ({"settings": [{"acceptance": "speculative", "speed": 3}]}, "There is no option 'speed'"),
+        ({"settings": [{"acceptance": ["speculative"], "draft_length": list(range(1, 300))}]}, "draft_length"),
+        ({"settings": [{"acceptance": "autoregressive"}], "seeds": list(range(300))}, "300 runs"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence_and_nothing_begins(
+    lab: Site, arguments: dict[str, Any], told: str
+) -> None:
+    began = lab.repository.count_experiments()
+    with pytest.raises(Exception, match=r"\w") as refused:
+        client(lab, "author").predict(**arguments, api_name="/start_experiment")
+    assert told in str(refused.value)
+    assert str(refused.value).rstrip("\"'").endswith(".")
+    assert lab.repository.count_experiments() == began
+
+
+def test_roles_hold_at_these_doors_too(lab: Site) -> None:
+    began = lab.repository.count_experiments()
+    writing = {
+        "start_experiment": {"settings": SETTINGS},
+        "cancel_experiment": {"experiment": "0" * 32},
+        "resume_experiment": {"experiment": "0" * 32},
+        "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},
+        "propose": {"use": "sums", "runs": ["0" * 32], "baselines": ["1" * 32]},
+    }
+    viewer = client(lab, "viewer")
+    for name, arguments in writing.items():
+        with pytest.raises(Exception, match="author"):
+            viewer.predict(**arguments, api_name=f"/{name}")
+
+    async def refused() -> None:
+        async with session(lab, key(lab, "viewer")) as own:
+            for name, arguments in writing.items():
+                answer = await own.call_tool(name, arguments)
+                assert answer.isError, name
+                assert "author" in answer.content[0].text
+
+    apart(refused)
+    assert lab.repository.count_experiments() == began
+
+
+def test_nobody_without_a_token_finds_a_door(lab: Site) -> None:
+    call = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+    kind = {"Content_Type": "application/json", "Accept": "application/json, text/event-stream"}
+    for token in ({}, {"Authorization": "Bearer fsd_nothing"}):
+        assert send_request(lab.url, "POST", "/gradio_api/mcp/", call, **kind, **token)[0] == 401
+        assert send_request(lab.url, "GET", "/gradio_api/info", **token)[0] == 401
+    foreign = key(lab, "author") | {"Origin": "https://evil.example"}
+    assert send_request(lab.url, "POST", "/gradio_api/mcp/", call, **kind, **foreign)[0] == 403
+    with pytest.raises(Exception, match="credentials were not provided"):
+        Client(lab.url, verbose=False)
+
+
+def test_the_interface_tells_of_no_event_of_the_pages(lab: Site) -> None:
+    _, _, text = send_request(lab.url, "GET", "/gradio_api/info", **key(lab, "viewer"))
+    assert {name.removeprefix("/") for name in json.loads(text)["named_endpoints"]} == TOOLS
+
+
+def test_the_configuration_names_no_folder_of_the_machine(lab: Site) -> None:
+    _, _, text = send_request(lab.url, "GET", "/config", **key(lab, "viewer"))
+    assert str(lab.home).encode() not in text
+
+
+def test_the_documentation_names_every_endpoint() -> None:
+    told = (ROOT / "docs/api.md").read_text()
+    assert [name for name in sorted(TOOLS) if f"`{name}`" not in told] == []

@@ -1,0 +1,113 @@
+"""Outputs marked by key and by button, filtered by mark, and kept for everybody."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from fsd_core.tracking.records import RunView
+from tests.ui.conftest import Site
+from tests.ui.plausible import add_finished
+from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
+
+pytestmark = pytest.mark.ui
+HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
+
+
+@pytest.fixture(scope="module")
+def runs(site: Site) -> list[RunView]:
+    return list(site.repository.experiment(add_finished(site.repository, "To be read")).runs)
+
+
+def opened(page: Page, site: Site, runs: list[RunView], other: int = 3) -> Locator:
+    """Compare, with all prompts of two runs shown."""
+    page.goto(f"{site.url}/compare?runs={runs[0].id},{runs[other].id}&baseline={runs[0].id}")
+    expect(page.locator(".pair-filter")).to_be_visible()
+    expect(page.get_by_text("shared prompts, both solve")).to_be_visible()
+    page.get_by_label("All", exact=True).check()
+    sides = page.locator(".side[data-run]")
+    expect(sides).to_have_count(10)
+    expect(page.get_by_text("24 prompts of 24, 1 to 5 shown.")).to_be_visible()
+    return sides
+
+
+def focused(page: Page) -> tuple[str, int]:
+    """The output in focus: its run and the number of its prompt."""
+    found = page.evaluate("(({run, position}) => [run, Number(position) + 1])(document.activeElement.dataset)")
+    return found[0], found[1]
+
+
+def test_prompts_are_read_and_marked_by_key(page: Page, site: Site, runs: list[RunView]) -> None:
+    sides = opened(page, site, runs)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("j")
+    expect(sides.first).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("l")
+    expect(sides.nth(3)).to_be_focused()
+    page.keyboard.press("g")
+    expect(sides.nth(3).get_by_role("button", name="Good")).to_have_attribute("aria-pressed", "true")
+    expect(sides.nth(3)).to_be_focused()
+    assert [(m.position, m.verdict) for m in site.repository.marks([focused(page)[0]])] == [(1, "good")]
+    page.keyboard.press("b")
+    expect(sides.nth(3).get_by_role("button", name="Bad")).to_have_attribute("aria-pressed", "true")
+    expect(sides.nth(3).get_by_role("button", name="Good")).to_have_attribute("aria-pressed", "false")
+    page.keyboard.press("n")
+    page.get_by_label("Note on this output").fill(f"jkg: wrong unit {HOSTILE}")
+    page.get_by_role("button", name="Keep the note").click()
+    expect(sides.nth(3).locator(".marks")).to_contain_text("jkg: wrong unit <img")
+    expect(page.locator(".pair img")).to_have_count(0)
+    expect(sides.nth(3)).to_be_focused()
+    for _ in range(4):
+        page.keyboard.press("j")
+    expect(page.get_by_text("24 prompts of 24, 6 to 10 shown.")).to_be_visible()
+    expect(sides.first).to_be_focused()
+    assert focused(page)[1] == 6
+    page.keyboard.press("k")
+    expect(page.get_by_text("24 prompts of 24, 1 to 5 shown.")).to_be_visible()
+    expect(sides.nth(8)).to_be_focused()
+
+    page.get_by_label("Marked").check()
+    expect(sides).to_have_count(2)
+    sides.nth(1).get_by_role("button", name="Bad").click()  # taken back; the note stays
+    expect(sides.nth(1).get_by_role("button", name="Bad")).to_have_attribute("aria-pressed", "false")
+    sides.nth(1).get_by_role("button", name="Note").click()
+    page.get_by_label("Note on this output").fill("  ")
+    page.get_by_role("button", name="Keep the note").click()
+    expect(page.get_by_text("No prompt of this kind")).to_be_visible()
+    assert site.repository.marks([run.id for run in runs]) == []
+
+
+def test_keys_are_letters_where_somebody_types(page: Page, site: Site, runs: list[RunView]) -> None:
+    sides = opened(page, site, runs)
+    sides.first.focus()
+    page.get_by_label("Margin").click()
+    page.keyboard.type("jgbn")
+    assert site.repository.marks([run.id for run in runs]) == []
+    expect(page.locator("dialog")).to_have_count(0)
+
+
+def test_filters_and_pages_of_prompts(page: Page, site: Site, runs: list[RunView]) -> None:
+    sides = opened(page, site, runs, other=1)  # the draft alone
+    page.get_by_label("Prompts a page").click()
+    page.get_by_role("option", name="50", exact=True).click()
+    expect(sides).to_have_count(48)
+    page.get_by_label("Not solved").check()
+    expect(sides).not_to_have_count(48)
+    for pair in page.locator("article.pair").all():
+        expect(pair).to_contain_text("wrong")
+
+
+def test_a_viewer_marks_nothing(page: Page, closed: Site) -> None:  # noqa: F811
+    site = closed
+    experiment = add_finished(site.repository, "Not for viewers")
+    runs = list(site.repository.experiment(experiment).runs)
+    sign_in(page, site, "Viewer", f"/compare?runs={runs[0].id},{runs[3].id}&baseline={runs[0].id}")
+    page.get_by_label("All", exact=True).check()
+    page.locator(".side[data-run]").first.get_by_role("button", name="Good").click()
+    expect(
+        page.get_by_text(re.compile("Marking an output needs the role author, and Viewer is viewer"))
+    ).to_be_visible()
+    assert site.repository.marks([run.id for run in runs]) == []

@@ -1,0 +1,181 @@
+"""Tasks of one's own in a browser: a file is checked, looked at and added, by those who may. It stays text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from dashboard.experiments.own_tasks import LARGEST_UPLOAD
+from fsd_core.access import accounts
+from tests.ui.conftest import Site, serving
+from tests.ui.test_hostile_text import HOSTILE, PLANTED
+from tests.ui.test_sign_in import PASSWORD, sign_in
+
+pytestmark = pytest.mark.ui
+
+
+def lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def opened(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}/experiments")
+    expect(page.get_by_text("= 2,400 generations")).to_be_visible()  # the form is alive
+    unfold(page)
+
+
+def unfold(page: Page) -> None:
+    page.get_by_role("button", name="Your own tasks").click()
+    expect(page.get_by_label("JSON Lines file")).to_be_visible()
+
+
+def choose(page: Page, name: str, data: bytes) -> None:
+    page.get_by_label("JSON Lines file").set_input_files({"name": name, "mimeType": "text/plain", "buffer": data})
+
+
+def test_a_file_is_checked_looked_at_added_and_offered(page: Page, site: Site) -> None:
+    opened(page, site)
+    answer = page.locator("#own-answer")
+    choose(page, "My Sums.jsonl", lines({"prompt": "2 + 3 = ?", "reference": 5}, {"prompt": "", "reference": 1}))
+    expect(answer.get_by_role("alert")).to_contain_text("The file has 2 problems, so it cannot be added yet.")
+    expect(answer.locator("li")).to_contain_text(["and no scorer is chosen", "Line 2: Its prompt is empty"])
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(answer.locator("li")).to_have_count(2)
+    assert site.repository.task_versions() == []
+
+    asked = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "7 × 8 = ?"}]
+    content = lines({"scorer": "number"}, {"prompt": "2 + 3 = ?", "reference": 5}, {"messages": asked, "reference": 56})
+    choose(page, "My Sums.jsonl", content)
+    expect(answer.locator(".fsd-notice")).to_contain_text("my-sums: 2 prompts in order. Scorer: Number.")
+    expect(answer.locator("li pre")).to_have_text(["2 + 3 = ?", "System: Be brief.\n\nUser: 7 × 8 = ?"])
+    page.get_by_label("Shown as").fill("My <b>sums</b>")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(answer.locator(".fsd-notice")).to_contain_text("is in the list of tasks, with 2 prompts.")
+    (kept,) = site.repository.task_versions()
+    assert (kept.name, kept.title, kept.scorer, kept.added_by) == ("my-sums", "My <b>sums</b>", "number", "local user")
+    expect(page.locator("#own-tasks .more-task")).to_contain_text(kept.full_name)
+
+    page.get_by_label("Task", exact=True).click()
+    page.get_by_role("option", name=f"My <b>sums</b> · {kept.version[:8]}").click()
+    page.get_by_label("Prompts", exact=True).fill("3")
+    expect(page.locator(".exp-size .fsd-notice")).to_contain_text("has 2 prompts: expected a limit from 1 to 2.")
+    page.get_by_label("Prompts", exact=True).fill("2")
+    page.get_by_label("Name", exact=True).fill("On my own")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator("article.exp", has_text="On my own")).to_be_visible()
+    experiment = site.repository.experiments()[0]
+    assert {run.task for run in experiment.runs} == {kept.full_name}
+    page.goto(f"{site.url}/runs?run={experiment.runs[0].id}")
+    expect(page.locator(".fsd-lead")).to_contain_text(kept.full_name)
+    page.get_by_text("Settings and provenance").click()
+    expect(page.locator(".run-facts")).to_contain_text(f"My <b>sums</b>Version of the task{kept.version}Scorernumber")
+    link = page.get_by_role("link", name="Prompts of the task").get_attribute("href")
+    file = page.request.get(site.url + str(link))
+    assert file.headers["content-disposition"] == f'attachment; filename="my-sums-{kept.version}.jsonl"'
+    assert file.text() == site.repository.task_content(kept.name, kept.version)
+    assert page.request.get(f"{site.url}/export/task.jsonl?task=my-sums@0000000000000000").status == 404
+    page.goto(f"{site.url}/runs")
+    page.get_by_label("Task").click()
+    page.get_by_role("option", name="My <b>sums</b>").click()
+    expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
+    expect(page).to_have_url(re.compile("task=my-sums"))
+    page.reload()
+    expect(page.locator("#runs tbody tr")).to_have_count(len(experiment.runs))
+
+
+def test_what_a_file_holds_is_never_run(page: Page, site: Site) -> None:
+    opened(page, site)
+    choose(page, "evil<img src=x onerror=alert(1)>.jsonl", lines({"prompt": HOSTILE, "id": HOSTILE[:90]}))
+    expect(page.locator("#own-answer li pre")).to_have_text(HOSTILE[:400])
+    page.get_by_label("Identifier").fill("../../etc/passwd")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#own-answer").get_by_role("alert")).to_contain_text("'../../etc/passwd' cannot be used")
+    page.get_by_label("Identifier").fill("evil")
+    page.get_by_label("Shown as").fill(HOSTILE[:110])
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#own-tasks")).to_contain_text("evil@")
+    choose(page, "x.jsonl", lines({HOSTILE: 1}, {"prompt": "a", "messages": HOSTILE}, {"prompt": "b", "id": [HOSTILE]}))
+    expect(page.locator("#own-answer li")).to_have_count(3)
+    page.get_by_label("Task", exact=True).click()
+    expect(page.get_by_role("option", name=HOSTILE[:60])).to_be_visible()
+    page.wait_for_timeout(500)
+    assert page.locator(PLANTED).count() == 0
+
+
+def test_what_is_no_file_of_text_is_told_of(page: Page, site: Site) -> None:
+    opened(page, site)
+    answer = page.locator("#own-answer").get_by_role("alert")
+    page.get_by_role("button", name="Check", exact=True).click()
+    expect(answer).to_have_text("No file is chosen: choose one of JSON Lines first.")
+    choose(page, "large.jsonl", b"x" * (LARGEST_UPLOAD + 1))
+    expect(answer).to_contain_text("The file has 1,000,001 bytes: expected at most 1,000,000 here.")
+    choose(page, "picture.jsonl", b"\xff\xd8\xff")
+    expect(page.locator("#own-answer li")).to_contain_text("Line 1: It is not UTF-8 from byte 1 on")
+    largest = lines({"prompt": "x"}).ljust(LARGEST_UPLOAD, b" ")
+    choose(page, "full.jsonl", largest)
+    expect(page.locator("#own-answer .fsd-notice")).to_contain_text("full: 1 prompt in order.")
+    assert not [path for path in site.temporary.rglob("*") if path.is_file() and path.stat().st_size > 1000]
+
+
+def test_a_file_in_the_folder_is_a_task_and_a_broken_one_is_told_of(page: Page, site: Site) -> None:
+    (site.home / "tasks").mkdir()
+    (site.home / "tasks" / "mail.jsonl").write_bytes(lines({"prompt": "Dear all,"}))
+    (site.home / "tasks" / "bad.jsonl").write_bytes(b"<script>alert(1)</script>")
+    opened(page, site)
+    expect(page.locator("#own-tasks")).to_contain_text("mail@")
+    expect(page.locator("#own-tasks .fsd-notice.warn")).to_contain_text(
+        "bad.jsonl has 1 problem. Line 1: It is no JSON"
+    )
+    (site.home / "tasks" / "mail.jsonl").write_bytes(lines({"prompt": "Dear all, again"}))
+    expect(page.locator("#own-tasks")).to_contain_text("2 versions")
+    assert [view.added_by for view in site.repository.task_versions("mail")] == ["task folder"] * 2
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The application where people sign in."""
+    with serving(tmp_path_factory.mktemp("closed"), FSD_ACCESS="password") as site:
+        for role in ("viewer", "author"):
+            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
+        yield site
+
+
+@pytest.mark.parametrize("act", ["Check", "Add"])
+def test_a_viewer_adds_nothing(fresh: Page, closed: Site, act: str) -> None:
+    sign_in(fresh, closed, "Viewer", "/experiments")
+    unfold(fresh)
+    choose(fresh, "mine.jsonl", lines({"prompt": "x"}))
+    refused = fresh.locator("#own-answer").get_by_role("alert")
+    expect(refused).to_contain_text("Adding a task needs the role author, and Viewer is viewer")
+    fresh.get_by_role("button", name=act, exact=True).click()
+    fresh.wait_for_timeout(500)
+    expect(refused).to_be_visible()
+    assert closed.repository.task_versions() == []
+
+
+def test_an_author_adds_under_their_name(fresh: Page, closed: Site) -> None:
+    sign_in(fresh, closed, "Author", "/experiments")
+    unfold(fresh)
+    choose(fresh, "mine.jsonl", lines({"prompt": "x"}))
+    expect(fresh.locator("#own-answer li")).to_have_count(1)
+    fresh.get_by_role("button", name="Add", exact=True).click()
+    expect(fresh.locator("#own-tasks")).to_contain_text("mine@")
+    assert [view.added_by for view in closed.repository.task_versions()] == ["Author"]
+
+
+def test_a_visitor_of_a_demo_adds_nothing(fresh: Page, tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    home.mkdir()
+    with serving(home, FSD_DEMO="true") as site:
+        fresh.goto(f"{site.url}/experiments")
+        unfold(fresh)
+        choose(fresh, "mine.jsonl", lines({"prompt": "x"}))
+        refused = fresh.locator("#own-answer").get_by_role("alert")
+        expect(refused).to_contain_text("Adding a task is not for visitors of this demo")
+        assert site.repository.task_versions() == []
+        fresh.goto("about:blank")  # an open page would keep the server

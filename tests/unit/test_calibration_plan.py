@@ -1,0 +1,170 @@
+"""Calibrations of invented rules whose truth is known: what is promised is kept, and the time is not wasted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fsd_core.benchmarks.calibration.evidence import Evidence
+from fsd_core.benchmarks.calibration.plan import Outcome, Step, next_step, rungs
+from fsd_core.benchmarks.calibration.words import as_json, verdict
+from fsd_core.config import DecodingConfig
+from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.tracking.records import PromptCounts
+
+SETTINGS = candidates({"acceptance": ["fsd-reducible", "ensemble"], "draft_length": [8]})
+LOSSY = [one for one in SETTINGS if not one.acceptance.lossless]
+PROMPTS = 480
+Truth = Mapping[DecodingConfig, tuple[float, float]]
+"""share of prompts that a setting loses, net, and its speed"""
+
+
+def config(**more: Any) -> CalibrationConfig:
+    return CalibrationConfig(decodings=tuple(SETTINGS), **{"limit": PROMPTS, "minutes": 1000} | more)
+
+
+def counts(solved: np.ndarray, speed: float, rng: np.random.Generator, accepted: float = 0.5) -> list[PromptCounts]:
+    seconds = rng.lognormal(0, 0.2, len(solved)) / speed
+    rates = np.clip(rng.normal(accepted, 0.05, len(solved)), 0, 1)
+    return [
+        PromptCounts("correct" if ok else "wrong", "end", 40, 10, 100, int(100 * rate), 0, 1.0, float(second), 0.01)
+        for ok, second, rate in zip(solved, seconds, rates, strict=True)
+    ]
+
+
+def world(config: CalibrationConfig, truth: Truth, seed: int) -> dict[DecodingConfig, list[PromptCounts]]:
+    """What every setting would do on every prompt. It loses a little more than it should and gains that elsewhere."""
+    rng = np.random.default_rng(seed)
+    solved = rng.random(PROMPTS) < 0.9
+    made = {config.target: counts(solved, 1.0, rng)}
+    for one, (loss, speed) in truth.items():
+        turned = rng.random(PROMPTS)
+        gained = 0.01 if loss else 0.0
+        kept = np.where(solved, turned >= (loss + gained * 0.1) / 0.9, turned < gained)
+        made[one] = counts(kept, speed, rng, accepted=min(0.97, 0.4 * speed))
+    return made
+
+
+def calibrated(
+    config: CalibrationConfig, made: Mapping[DecodingConfig, list[PromptCounts]]
+) -> tuple[Outcome, list[Step]]:
+    done: dict[DecodingConfig, dict[int, PromptCounts]] = {}
+    steps = []
+    while isinstance(step := next_step(config, Evidence(range(PROMPTS), done)), Step):
+        steps.append(step)
+        for one in step.decodings:
+            done.setdefault(one, {}).update({i: made[one][i] for i in range(step.start, step.end)})
+    return step, steps
+
+
+def draw(rng: np.random.Generator, losses: list[float]) -> Truth:
+    """The exact ones twice as fast as the target, the others the faster the more they lose, and by chance."""
+    truth = dict.fromkeys(SETTINGS, (0.0, 2.0))
+    for one in LOSSY:
+        loss = float(rng.choice(losses))
+        truth[one] = loss, 2 * (1 + 6 * loss + 0.3 * rng.random())
+    return truth
+
+
+@pytest.mark.parametrize("losses", [[0.0, 0.005, 0.019, 0.0205, 0.03, 0.1], [0.0205, 0.022, 0.03]])
+def test_what_is_promised_is_kept_in_95_of_100_calibrations(losses: list[float]) -> None:
+    """Settings that lose just more than the margin are among the fastest: they are what a careless choice falls for."""
+    asked, rng, wrong, ended = config(), np.random.default_rng(7), 0, Counter()
+    for seed in range(100):
+        truth = draw(rng, losses)
+        outcome, _ = calibrated(asked, world(asked, truth, seed))
+        ended[outcome.reason] += 1
+        wrong += truth[outcome.chosen.decoding][0] > 0.02
+    assert wrong <= 5, ended
+    assert ended["sure"] >= (20 if losses[0] == 0 else 0), ended
+
+
+def test_the_best_of_clear_settings_is_found_and_the_work_is_spent_on_few() -> None:
+    truth = dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.3, 4.0)) | {LOSSY[3]: (0.0, 3.0)}
+    asked = config()
+    outcome, steps = calibrated(asked, world(asked, truth, 3))
+    assert (outcome.chosen.decoding, outcome.reason) == (LOSSY[3], "sure")
+    assert outcome.chosen.at_least is not None
+    assert -0.02 <= outcome.chosen.at_least < outcome.chosen.difference == 0.0
+    assert outcome.chosen.over_exact == pytest.approx(1.5, rel=0.1)
+    assert outcome.chosen.over_exact_interval is not None
+    assert "Use Ensemble" in verdict(asked, outcome) or "Use FSD reducible" in verdict(asked, outcome)
+    spent = sum(len(step.decodings) * (step.end - step.start) for step in steps)
+    assert spent < 0.35 * len(SETTINGS) * PROMPTS
+    chose = {i for step in steps if step.start < asked.choosing for i in range(step.start, step.end)}
+    tried = {i for step in steps if step.start >= asked.choosing for i in range(step.start, step.end)}
+    assert tried
+    assert not chose & tried  # the confirming prompts are not those that chose
+    assert as_json(asked, outcome)["chosen"]["setting_id"]
+
+
+def test_where_every_fast_setting_is_bad_exact_sd_remains() -> None:
+    asked = config()
+    ruined, steps = calibrated(
+        asked, world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.4, 9.0)), 1)
+    )
+    assert ruined.chosen.decoding.acceptance.lossless
+    assert "Use exact SD" in verdict(asked, ruined)
+    assert max(step.end for step in steps) < 200  # and that is seen early
+    slow, _ = calibrated(asked, world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 1.5)), 1))
+    assert (slow.reason, slow.finalists) == ("nothing-faster", ())
+    assert "none is faster than exact SD" in verdict(asked, slow)
+
+
+def test_the_time_ends_it_and_says_so() -> None:
+    truth = dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 3.0))
+    asked = config(minutes=5)
+    outcome, steps = calibrated(asked, world(asked, truth, 1))
+    assert outcome.reason == "minutes"
+    assert "before the 5 minutes ended" in verdict(asked, outcome)
+    made = sum(len(step.decodings) * (step.end - step.start) for step in steps)
+    assert made * 0.5 < 8 * 60
+
+
+def test_other_goals_are_acceptance_and_speed() -> None:
+    truth = dict.fromkeys(SETTINGS, (0.0, 1.5)) | {one: (0.05 * i, 2.0 + 0.1 * i) for i, one in enumerate(LOSSY)}
+    accepting, fast = config(goal="acceptance", acceptance=0.9), config(goal="speed")
+    outcome, _ = calibrated(accepting, world(accepting, truth, 2))
+    assert outcome.reason == "sure"
+    assert outcome.chosen.acceptance > 0.9
+    assert outcome.chosen.decoding in LOSSY[3:6]  # the most accurate of those that accept as much
+    quick, _ = calibrated(fast, world(fast, truth, 2))
+    assert quick.chosen.decoding in LOSSY[-2:]
+
+
+def test_a_setting_that_fails_is_left_out_and_a_target_that_fails_ends_it() -> None:
+    asked = config()
+    made = world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 3.0)), 1)
+    done = {one: dict(enumerate(some)) for one, some in made.items() if one is not LOSSY[0]}
+    outcome = next_step(asked, Evidence(range(PROMPTS), done, {LOSSY[0]: "It cannot."}))
+    assert isinstance(outcome, Outcome)
+    assert LOSSY[0] not in [one.decoding for one in outcome.finalists]
+    done.pop(asked.target)
+    with pytest.raises(FsdError, match="Out of memory"):
+        next_step(asked, Evidence(range(PROMPTS), done, {asked.target: "Out of memory."}))
+
+
+def test_rungs_double_up_to_all_that_choose() -> None:
+    assert rungs(8) == [8]
+    assert rungs(64) == [8, 16, 32, 64]
+    assert rungs(100) == [8, 16, 32, 100]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"limit": 200}, "takes at least 149 prompts beside the 64 that choose, and 136 are left"),
+        ({"limit": 30}, "and 0 are left"),
+        ({"seeds": (0, 1)}, "one seed"),
+        ({"batch": 4}, "times each text alone"),
+        ({"decodings": tuple(LOSSY)}, "needs exact SD"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_before_anything_is_generated(asked: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        CalibrationConfig.checked(**{"decodings": tuple(SETTINGS), "limit": PROMPTS} | asked)

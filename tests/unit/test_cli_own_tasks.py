@@ -1,0 +1,107 @@
+"""The commands for tasks of one's own, with good and bad files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fsd_core.settings import get_settings
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "Two Sums.jsonl"
+    path.write_text('{"prompt": "1 + 1 = ?", "reference": 2}\n{"prompt": "2 + 2 = ?", "reference": 4}\n')
+    return path
+
+
+def test_a_file_is_checked_added_listed_and_shown(call: Call, file: Path) -> None:
+    status, out, err = call("task", "check", str(file), "--scorer", "number")
+    assert (status, out, err) == (0, f"{file} has 2 prompts, scored by number.\n", "")
+    status, out, err = call("task", "list")
+    assert (status, out) == (0, "")
+    assert "There is no task of your own yet" in err
+    status, out, _ = call("task", "add", str(file), "--scorer", "number", "--title", "My sums")
+    name = out.split()[0]
+    assert (status, out) == (0, f"{name} has 2 prompts, scored by number. Measure with --task two-sums.\n")
+    status, shown, _ = call("task", "show", "two-sums")
+    assert shown.startswith('{"scorer": "number"}\n{"prompt": "1 + 1 = ?", "reference": "2"}\n')
+    assert hashlib.sha256(shown.encode()).hexdigest().startswith(name.removeprefix("two-sums@"))
+    file.write_text('{"prompt": "3 + 3 = ?", "reference": 6}\n')
+    assert call("task", "add", str(file), "--name", "two-sums", "--scorer", "exact")[0] == 0
+    _, out, _ = call("task", "list")
+    (line,) = out.splitlines()[1:]
+    assert "1        exact   command line" in line
+    _, out, _ = call("task", "list", "--versions")
+    assert len(out.splitlines()) == 3
+    assert call("task", "show", name)[1] == shown
+
+
+def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    bad.write_bytes(b'{"prompt": "a", "reference": "("}\nnonsense\n\xff\n{"prompt": "b", "why": 1}\n')
+    for command in (("check",), ("add", "--name", "bad")):
+        status, out, err = call("task", command[0], str(bad), *command[1:], "--scorer", "regex")
+        assert (status, out) == (2, "")
+        told = err.splitlines()
+        assert [line.split(":")[0] for line in told] == ["Line 1", "Line 2", "Line 3", "Line 4", "error"]
+        assert told[-1] == f"error: {bad} has 4 problems: nothing can be measured on it yet."
+    assert call("task", "list")[1] == ""
+    bad.write_text("x\n" * 60)
+    assert call("task", "check", str(bad))[2].splitlines()[-2] == "And 10 more."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("check", "nowhere.jsonl"), "error: There is no file nowhere.jsonl: expected one of JSON Lines."),
+        (("check", "."), "error: There is no file .: expected one of JSON Lines."),
+        (("add", "FILE", "--name", "../evil"), "error: The task name '../evil' cannot be used"),
+        (("add", "FILE", "--name", "arithmetic"), "error: The name 'arithmetic' is that of a task of the program"),
+        (("add", "FILE", "--scorer", "bleu"), "The scorer 'bleu' is not known: expected one of number, choice, exact"),
+        (("add", "FILE"), "The lines have references, and no scorer is chosen"),
+        (("show", "nothing"), "error: There is no task 'nothing': expected one of arithmetic"),
+        (("show", "arithmetic"), "error: 'arithmetic' is a task of the program"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(call: Call, file: Path, arguments: tuple[str, ...], told: str) -> None:
+    status, out, err = call("task", *(str(file) if one == "FILE" else one for one in arguments))
+    assert (status, out) == (2, "")
+    assert told in err
+
+
+def test_a_file_that_may_not_be_read_is_told_of(call: Call, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refused)
+    status, _, err = call("task", "check", str(file))
+    assert (status, err) == (2, f"error: {file} cannot be read (Permission denied): check the file and its rights.\n")
+
+
+def test_a_run_takes_the_name_and_is_refused_before_anything_is_loaded(
+    call: Call, file: Path, home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "traffic.jsonl").write_text('{"prompt": "a"}')
+    (folder / "broken.jsonl").write_text("x")
+    monkeypatch.setenv("FSD_TASKS", str(folder))
+    get_settings.cache_clear()
+    status, out, err = call("run", "--task", "traffic", "--limit", "2")
+    assert (status, out) == (2, "")
+    first, last = err.splitlines()
+    assert first.startswith("warning: broken.jsonl has 1 problem. Line 1: It is no JSON")
+    assert last.startswith("error: The task 'traffic@")
+    assert last.endswith("has 1 prompt: expected a limit from 1 to 1.")
+    status, _, err = call("run", "--task", "nothing")
+    assert (status, "There is no task 'nothing': expected one of arithmetic," in err) == (2, True)
+    status, out, _ = call("sweep", "--task", "traffic", "--limit", "1", "--thresholds", "0.1", "--enqueue")
+    assert (status, "is queued for the worker" in out) == (0, True)
+    _, out, _ = call("runs", "--json")
+    assert out.count('"task": "traffic@') == 3

@@ -1,0 +1,117 @@
+"""Accuracy along a knob, held against sums that were done by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fsd_core.benchmarks.knob_curves import Curves, Measured, Place
+from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
+
+
+def measured(costs: list[float], gained: list[float], n: int = 200) -> Measured:
+    """Settings of n prompts alike in cost, each of which loses (or wins) such a share, the same first prompts."""
+    table = np.zeros((n, len(costs)))
+    for k, share in enumerate(gained):
+        table[: round(abs(share) * n), k] = np.sign(share)
+    return Measured(table, np.tile(np.array(costs) * 10, (n, 1)), np.full(n, 10.0))
+
+
+def test_between_two_settings_stands_their_mixture():
+    """At 1/1.25 = 0.8 of the cost, a fifth of the way from 0.9 to 0.4 is done: 0.2·(−0.1) + 0.8·0 points lost."""
+    curves = Curves(measured([1.0, 0.9, 0.4], [0, 0, -0.1]))
+    along = curves.along((0, 1, 2), [1 / 1.25])
+    assert along.value[0] == pytest.approx(-0.02)
+    assert along.places[0] == Place(1, 2, pytest.approx(0.2))
+    a_mixture_costs = 0.8 * 0.9 + 0.2 * 0.4
+    assert a_mixture_costs == pytest.approx(1 / 1.25)
+
+
+def test_at_a_measured_setting_stands_that_setting():
+    curves = Curves(measured([1.0, 0.8, 0.5], [0, -0.05, -0.2]))
+    assert curves.along((0, 1, 2), [1.0, 0.8, 0.5]).value == pytest.approx([0, -0.05, -0.2])
+
+
+def test_nothing_is_told_beyond_what_was_measured():
+    curves = Curves(measured([0.9, 0.5], [0, -0.2]))
+    along = curves.along((0, 1), [1.0, 0.91, 0.49])
+    assert np.isnan(along.value).all()
+    assert along.places == (None, None, None)
+    assert [row.rank for row in at_ratio(curves, {"a": (0, 1)}, 2.5)] == [OUTSIDE]
+
+
+def test_a_path_that_turns_back_is_read_at_its_strictest_crossing():
+    """Costs 1, 1.2, 0.6, 0.9: at 0.8 the first line that has it is the second one, two thirds of the way."""
+    curves = Curves(measured([1.0, 1.2, 0.6, 0.9], [0, -0.03, -0.06, -0.5]))
+    along = curves.along((0, 1, 2, 3), [0.8, 1.1])
+    assert along.value == pytest.approx([-0.03 - 0.03 * (0.4 / 0.6), -0.015])
+    assert along.places[0] == Place(1, 2, pytest.approx(2 / 3))
+
+
+def test_without_any_disagreement_the_interval_knows_that_the_next_prompt_may_differ():
+    """Bonett and Price's: 0 ± t·√2/(n+2)."""
+    curves = Curves(measured([1.0, 0.5], [0, 0], n=98))
+    low, high = curves.ends(*curves.settings())
+    from scipy.stats import t
+
+    assert high == pytest.approx(t.ppf(0.975, 97) * 2**0.5 / 100)
+    assert low == pytest.approx(-high)
+
+
+def test_an_interval_is_that_of_a_paired_difference():
+    """Of 200 prompts 20 are lost: Bonett and Price's standard error is √((20 + 2)/202 − (20/202)²)/√202."""
+    curves = Curves(measured([1.0, 0.5], [0, -0.1]), resamples=20_000)
+    expected = (22 / 202 - (20 / 202) ** 2) ** 0.5 / 202**0.5
+    assert curves.error(curves.settings()[1])[1] == pytest.approx(expected, rel=0.02)
+
+
+def test_fewer_than_three_prompts_have_no_interval_and_no_ranks():
+    curves = Curves(measured([1.0, 0.5, 0.5], [0, 0, -0.5], n=2))
+    rows = at_ratio(curves, {"a": (0, 1), "b": (0, 2)}, 1.5)
+    assert [row.rank for row in rows] == [LEADS, TIED]
+    assert all(row.interval is None for row in rows)
+    assert within(curves, {"a": (0, 1)}, 2)[0].interval is None
+
+
+def test_rules_that_surely_lose_more_are_behind_and_the_others_tied():
+    settings = measured([1.0, 0.5, 1.0, 0.5, 1.0, 0.5], [0, -0.02, 0, -0.025, 0, -0.4], n=400)
+    rows = at_ratio(Curves(settings), {"a": (0, 1), "b": (2, 3), "c": (4, 5)}, 2.0)
+    assert [(row.family, row.rank) for row in rows] == [("a", LEADS), ("b", TIED), ("c", BEHIND)]
+    assert rows[1].prompts is not None
+    assert rows[1].prompts > 400
+    assert [row.difference for row in rows] == pytest.approx([-0.02, -0.025, -0.4])
+
+
+def test_the_fastest_within_a_loss_is_where_the_curve_has_lost_as_much():
+    """From cost 1 to 0.5 it loses 10 points: 2 points at 0.9, 5 at 0.75, and more than 10 nowhere."""
+    curves = Curves(measured([1.0, 0.5], [0, -0.1], n=1000))
+    two, five, twenty = (within(curves, {"a": (0, 1)}, points)[0] for points in (2.0, 5.0, 20.0))
+    assert [two.ratio, five.ratio, twenty.ratio] == pytest.approx([1 / 0.9, 1 / 0.75, 2.0], rel=1e-6)
+    assert two.interval is not None
+    assert 1 < two.interval.low < 1 / 0.9 < two.interval.high < 1 / 0.8
+    assert (two.shown, two.is_open, twenty.is_open) == (True, False, True)
+
+
+def test_few_prompts_show_no_gain_and_say_how_many_would():
+    curves = Curves(measured([1.0, 0.5], [0, 0], n=30))
+    row, unsure = (within(curves, {"a": (0, 1)}, 2.0, exact)[0] for exact in (["a"], []))
+    assert not row.shown
+    assert row.interval is not None
+    assert row.interval.low == 1.0
+    assert unsure.interval is not None
+    assert unsure.interval.low == 0  # none of its settings is known to be within the loss
+    assert row.prompts is not None
+    assert row.prompts > 30
+
+
+def test_a_rule_that_may_go_on_beyond_its_loosest_setting_is_not_called_slower():
+    settings = measured([1.0, 0.8, 1.0, 0.4], [0, 0, 0, 0], n=2000)
+    rows = within(Curves(settings), {"short": (0, 1), "long": (2, 3)}, 5.0)
+    assert [(row.family, row.rank) for row in rows] == [("long", LEADS), ("short", TIED)]
+
+
+def test_a_prompt_that_failed_counts_as_not_solved_and_has_no_cost():
+    gained, cost = np.array([[0.0], [-1.0], [0.0], [0.0]]), np.array([[5.0], [np.nan], [5.0], [5.0]])
+    curves = Curves(Measured(gained, cost, np.array([10.0, 90.0, 10.0, 10.0])))
+    assert curves.difference[0] == -0.25
+    assert curves.cost[0] == 0.5

@@ -1,0 +1,43 @@
+"""The review log as a file: every act, in words and as JSON, and no formula for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from dashboard.review.log_files import links_html, log_routes
+from fsd_core.tracking.acts import Remarked, UseDescribed, read_act
+from fsd_core.tracking.database.repository import Repository
+
+FORMULA = '=HYPERLINK("http://evil.example", "é")'
+
+
+def test_the_log_of_a_use_as_csv_and_json_lines(repository: Repository) -> None:
+    described = UseDescribed(name="Support", description=FORMULA)
+    remark = Remarked(proposal="a" * 32, words="line\nline, “quoted”")
+    repository.append_acts("support", "=Ann", "admin", [described, remark], 0)
+    repository.append_acts("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    app = FastAPI()
+    app.include_router(log_routes(repository))
+    client = TestClient(app)
+    answer = client.get("/export/review.jsonl?use=support")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="review-support.jsonl"'
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert [(line["who"], line["sequence"], read_act(line["act"])) for line in lines] == [
+        ("=Ann", 1, described), ("=Ann", 2, remark),
+    ]  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(client.get("/export/review.csv?use=support").text)))
+    assert [(row["who"], row["kind"], row["words"]) for row in rows] == [
+        ("'=Ann", "use-described", f"'{FORMULA}"), ("'=Ann", "remarked", remark.words),
+    ]  # fmt: skip
+    assert rows[1]["proposal"] == "a" * 32
+    assert json.loads(rows[1]["act"])["words"] == remark.words
+    assert len(client.get("/export/review.csv").text.splitlines()) == 5
+    missing = client.get("/export/review.csv?use=none%0d%0aX-Evil:1")
+    assert missing.status_code == 404
+    assert "X-Evil" not in missing.headers
+    assert 'href="/export/review.csv?use=support" download' in links_html("support")

@@ -1,0 +1,244 @@
+"""Stored runs at matched points: which become curves, what they are held against, what is missing and what is said."""
+
+from __future__ import annotations
+
+import pytest
+from run_views import decoding, metrics, prompts, run_view
+
+from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE
+from fsd_core.config import DecodingConfig
+from fsd_core.config.baselines import beside, missing, with_baselines
+from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.figures import draft_lengths, matched_curves
+from fsd_core.figures.matched_tables import absence, beside_rows, caption, records, tables
+from fsd_core.figures.matching import Matched, match
+from fsd_core.tracking.records import RunView
+
+N = 400
+
+
+def run(kind: str, correct: int, acceptance: float | None = None, **fields: object) -> RunView:
+    return run_view(decoding(kind, **fields), metrics(correct, N, acceptance=acceptance), limit=N)
+
+
+TARGET, SD, BLOCK, DRAFT = (
+    run("autoregressive", 360),
+    run("speculative", 360, 0.5),
+    run("block", 360, 0.52),
+    run("draft-only", 160),
+)
+JS = [
+    run("fsd-reducible", correct, rate, threshold=t)
+    for t, correct, rate in ((0.4, 330, 0.9), (0.1, 360, 0.6), (0.2, 355, 0.75))
+]
+LENIENT = [run("lenience", correct, rate, lenience=a) for a, correct, rate in ((0.3, 350, 0.6), (0.9, 200, 0.9))]
+RUNS = [TARGET, SD, BLOCK, DRAFT, *JS, *LENIENT]
+
+
+def matched(runs: list[RunView] = RUNS, baseline: RunView = TARGET, cost: str = "target_passes") -> Matched:
+    return match(runs, baseline, prompts(*runs), cost)
+
+
+def test_rules_with_a_knob_are_curves_from_sd_on_and_the_others_stand_beside():
+    found = matched()
+    assert [line.name for line in found.compared] == ["FSD reducible · js · γ 5", "Lenience · γ 5"]
+    assert [point.knob for point in found.compared[0].points] == [None, 0.1, 0.2, 0.4]
+    assert [line.name for line in found.beside] == ["Target alone", "SD · γ 5", "Block · γ 5", "Draft alone"]
+    assert (found.reference, found.target, found.prompts, found.notes) == ("SD · γ 5", "Target alone", N, [])
+    assert found.absent == ()
+
+
+def test_a_knob_that_forgives_more_when_it_falls_begins_at_its_highest_value():
+    typical = [run("typical", 360, rate, posterior_threshold=e) for e, rate in ((0.03, 0.9), (0.5, 0.55))]
+    (line,) = matched([TARGET, SD, *typical]).compared
+    assert [point.knob for point in line.points] == [0.5, 0.03]
+    assert not line.is_exact  # no value of ε is SD
+
+
+def test_figures_of_points_are_ratios_of_sums_and_differences_of_shares():
+    found = matched()
+    point = next(p for p in found.compared[0].points if p.knob == 0.4)
+    ours, theirs = (sum(c.rounds for c in prompts(one)[one.id].values()) for one in (JS[0], SD))
+    assert point.ratio is not None
+    assert point.ratio.value == pytest.approx(theirs / ours)
+    assert point.difference.value == pytest.approx((330 - 360) / N)
+    assert point.difference.low is not None
+    assert point.difference.low < -30 / N < (point.difference.high or 0)
+
+
+def test_the_target_has_no_interval_against_itself_and_a_draft_alone_no_passes():
+    rows = {name: (times, points) for name, times, points in beside_rows(matched())}
+    assert rows["Target alone"][1] == "0 pts"
+    assert rows["Draft alone"][0] == "–"
+    assert rows["Draft alone"][1].startswith("−50 pts (")
+    timed = {line.name: line.points[0].ratio for line in matched(cost="seconds").beside}
+    assert timed["Draft alone"] is not None
+
+
+def test_at_one_cost_the_rule_that_loses_least_is_named_and_ties_are_not_ranked():
+    rows = matched().at_ratio(1.4)
+    assert [(row.family, row.rank) for row in rows] == [("FSD reducible · js · γ 5", LEADS), ("Lenience · γ 5", BEHIND)]
+    first, second = tables(matched(), [1.4, 3.0], [2.0])
+    assert first.verdicts == [
+        "1.4× fewer: FSD reducible · js · γ 5 loses least.",
+        "3× fewer: no rule was measured there.",
+    ]
+    assert first.rows[0][1][0].said == "loses least"
+    assert first.rows[1][1][0].said == "loses more"
+    assert first.rows[0][1][1].said.startswith("measured from 1.00× to")
+    assert second.rows[0][1][0].knob == "0.2 to 0.4"
+    few = [
+        run_view(one.decoding, metrics(36, 40, acceptance=(one.metrics or {})["acceptance_rate"]), limit=40)
+        for one in (TARGET, SD, *JS[1:], *LENIENT)
+    ]
+    (verdict,) = tables(matched(few, few[0]), [1.05], [2.0])[0].verdicts
+    assert verdict.startswith("1.05× fewer: not enough prompts to tell")
+
+
+def test_the_front_names_the_families_that_nothing_beats():
+    found = matched()
+    assert "FSD reducible · js · γ 5" in found.front
+    assert "Lenience · γ 5" not in found.front
+    assert "Not beaten in both" in caption(found)
+
+
+def test_several_seeds_of_a_setting_are_one_point():
+    again = run_view(JS[0].decoding, metrics(320, N, acceptance=0.9), seed=1, limit=N)
+    found = matched([*RUNS, again])
+    point = next(p for p in found.compared[0].points if p.knob == 0.4)
+    assert point.difference.value == pytest.approx((325 - 360) / N)
+    assert len(found.compared[0].points) == 4
+
+
+def test_only_runs_on_the_baselines_ground_are_matched_and_the_others_are_told():
+    other = run_view(DecodingConfig(max_new_tokens=64), metrics(40, acceptance=0.5))
+    queued = run_view(decoding("fsd-reducible", threshold=0.6), None)
+    found = matched([*RUNS, other, queued])
+    assert found.notes == [
+        "1 run without all figures left out.",
+        "1 run left out: only runs with the baseline's pair, task, sampling, length limit are matched.",
+    ]
+    assert len(found.compared[0].points) == 4
+
+
+def test_what_is_missing_is_named_and_without_any_reference_nothing_is_matched():
+    found = matched([TARGET, SD, *JS])
+    assert absence(found) == "Not measured on these prompts: Block · γ 5 and Draft alone."
+    alone = matched(JS, JS[0])
+    assert alone.curves is None
+    assert tables(alone) == []
+    assert "Neither the target alone nor exact SD" in alone.notes[0]
+    assert [one.acceptance.kind for one in alone.absent] == ["autoregressive", "speculative", "block", "draft-only"]
+
+
+def test_a_short_run_that_leaves_few_prompts_is_told():
+    short = run_view(decoding("fsd-reducible", threshold=0.3), metrics(30, 40, acceptance=0.8), limit=40)
+    assert matched([*RUNS, short]).notes == ["Only 40 prompts of 400 are in all runs: leave out the shortest."]
+
+
+def test_prompts_that_nothing_scores_leave_no_accuracy_to_match():
+    unscored = {
+        id: {i: c._replace(outcome="unscored") for i, c in counts.items()} for id, counts in prompts(*RUNS).items()
+    }
+    found = match(RUNS, TARGET, unscored)
+    assert found.notes == ["The runs have no scored prompt in common, so there is no accuracy to match."]
+
+
+def sampled(kind: str, correct: int, acceptance: float | None = None, **fields: object) -> RunView:
+    method = DecodingConfig.model_validate({"acceptance": {"kind": kind, **fields}, "sampling": {"temperature": 1.0}})
+    return run_view(method, metrics(correct, N, acceptance=acceptance), limit=N)
+
+
+def test_a_truncating_rule_stands_beside_the_target_with_the_same_truncation():
+    runs = [
+        sampled("autoregressive", 360), sampled("speculative", 360, 0.5),
+        *(sampled("top-n-delta", 350, rate, relaxed_delta=d) for d, rate in ((0.3, 0.6), (0.9, 0.8))),
+    ]  # fmt: skip
+    cut = [one for one in matched(runs, runs[0]).absent if one.sampling.top_k]
+    assert [(one.acceptance.kind, one.sampling.top_k) for one in cut] == [("autoregressive", 10)]
+    found = matched([*runs, run_view(cut[0], metrics(370, N), limit=N)], runs[0])
+    targets = [line.name for line in found.beside if line.kind == "autoregressive"]
+    assert targets == ["Target alone", "Target alone · top-k 10"]
+    assert {name: points for name, _, points in beside_rows(found)}["Target alone · top-k 10"].startswith("+2")
+    assert not any(one.sampling.top_k for one in found.absent)
+
+
+def test_a_truncation_that_sampling_does_not_have_is_told():
+    runs = [sampled("autoregressive", 360), sampled("typical", 360, 0.7)]
+    (note,) = matched(runs, runs[0]).notes
+    assert note.startswith("Typical keeps tokens of a set that no option of sampling has")
+    greedy = [TARGET, SD, run("typical", 360, 0.7)]
+    assert matched(greedy).notes == []  # greedily no truncation changes the target
+
+
+def test_records_are_a_row_for_each_rule_at_each_point():
+    rows = records(matched(), [1.1, 1.3], [2.0])
+    assert [(row["point"], row["at"]) for row in rows] == [("ratio", 1.1)] * 2 + [("ratio", 1.3)] * 2 + [
+        ("margin", 2.0)
+    ] * 2 + [("beside", None)] * 4
+    assert len({tuple(row) for row in rows}) == 1
+    assert {row["rank"] for row in rows if row["point"] == "ratio"} <= {LEADS, "tied", BEHIND, OUTSIDE}
+
+
+def test_what_cannot_be_asked_is_refused():
+    found = matched()
+    with pytest.raises(InvalidSetting, match="The ratio is 0"):
+        found.at_ratio(0)
+    with pytest.raises(InvalidSetting, match="The margin is 50 points"):
+        found.within(50)
+    with pytest.raises(UnknownName, match="There is no cost 'money'"):
+        matched(cost="money")
+
+
+def test_the_figure_has_a_band_and_a_curve_for_each_rule_and_marks_beside_them():
+    drawn = matched_curves.draw(matched())
+    names = [trace.name for trace in drawn.data if trace.showlegend is not False]
+    assert names == [
+        "Not beaten",
+        "FSD reducible · js · γ 5",
+        "Lenience · γ 5",
+        "Target alone, 0.0 points at 0.28×",
+        "SD · γ 5",
+        "Block · γ 5",
+        "Draft alone, −50.0 points",
+    ]
+    assert sum(trace.fill == "toself" for trace in drawn.data) == 2
+    assert "Choose runs of a rule" in matched_curves.draw(matched([TARGET, SD])).layout.annotations[0].text
+    reach = matched_curves.draw_within(matched(), 2.0)
+    assert [annotation.text for annotation in reach.layout.annotations] == [
+        "FSD reducible · js · γ 5",
+        "Lenience · γ 5",
+    ]
+
+
+def test_speed_over_the_draft_length_joins_settings_that_differ_in_it_alone():
+    def with_length(kind: str, length: int, speed: float) -> RunView:
+        method = DecodingConfig.model_validate(
+            {"acceptance": {"kind": kind}, "topology": {"kind": "chain", "length": length}}
+        )
+        return run_view(method, metrics(40, speed=speed, acceptance=0.6))
+
+    target = run_view(decoding("autoregressive"), metrics(40, speed=100))
+    runs = [
+        target,
+        with_length("speculative", 8, 150),
+        with_length("speculative", 4, 180),
+        with_length("block", 4, 185),
+    ]
+    found = draft_lengths.info(runs, target, prompts(*runs))
+    assert [(curve.name, [one.tokens for one in curve.lengths]) for curve in found.curves] == [("SD", [4, 8])]
+    assert found.curves[0].lengths[0].speed.value == pytest.approx(1.8, rel=0.01)
+    assert len(draft_lengths.draw(found).data) == 2
+    assert draft_lengths.draw(draft_lengths.info(runs[:2], target, prompts(*runs))).layout.annotations
+
+
+def test_a_sweep_measures_what_stands_beside_its_rules_once():
+    swept = [decoding("fsd-reducible", threshold=t) for t in (0.1, 0.3)]
+    kinds = [one.acceptance.kind for one in with_baselines(swept, everything=True)]
+    assert kinds == ["autoregressive", "speculative", "block", "draft-only", "fsd-reducible", "fsd-reducible"]
+    assert [one.acceptance.kind for one in with_baselines(swept)] == ["autoregressive", "speculative", *kinds[4:]]
+    assert missing(with_baselines(swept, everything=True)) == []
+    copied = decoding("top-n-delta").model_copy(
+        update={"drafter": DecodingConfig.model_validate({"drafter": {"kind": "prompt-lookup"}}).drafter}
+    )
+    assert "block" not in [one.acceptance.kind for one in beside([copied])]  # it needs the draft's distribution

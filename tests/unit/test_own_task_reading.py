@@ -1,0 +1,197 @@
+"""Files of one's own prompts: what is read of them, and the sentence for everything that can be wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fsd_core.benchmarks.tasks.own import reading
+from fsd_core.benchmarks.tasks.own.reading import LONGEST_LINE, MOST_LISTED, MOST_PROMPTS, check
+from fsd_core.benchmarks.tasks.own.task import OwnTask
+from fsd_core.errors import InvalidSetting
+
+ASK = {"prompt": "Why?"}
+TALK = [
+    {"role": "user", "content": "Hi"},
+    {"role": "assistant", "content": "Yes?"},
+    {"role": "user", "content": "Why?"},
+]
+
+
+def lines(*rows: object) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def problems(data: bytes, scorer: str | None = None) -> list[str]:
+    return [problem.sentence for problem in check(data, scorer).problems]
+
+
+def messages(*turns: tuple[str, str]) -> dict:
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def test_prompts_and_conversations_are_read_in_order() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    checked = check(
+        lines(
+            {"scorer": "number", "title": "Sums"},
+            {"prompt": "2 + 3 = ?", "reference": 5, "id": "first"},
+            {"messages": [system, *TALK], "reference": "1,200.0"},
+            {"messages": [{"role": "user", "content": "Alone"}], "reference": 2.5},
+        )
+    )
+    assert (checked.problems, checked.scorer, checked.title) == ((), "number", "Sums")
+    task = OwnTask.of("sums", checked)
+    first, second, third = task.all_examples()
+    assert (first.id, first.asked, first.reference) == ("first", "2 + 3 = ?", "5")
+    assert second.asked == (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
+    assert second.prompt == "System: Be brief.\n\nUser: Hi\n\nAssistant: Yes?\n\nUser: Why?"
+    assert (second.id, second.reference) == ("sums-0001", "1200")
+    assert (third.asked, third.reference) == ("Alone", "2.5")  # one message of a user is a prompt
+    assert [task.score(text, first, "eos").outcome for text in ("It is 5.", "6")] == ["correct", "wrong"]
+
+
+def test_the_canonical_form_is_a_task_file_with_the_same_content() -> None:
+    data = b"\xef\xbb\xbf" + lines({"scorer": "exact"}, {"reference": "ü", "prompt": "a"}, messages(("user", "b")))
+    data = data.replace(b"\n", b"\r\n") + b"\n\n"
+    checked = check(data.replace(b'"b"}]', b'"b"}], "reference": "x"'))
+    again = check(checked.content.encode())
+    assert checked.problems == again.problems == ()
+    assert (again.content, again.lines) == (checked.content, checked.lines)
+    assert checked.content.splitlines()[1] == '{"prompt": "a", "reference": "ü"}'
+
+
+def test_a_version_is_of_the_lines_and_the_scorer_alone() -> None:
+    def version(data: bytes, scorer: str | None = None, **about: str) -> str:
+        return OwnTask.of("x", check(data, scorer), **about).view.version
+
+    one = lines({"prompt": "a", "reference": "1"})
+    same = version(one, "exact")
+    assert same == version(lines({"scorer": "exact", "title": "T"}) + one) == version(one, "exact", title="Other")
+    assert same != version(one, "contains")
+    assert same != version(one.replace(b"a", b"b"), "exact")
+    assert version(one + lines(ASK | {"reference": "2"}), "exact") != same
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ([1], "It is no object"),
+        ({}, "It has neither prompt nor messages"),
+        ({"prompt": "a", "messages": TALK}, "It has both prompt and messages"),
+        (
+            {"prompt": "a", "answer": "b"},
+            "The field 'answer' is not known: expected prompt, messages, reference and id.",
+        ),
+        ({"prompt": ["a"]}, "Its prompt is no text"),
+        ({"prompt": " \n"}, "Its prompt is empty"),
+        ({"prompt": "a\0b"}, "Its prompt holds the character NUL"),
+        ({"messages": "a"}, "Its messages are no list of 1 to 100"),
+        ({"messages": []}, "Its messages are no list of 1 to 100"),
+        ({"messages": TALK * 34}, "Its messages are no list of 1 to 100"),
+        ({"messages": [{"role": "user"}]}, "Message 1 is not of role and content alone"),
+        ({"messages": [{"role": "user", "content": "a", "name": "b"}]}, "Message 1 is not of role and content alone"),
+        (messages(("tool", "a")), "The role of message 1 is not known: expected one of system, user, assistant."),
+        ({"messages": [{"role": ["user"], "content": "a"}]}, "The role of message 1 is not known"),
+        (messages(("user", " ")), "Its message 1 is empty"),
+        (messages(("user", "a"), ("assistant", "b")), "in no order that a model can go on with"),
+        (messages(("user", "a"), ("user", "b")), "in no order that a model can go on with"),
+        (messages(("user", "a"), ("system", "b"), ("user", "c")), "in no order that a model can go on with"),
+        (messages(("system", "a")), "in no order that a model can go on with"),
+        (ASK | {"reference": True}, "Its reference is neither text nor number"),
+        (ASK | {"reference": ["a"]}, "Its reference is neither text nor number"),
+        (ASK | {"reference": "x" * 10_001}, "Its reference has 10,001 characters"),
+        (ASK | {"id": 3}, "Its id cannot be used"),
+        (ASK | {"id": "a\nb"}, "Its id cannot be used"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_one_sentence_that_names_it(row: object, told: str) -> None:
+    (sentence,) = problems(lines({"prompt": "fine"}, row), "none")
+    assert sentence.startswith("Line 2: ")
+    assert told in sentence
+    assert sentence.endswith(".")
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b"{'prompt': 'a'}", "It is no JSON (Expecting property name enclosed in double quotes at character 2)"),
+        (b'{"prompt": "a", "prompt": "b"}', "The field 'prompt' is there twice"),
+        (b'{"prompt": "a", "reference": NaN}', "NaN is no value of JSON"),
+        (b'{"prompt": "a", "reference": ' + b"9" * 5000 + b"}", "a number in it is too long"),
+        (b"[" * 100_000, "nested too deep"),
+        (b'{"prompt": "\xff"}', "It is not UTF-8 from byte 13 on"),
+        (b'{"prompt": "\\ud800"}', "half of a character"),
+        (b'{"prompt": "' + b"x" * LONGEST_LINE + b'"}', "expected at most 1,000,000"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(line: bytes, told: str) -> None:
+    (sentence,) = problems(lines(ASK) + b"\n" + line + b"\n" + lines({"prompt": "fine"}))
+    assert sentence.startswith("Line 3: ")
+    assert told in sentence
+
+
+@pytest.mark.parametrize(
+    ("scorer", "reference", "told"),
+    [
+        ("number", "many", "Its reference 'many' is no number"),
+        ("number", None, "It has no reference, which the scorer number needs"),
+        ("choice", "AB", "is no choice: expected one letter from A to M"),
+        ("choice", "Z", "is no choice"),
+        ("exact", " ", "is empty"),
+        ("contains", "", "every text contains that"),
+        ("regex", "(", "is no regular expression (missing ) at position 1)"),
+        ("regex", "a*", "matches even an empty text"),
+        ("regex", "a" * 1001, "at most 1,000"),
+        ("regex", "(?P<x>a)(?P<x>", "is no regular expression"),
+    ],
+)
+def test_a_reference_must_suit_the_scorer(scorer: str, reference: str | None, told: str) -> None:
+    (sentence,) = problems(lines(ASK | ({} if reference is None else {"reference": reference})), scorer)
+    assert sentence.startswith("Line 1: ")
+    assert told in sentence
+
+
+def test_what_is_wrong_with_the_whole_file() -> None:
+    assert problems(b"") == ['The file has no prompt: expected a line such as {"prompt": "…"}.']
+    assert problems(lines({"scorer": "none"})) == problems(b"")
+    assert problems(lines(ASK | {"reference": "x"}))[0].startswith("The lines have references, and no scorer is chosen")
+    assert problems(lines(ASK), "bleu")[0].startswith("The scorer 'bleu' is not known: expected one of number, choice,")
+    assert problems(b" " * (reading.LARGEST_FILE + 1))[0].startswith("The file is larger than 8,000,000 bytes")
+    assert problems(b"\n" * 100_001)[0].startswith("The file has 100,001 lines: expected at most 20,000 prompts")
+    many = b"".join(b'{"prompt": "%d"}\n' % i for i in range(MOST_PROMPTS + 1))
+    assert problems(many) == ["The file has 20,001 prompts: expected at most 20,000."]
+    assert "not known beside scorer" in problems(lines({"scorer": "none", "author": "x"}, ASK))[0]
+    assert "Line 1: The title cannot be used" in problems(lines({"scorer": "none", "title": "a\nb"}, ASK))[0]
+    assert "Line 1: The scorer is no text" in problems(lines({"scorer": 3}, ASK))[0]
+    assert problems(lines(ASK, {"scorer": "none"})) == [
+        "Line 2: The field 'scorer' is not known: expected prompt, messages, reference and id."
+    ]
+
+
+def test_a_prompt_counts_once() -> None:
+    one = messages(("user", "Why?"))
+    (sentence,) = problems(lines(ASK, {"prompt": "else"}, one))
+    assert sentence == "Line 3: It asks the same as line 1: a prompt counts once, so leave one of them out."
+    (sentence,) = problems(lines(ASK | {"id": "a"}, {"prompt": "b", "id": "a"}))
+    assert sentence == "Line 2: Its id 'a' is that of line 1: give each its own."
+
+
+def test_all_problems_are_told_up_to_a_count_in_the_order_of_the_lines() -> None:
+    data = b"".join(b"x\n" if i % 2 else b'{"prompt": ""}\n' for i in range(300))
+    checked = check(data)
+    assert [problem.line for problem in checked.problems] == list(range(1, MOST_LISTED + 1))
+    assert (len(checked.problems), checked.unlisted) == (MOST_LISTED, 300 - MOST_LISTED)
+    with pytest.raises(InvalidSetting, match=r"x.jsonl has 300 problems. Line 1: .*`fsd-lab task check` lists"):
+        checked.require("x.jsonl")
+
+
+def test_a_scorer_that_is_given_takes_the_place_of_the_files() -> None:
+    data = lines({"scorer": "number"}, {"prompt": "a", "reference": "not a number"})
+    assert len(problems(data)) == 1
+    assert (problems(data, "contains"), check(data, "contains").scorer) == ([], "contains")
+    assert (problems(data, "none"), check(data, "none").lines[0].reference) == ([], "not a number")
+    (example,) = OwnTask.of("a", check(data, "none")).all_examples()
+    assert example.reference is None  # nothing is right or wrong

@@ -1,0 +1,41 @@
+"""The form of an experiment as a link asks for it, whatever the link holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.experiments.prefill import prefilled
+from dashboard.experiments.sweep_form import build_sweep
+from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import new_repository, sweep
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Repository:
+    return new_repository(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def run(repository: Repository) -> str:
+    """The id of a run of exact SD with 24 prompts."""
+    runs = repository.experiment(repository.create_experiment(sweep("Like it", seeds=(3,)), enqueue=False)).runs
+    return next(run.id for run in runs if run.decoding.acceptance.kind == "speculative")
+
+
+def test_what_is_missing_is_measured_like_the_run(repository: Repository, run: str):
+    values = prefilled(repository, {"like": run, "rules": "block,draft-only", "top_k": "10", "temperature": "0.5"})
+    asked = build_sweep({"name": "", "max_new_tokens": 128, "strict_first": 0} | values)
+    assert [one.acceptance.kind for one in asked.decodings] == ["draft-only", "block"]
+    assert (asked.limit, asked.seeds, asked.pair, asked.task) == (24, (3,), "bundled", "arithmetic")
+    assert {(one.sampling.top_k, one.sampling.temperature) for one in asked.decodings} == {(10, 0.5)}
+
+
+@pytest.mark.parametrize("like", ["", "f" * 32, "nothing", "<script>"])
+def test_a_link_to_no_run_fills_nothing_in(repository: Repository, like: str):
+    assert prefilled(repository, {"like": like, "rules": "block"}) == {}
+
+
+def test_what_a_link_names_wrongly_stays_as_the_run_has_it(repository: Repository, run: str):
+    values = prefilled(repository, {"like": run, "rules": "magic,<b>", "top_k": "many", "temperature": "inf"})
+    assert values["baselines"] == ["autoregressive", "speculative"]
+    assert (values["top_k"], values["temperature"]) == (0, 0.0)

@@ -1,0 +1,38 @@
+"""The list in which runs are chosen: by experiment, each called by what tells it from its neighbours."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from dashboard.compare.run_picker import ALONE, picker_html, short_names
+from fsd_core.tracking.records import RunName
+
+MOMENT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
+HOSTILE = "<img src=x>${alert(1)}"
+
+
+def name(id: str, label: str, seed: int = 0, experiment: str | None = "Knee", task: str = "arithmetic") -> RunName:
+    return RunName(id * 32, label, seed, experiment, task, MOMENT)
+
+
+def test_a_run_is_called_by_what_tells_it_from_its_neighbours() -> None:
+    runs = [name("a", "SD"), name("b", "FSD", 0), name("c", "FSD", 1), name("d", "FSD", 1)]
+    assert list(short_names(runs, tasks=False).values()) == [
+        "SD", "FSD · seed 0", "FSD · seed 1 · 04 Mar 05:06 · cccccc", "FSD · seed 1 · 04 Mar 05:06 · dddddd",
+    ]  # fmt: skip
+    assert short_names(runs[:1], tasks=True) == {"a" * 32: "SD · arithmetic"}
+
+
+def test_runs_stand_under_their_experiment_and_the_chosen_ones_are_ticked() -> None:
+    html = picker_html([name("a", "SD"), name("b", HOSTILE), name("c", "SD", experiment=None)], ["b" * 32])
+    assert html.count("<fieldset") == 2
+    assert ALONE in html
+    assert f'value="{"b" * 32}" checked' in html
+    assert html.count(" checked") == 1
+    assert "1 run chosen" in html
+    assert '<details class="pick" data-chosen' in html
+    assert "open" not in html.partition(">")[0]
+    assert " open>" in picker_html([name("a", "SD")], [])
+    assert "<img" not in html
+    assert "${" not in html
+    assert picker_html([], []) == ""

@@ -1,0 +1,152 @@
+"""What a Space sets by itself, what its README says of it, and what visitors of a demo may."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from tracking_examples import playground_job
+
+from dashboard.playground.visitors import MOST_WAITING, Visitors
+from dashboard.web import way_in
+from fsd_core.access import accounts, identify
+from fsd_core.config import DecodingConfig
+from fsd_core.errors import Refused
+from fsd_core.models.model_pairs import SMOLLM2
+from fsd_core.people import GUEST, LOCAL, VISITOR, Person
+from fsd_core.settings import Settings
+from fsd_core.space import defaults
+from fsd_core.tracking.database.repository import Repository
+
+ROOT = Path(__file__).parents[2]
+OAUTH = {"OAUTH_CLIENT_ID": "a", "OAUTH_CLIENT_SECRET": "b", "OPENID_PROVIDER_URL": "https://huggingface.co"}
+NOWHERE = Path("/nonexistent")
+
+# https://huggingface.co/docs/hub/spaces-config-reference, of what a Gradio Space may say
+REFERENCE = {
+    "title": str, "emoji": str, "colorFrom": str, "colorTo": str, "sdk": str, "sdk_version": str,
+    "python_version": str, "suggested_hardware": str, "app_file": str, "base_path": str, "fullWidth": bool,
+    "header": str, "short_description": str, "models": list, "datasets": list, "tags": list, "thumbnail": str,
+    "pinned": bool, "hf_oauth": bool, "hf_oauth_scopes": list, "hf_oauth_expiration_minutes": int,
+    "hf_oauth_authorized_org": (str, list), "disable_embedding": bool, "startup_duration_timeout": str,
+    "custom_headers": dict, "preload_from_hub": list, "license": str,
+}  # fmt: skip
+COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
+
+
+def test_the_front_matter_says_what_spaces_know() -> None:
+    _, text, _ = (ROOT / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    told = yaml.safe_load(text)
+    assert {name: type(value) for name, value in told.items() if not isinstance(value, REFERENCE.get(name, ()))} == {}
+    assert {told["colorFrom"], told["colorTo"]} <= COLOURS
+    assert (told["sdk"], told["header"], told["hf_oauth"]) == ("gradio", "mini", True)
+    assert (ROOT / told["app_file"]).is_file()
+    assert len(told["short_description"]) <= 60
+    assert re.fullmatch(r"\d+(m|h)", told["startup_duration_timeout"])
+    requirements = (ROOT / "requirements.txt").read_text()
+    assert re.search(rf"^gradio(\[.*\])?=={re.escape(told['sdk_version'])}$", requirements, re.M)
+    assert told["models"] == [SMOLLM2.repo]
+    for line in told["preload_from_hub"]:
+        repo, files = line.split()
+        assert repo == SMOLLM2.repo
+        assert "model.safetensors" in files.split(",")
+
+
+def test_a_zero_gpu_space_has_the_same_packages_but_for_torch_and_spaces() -> None:
+    usual, lent = (
+        {
+            re.split(r"[=\[]", line)[0]: line
+            for line in (ROOT / name).read_text().splitlines()
+            if line and line[0] != "#"
+        }
+        for name in ("requirements.txt", "requirements-zerogpu.txt")
+    )
+    assert lent.keys() - usual.keys() == {"spaces"}
+    assert usual.keys() <= lent.keys()
+    assert [name for name in usual if usual[name] != lent[name]] == ["torch"]
+    assert "spaces" not in usual
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"SPACES_ZERO_GPU": "true"}, {"FSD_DEMO": "true", "FSD_EXECUTOR": "in-process"}),
+        ({"SPACES_ZERO_GPU": "True", "FSD_EXECUTOR": "worker"}, {"FSD_DEMO": "true"}),
+        ({"SPACES_ZERO_GPU": "no"}, {"FSD_DEMO": "true"}),
+        ({}, {"FSD_DEMO": "true"}),  # as a duplicate without secrets
+        (OAUTH, {"FSD_DEMO": "true", "FSD_ACCESS": "huggingface"}),
+        (OAUTH | {"OAUTH_CLIENT_SECRET": ""}, {"FSD_DEMO": "true"}),
+        (OAUTH | {"FSD_ACCESS": "password"}, {}),
+        ({"FSD_UNPROTECTED": "true"}, {}),
+        ({"FSD_ACCESS": ""}, {"FSD_DEMO": "true"}),
+    ],
+)
+def test_a_space_is_a_public_demo_unless_its_owner_says_who_may_come(
+    environment: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert defaults(environment, NOWHERE) == expected
+
+
+def test_a_bucket_holds_the_home_or_copies_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    own = {"FSD_ACCESS": "password"}
+    assert defaults(own, tmp_path) == {"FSD_HOME": str(tmp_path / "fsd-lab")}
+    assert defaults(own, tmp_path, lambda folder: "it has no locks") == {"FSD_SNAPSHOTS": str(tmp_path / "fsd-lab")}
+    assert "because it has no locks" in caplog.text
+    for named in ("FSD_HOME", "FSD_SNAPSHOTS"):
+        assert defaults(own | {named: "/elsewhere"}, tmp_path) == {}
+
+
+def test_a_space_without_a_bucket_forgets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not Settings(home=tmp_path).is_ephemeral
+    monkeypatch.setenv("SPACE_ID", "team/lab")
+    assert Settings(home=tmp_path).is_ephemeral
+    assert not Settings(home=Path("/data/fsd-lab")).is_ephemeral
+    assert not Settings(home=tmp_path, snapshots=Path("/data/fsd-lab")).is_ephemeral
+
+
+def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_path: Path) -> None:
+    nobody = {"type": "http", "headers": []}
+    assert identify.identifier(Settings(home=tmp_path), repository)(nobody) == LOCAL
+    for access in ("none", "password", "proxy", "huggingface"):
+        settings = Settings.model_validate({"home": tmp_path, "access": access, "demo": True, "host": "0.0.0.0"})
+        assert identify.identifier(settings, repository)(nobody) == (GUEST if access == "none" else VISITOR)
+        if access != "huggingface":
+            settings.check_access()
+    accounts.add_user(repository, "Ann", "admin", "correct horse battery")
+    cookie = accounts.sign_in(repository, "Ann", "correct horse battery")
+    known = {"type": "http", "headers": [(b"cookie", f"fsd_session={cookie}".encode())]}
+    demo = Settings(home=tmp_path, access="password", demo=True)
+    assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")
+    assert 'href="/login?next=/runs"' in way_in(demo, "/runs")
+    for closed in (Settings(home=tmp_path, access="password"), Settings(home=tmp_path, demo=True)):
+        assert way_in(closed, "/runs") == ""
+
+
+def test_visitors_are_held_to_limits_and_members_are_not(repository: Repository) -> None:
+    visitors, one = Visitors(repository), [DecodingConfig(max_new_tokens=128)]
+    long = [DecodingConfig(max_new_tokens=129)]
+    for person in (VISITOR, GUEST, Person("eve", "viewer")):
+        visitors.check(person, "a", "bundled", one * 2)
+        with pytest.raises(Refused, match="visitors choose among the small pairs"):
+            visitors.check(person, "a", "llama3.3-70b", one)
+        with pytest.raises(Refused, match="compare up to 2 settings"):
+            visitors.check(person, "a", "bundled", one * 3)
+        with pytest.raises(Refused, match="write up to 128 tokens"):
+            visitors.check(person, "a", "bundled", one + long)
+    member = Person("ann", "author")
+    visitors.check(member, "a", "llama3.3-70b", long * 4)
+
+    job = repository.enqueue(playground_job())
+    visitors.began(VISITOR, "a", job)
+    with pytest.raises(Refused, match="Your last text is still being written"):
+        visitors.check(VISITOR, "a", "bundled", one)
+    visitors.check(VISITOR, "b", "bundled", one)  # somebody else's visit
+    repository.request_cancel(job)
+    visitors.check(VISITOR, "a", "bundled", one)
+    for _ in range(MOST_WAITING):
+        repository.enqueue(playground_job())
+    with pytest.raises(Refused, match="6 texts of visitors wait already: try again in a minute"):
+        visitors.check(VISITOR, "c", "bundled", one)
+    visitors.check(member, "c", "bundled", one)

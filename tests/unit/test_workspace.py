@@ -1,0 +1,446 @@
+"""A workspace moves as one file: whole, twice without effect, and not at all where anything is wrong with it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sqlite3
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from sqlalchemy import text
+from tracking_examples import generation, run_config, sweep
+
+from dashboard.runs.workspace_file import link_html, workspace_routes
+from fsd_core.access.identify import KEY
+from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.people import Person
+from fsd_core.settings import Settings, sqlite_url
+from fsd_core.tracking.acts import UseDescribed
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.workspace import archive, merge
+from fsd_core.tracking.workspace.export import export
+from fsd_core.tracking.workspace.merge import import_file
+from fsd_core.tracking.workspace.staging import CUT_OFF
+
+Call = Callable[..., tuple[int, str, str]]
+GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"
+CONTENT = '{"scorer": "number"}\n{"prompt": "1 + 1 = ü", "reference": "2"}\n'
+STORED = Path(__file__).parents[1] / "data" / "workspace_0005.zip"
+OURS_ALONE = {"mlflow_run_id", "mlflow_synced_at"}
+
+
+def contents(repository: Repository) -> dict[str, list]:
+    """Every table that travels, without the keys that a database counts itself."""
+    named = {
+        "tasks": "SELECT * FROM tasks ORDER BY name, version",
+        "settings": "SELECT * FROM settings ORDER BY id",
+        "experiments": "SELECT * FROM experiments ORDER BY id",
+        "runs": "SELECT * FROM runs ORDER BY id",
+        "generations": "SELECT g.*, s.conditions, s.started_at, t.data, t.sha256 FROM generations g "
+        "LEFT JOIN sittings s ON s.id = g.sitting_id LEFT JOIN traces t ON t.generation_id = g.id "
+        "ORDER BY g.run_id, g.position",
+        "marks": "SELECT * FROM marks ORDER BY run_id, position, who",
+        "change_log": "SELECT * FROM change_log ORDER BY subject, sequence",
+        "review_log": "SELECT * FROM review_log ORDER BY use_id, sequence",
+    }
+    left_out = OURS_ALONE | {"sitting_id"}
+    found = {}
+    with repository._database.session(readonly=True) as session:
+        for table, statement in named.items():
+            drop = left_out | ({"id"} if table in ("generations", "review_log", "change_log") else set())
+            rows = session.execute(text(statement)).mappings()
+            kept = [{key: value for key, value in row.items() if key not in drop} for row in rows]
+            # JSON's null and the database's are both nothing.
+            found[table] = [{key: None if value == "null" else value for key, value in row.items()} for row in kept]
+    return found
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Repository]:
+    """A second, empty workspace."""
+    url = sqlite_url(tmp_path / "other" / "fsd.db")
+    upgrade(url)
+    database = open_database(url)
+    yield Repository(database)
+    database.close()
+
+
+@pytest.fixture
+def filled(repository: Repository) -> Repository:
+    """An experiment that has ended with its reviews, and a run that stands alone."""
+    id = repository.create_experiment(sweep("<b>first"), enqueue=False)
+    for run in repository.experiment(id).runs:
+        repository.start_run(run.id, {"device": "cpu"})
+        for position in range(2):
+            conditions = {"threads": 1 + position}
+            repository.record_generation(run.id, generation(position, f"{run.position} a ünï\n"), conditions)
+        repository.finish_run(run.id, {"accuracy": 1.0, "rates": [0.5, None]})
+        repository.mark_synced(run.id, "copy")
+    alone = repository.create_run(run_config(seed=9))
+    repository.start_run(alone, {"device": "cpu"})
+    repository.record_generation(alone, generation(0), {"threads": 1})
+    repository.cancel_run(alone, {"accuracy": 1.0})
+    repository.mark(alone, 0, "Ann", "bad", "wrong ünit")
+    repository.add_task("sums", CONTENT, title="<i>Süms</i>", scorer="number", prompts=1, who="Ann")
+    repository.append_acts("support", "Ann", "admin", [UseDescribed(name="Support")], 0)
+    repository.append_acts("code", "Bob", "author", [UseDescribed(name="Code")], 0)
+    return repository
+
+
+@pytest.fixture
+def file(filled: Repository, database_url: str, tmp_path: Path) -> Path:
+    path = tmp_path / "out" / "workspace.zip"
+    export(database_url, path, tmp_path)
+    assert [one.name for one in path.parent.iterdir()] == ["workspace.zip"]
+    return path
+
+
+def take(repository: Repository, file: Path, tmp_path: Path) -> tuple[int, ...]:
+    done = tuple(import_file(repository._database, file, tmp_path))
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    return done
+
+
+def test_what_was_exported_is_imported_whole_and_twice_changes_nothing(
+    filled: Repository, other: Repository, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge, "_BATCH", 1)  # as of a run with many prompts
+    assert take(other, file, tmp_path) == (1, 4, 7, 2, 0, 1)
+    assert contents(other) == contents(filled)
+    assert take(other, file, tmp_path) == (0, 0, 0, 0, 4, 0)
+    assert contents(other) == contents(filled)
+    assert take(filled, file, tmp_path) == (0, 0, 0, 0, 4, 0)
+    assert {run.id for run in other.unsynced_runs()} == {run.id for run in filled.runs()}  # MLflow gets its own
+    run = filled.experiments()[0].runs[0].id
+    assert list(other.traces(run)) == list(filled.traces(run))
+    assert [sitting.conditions for sitting in other.run(run).sittings] == [{"threads": 1}, {"threads": 2}]
+
+
+def test_no_secret_travels(filled: Repository, database_url: str, tmp_path: Path) -> None:
+    filled.add_user("Ann", "admin", "argon2-hash-of-ann")
+    filled.add_token("nightly", "author", "d" * 64)
+    export(database_url, tmp_path / "x.zip", tmp_path)
+    with zipfile.ZipFile(tmp_path / "x.zip") as inside:
+        everything = b"".join(inside.read(name) for name in inside.namelist())
+    assert b"argon2-hash-of-ann" not in everything
+    assert b"d" * 64 not in everything
+    assert b"copy" not in everything  # MLflow's ids are of this installation
+
+
+def test_the_golden_database_moves(other: Repository, tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "golden.db")
+    with sqlite3.connect(tmp_path / "golden.db") as old:
+        old.executescript(GOLDEN.read_text(encoding="utf-8"))
+    old.close()
+    upgrade(url)
+    golden = Repository(open_database(url))
+    export(url, tmp_path / "golden.zip", tmp_path)
+    take(other, tmp_path / "golden.zip", tmp_path)
+    assert contents(other) == contents(golden)
+    assert len(contents(other)["generations"]) > 5
+    assert [run.label for run in other.runs()] == [run.label for run in golden.runs()]
+    golden._database.close()
+
+
+def test_a_file_of_an_earlier_version_is_read(other: Repository, tmp_path: Path) -> None:
+    with archive.opened(STORED) as stored:
+        assert stored.manifest.revision == "0005"
+    assert take(other, STORED, tmp_path) == (1, 4, 7, 2, 0, 0)
+    assert take(other, STORED, tmp_path) == (0, 0, 0, 0, 4, 0)
+    assert other.experiments()[0].name == "<b>first"
+    assert [logged.who for logged in other.review_log()] == ["Ann", "Bob"]
+
+
+def test_chosen_runs_bring_what_they_rest_on_and_the_rest_follows(
+    filled: Repository, other: Repository, database_url: str, file: Path, tmp_path: Path
+) -> None:
+    first = filled.experiments()[0].runs[0].id
+    export(database_url, tmp_path / "one.zip", tmp_path, [first])
+    assert take(other, tmp_path / "one.zip", tmp_path) == (1, 1, 2, 0, 0, 0)
+    assert [run.id for run in other.runs()] == [first]
+    assert take(other, file, tmp_path) == (0, 3, 5, 2, 1, 1)
+    assert contents(other) == contents(filled)
+
+
+def test_a_run_takes_its_version_of_a_task_along(filled: Repository, other: Repository, tmp_path: Path) -> None:
+    (asked,) = filled.task_versions("sums")
+    filled.add_task("sums", CONTENT.replace("ü", "?"), title="", scorer="number", prompts=1, who="Bob")
+    run = filled.create_run(run_config().model_copy(update={"task": asked.full_name}))
+    url = str(filled._database.engine.url)
+    export(url, tmp_path / "one.zip", tmp_path, [run])
+    assert take(other, tmp_path / "one.zip", tmp_path)[-1] == 1
+    assert other.task_versions() == [asked]
+    assert other.task_content(*asked.full_name.split("@")) == CONTENT
+    export(url, tmp_path / "all.zip", tmp_path)
+    assert [take(other, tmp_path / "all.zip", tmp_path)[-1] for _ in range(2)] == [1, 0]
+    assert other.task_versions() == filled.task_versions()
+
+
+def test_work_that_had_not_ended_is_cancelled_and_can_be_resumed(
+    repository: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    id = repository.create_experiment(sweep())
+    begun = repository.experiment(id).runs[0].id
+    repository.start_run(begun, {})
+    repository.record_generation(begun, generation(0))
+    export(database_url, tmp_path / "x.zip", tmp_path)
+    take(other, tmp_path / "x.zip", tmp_path)
+    found = other.experiment(id)
+    assert {run.status for run in found.runs} == {"cancelled"}
+    assert found.error == CUT_OFF
+    assert take(other, tmp_path / "x.zip", tmp_path) == (0, 0, 0, 0, 3, 0)
+    other.reopen_runs([run.id for run in found.runs])
+    assert other.experiment(id).status == "queued"
+    assert other.done_positions(begun) == {0}
+    assert take(repository, tmp_path / "x.zip", tmp_path)[4] == 3  # where it goes on, it is left alone
+    assert repository.run(begun).status == "running"
+
+
+def test_the_later_of_two_marks_stays(
+    filled: Repository, other: Repository, database_url: str, file: Path, tmp_path: Path
+) -> None:
+    take(other, file, tmp_path)
+    (mark,) = filled.marks([run.id for run in filled.runs()])
+    other.mark(mark.run_id, 0, "Ann", "good", "after all")
+    take(other, file, tmp_path)
+    assert [(m.verdict, m.note) for m in other.marks([mark.run_id])] == [("good", "after all")]
+    filled.mark(mark.run_id, 0, "Ann", None, "no idea")
+    filled.mark(mark.run_id, 0, "Bob", "good")
+    export(database_url, tmp_path / "later.zip", tmp_path)
+    take(other, tmp_path / "later.zip", tmp_path)
+    assert contents(other)["marks"] == contents(filled)["marks"]
+
+
+def test_a_run_that_has_gone_on_catches_up_and_never_falls_back(
+    repository: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    id = repository.create_run(run_config())
+    repository.start_run(id, {})
+    repository.record_generation(id, generation(0), {"threads": 1})
+    export(database_url, tmp_path / "early.zip", tmp_path)
+    repository.record_generation(id, generation(1), {"threads": 1})
+    repository.finish_run(id, {"accuracy": 1.0})
+    export(database_url, tmp_path / "late.zip", tmp_path)
+    take(other, tmp_path / "early.zip", tmp_path)
+    assert take(other, tmp_path / "late.zip", tmp_path) == (0, 1, 1, 0, 0, 0)
+    assert contents(other) == contents(repository)
+    assert other.run(id).status == "finished"
+    assert len(other.run(id).sittings) == 1
+    assert take(other, tmp_path / "early.zip", tmp_path)[4] == 1
+    assert contents(other) == contents(repository)
+
+
+def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(
+    filled: Repository, other: Repository, database_url: str, file: Path, tmp_path: Path
+) -> None:
+    take(other, file, tmp_path)
+    run = filled.experiments()[0].runs[1].id
+    statements = {
+        "UPDATE experiments SET config = json_set(config, '$.limit', 9)": "the experiment .* is here with other",
+        f"UPDATE runs SET seed = 5 WHERE id = '{run}'": f"the run {run} is here with other settings",
+        f"UPDATE generations SET text = 'no' WHERE run_id = '{run}' AND position = 1": f"prompt 2 of the run {run} is",
+        f"DELETE FROM generations WHERE run_id = '{run}' AND position = 1": "has gone on both",
+    }
+    filled.append_acts("new", "Eve", "admin", [UseDescribed(name="New")], 0)
+    export(database_url, tmp_path / "new.zip", tmp_path)
+    for statement, told in statements.items():
+        copy = tmp_path / "copy.db"
+        shutil.copyfile(str(other._database.engine.url.database), copy)
+        with sqlite3.connect(copy) as changed:
+            changed.execute(statement)
+            if "DELETE" in statement:
+                changed.execute(f"UPDATE generations SET position = 7 WHERE run_id = '{run}' AND position = 0")
+        changed.close()
+        database = open_database(sqlite_url(copy))
+        before = contents(Repository(database))
+        with pytest.raises(InvalidSetting, match=f"Nothing was imported: .*{told}"):
+            import_file(database, tmp_path / "new.zip", tmp_path)
+        assert contents(Repository(database)) == before
+        database.close()
+
+
+def test_a_use_with_another_history_is_named(
+    filled: Repository, other: Repository, database_url: str, file: Path, tmp_path: Path
+) -> None:
+    take(other, file, tmp_path)
+    remark = UseDescribed(name="Support", description="so")
+    filled.append_acts("support", "Ann", "admin", [remark], 1)
+    export(database_url, tmp_path / "longer.zip", tmp_path)
+    assert take(other, tmp_path / "longer.zip", tmp_path)[3] == 1  # a history that goes on is the same history
+    assert take(other, file, tmp_path)[3] == 0
+    other.append_acts("support", "Eve", "admin", [remark], 2)
+    filled.append_acts("support", "Ann", "admin", [remark], 2)
+    export(database_url, tmp_path / "different.zip", tmp_path)
+    before = contents(other)
+    with pytest.raises(InvalidSetting, match="the use 'support' has another history"):
+        take(other, tmp_path / "different.zip", tmp_path)
+    assert contents(other) == before
+
+
+def rewritten(file: Path, to: Path, changes: dict[str, Callable[[bytes], bytes]], *, honest: bool = False) -> Path:
+    """The file with members changed; ``honest``: with a manifest that fits them."""
+    with zipfile.ZipFile(file) as source:
+        members = {name: source.read(name) for name in source.namelist()}
+    members = {name: changes.get(name, lambda data: data)(data) for name, data in members.items()}
+    if honest:
+        manifest = json.loads(members["manifest.json"])
+        for table in manifest["members"]:
+            data = members[f"{table}.jsonl"]
+            digest = hashlib.sha256(data).hexdigest()
+            manifest["members"][table] = {"rows": data.count(b"\n"), "bytes": len(data), "sha256": digest}
+        members["manifest.json"] = json.dumps(manifest).encode()
+    with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, data in members.items():
+            out.writestr(name, data)
+    return to
+
+
+def test_damaged_and_foreign_files_are_refused_before_anything_is_written(
+    filled: Repository, other: Repository, file: Path, tmp_path: Path
+) -> None:
+    whole = file.read_bytes()
+    made = tmp_path / "made"
+    made.mkdir()
+
+    def of(name: str, data: bytes) -> Path:
+        (made / name).write_bytes(data)
+        return made / name
+
+    def manifest(**values: object) -> dict:
+        return {"manifest.json": lambda data: json.dumps(json.loads(data) | values).encode()}
+
+    def line(member: str, **values: object) -> dict:
+        def change(data: bytes) -> bytes:
+            first, *rest = data.splitlines(keepends=True)
+            return json.dumps(json.loads(first) | values).encode() + b"\n" + b"".join(rest)
+
+        return {f"{member}.jsonl": change}
+
+    with zipfile.ZipFile(made / "zip.zip", "w") as letter:
+        letter.writestr("letter.txt", "Dear Sir")
+    twice = rewritten(file, made / "extra.zip", {})
+    with zipfile.ZipFile(twice, "a") as out:
+        out.writestr("../../evil.txt", "x")
+    flipped = bytearray(whole)
+    flipped[len(whole) // 3] ^= 0xFF
+    refused: list[tuple[Path, type[FsdError], str]] = [
+        (made / "missing.zip", InvalidSetting, "There is no file"),
+        (of("letter.zip", b"Dear Sir, " * 100), InvalidSetting, "is no export of FSD Lab"),
+        (of("empty.zip", b""), InvalidSetting, "is no export of FSD Lab"),
+        (made / "zip.zip", InvalidSetting, "is no export of FSD Lab"),
+        (of("short.zip", whole[: len(whole) // 2]), DataDamaged, "is damaged"),
+        (of("flipped.zip", bytes(flipped)), DataDamaged, "is damaged"),
+        (twice, DataDamaged, "does not hold the tables that its manifest names"),
+        (
+            rewritten(file, made / "version.zip", manifest(version=2)),
+            InvalidSetting,
+            "newer version of FSD Lab: update",
+        ),
+        (rewritten(file, made / "revision.zip", manifest(revision="9999")), InvalidSetting, "newer version of FSD Lab"),
+        (rewritten(file, made / "format.zip", manifest(format="x")), InvalidSetting, "is no export of FSD Lab"),
+        (rewritten(file, made / "members.zip", manifest(members=3)), DataDamaged, "manifest cannot be read"),
+        (rewritten(file, made / "text.zip", line("generations", text="x")), DataDamaged, "is not what|is longer than"),
+        (rewritten(file, made / "lost.zip", {"runs.jsonl": lambda data: b""}), DataDamaged, "runs is not what"),
+    ]
+    for name, member, values, told in (
+        ("sha", "traces", {"sha256": "0" * 64}, "a value in it cannot be read"),
+        ("trace", "traces", {"data": "&"}, "data of a row of traces cannot be read"),
+        ("seed", "runs", {"seed": 10**12}, "seed of a row of runs is not what"),
+        ("status", "runs", {"status": "sleeping"}, "a value in it cannot be read"),
+        ("id", "runs", {"id": "../x"}, "belongs to a row of runs|cannot be read"),
+        ("when", "runs", {"created_at": "yesterday"}, "created_at of a row of runs cannot be read"),
+        ("name", "experiments", {"name": "x" * 300}, "more than 255 characters"),
+        ("column", "runs", {"'; DROP TABLE runs; --": 1}, "has no column"),
+        ("mlflow", "runs", {"mlflow_run_id": "x"}, "has no column 'mlflow_run_id'"),
+        ("orphan", "generations", {"run_id": "f" * 32}, "belongs to a row of runs that is not there"),
+        ("act", "review_log", {"act": {"kind": "judged"}}, "a value in it cannot be read"),
+        (
+            "dangling",
+            "review_log",
+            {"act": {"kind": "withdrawn", "proposal": "a" * 32}, "kind": "withdrawn"},
+            "cannot be read",
+        ),
+        ("gap", "review_log", {"sequence": 4}, "a value in it cannot be read"),
+        ("hash", "settings", {"id": "f" * 16}, "is not what its id says|belongs to a row of settings"),
+    ):
+        changed = rewritten(file, made / f"{name}.zip", line(member, **values), honest=True)
+        refused.append((changed, DataDamaged, told))
+    both = rewritten(file, made / "both.zip", {"runs.jsonl": lambda data: data + data}, honest=True)
+    refused.append((both, DataDamaged, "two of its rows have one key"))
+    nested = {"runs.jsonl": lambda data: b"[" * 100_000 + b"\n" + data}
+    refused.append((rewritten(file, made / "nested.zip", nested, honest=True), DataDamaged, "is damaged"))
+    unknown = line("settings", config={"pair": "bundled", "decoding": {"speed": 9}})
+    refused.append((rewritten(file, made / "unknown.zip", unknown, honest=True), InvalidSetting, "install the package"))
+    before = contents(other)
+    for path, error, told in refused:
+        with pytest.raises(error, match=told) as caught:
+            take(other, path, tmp_path)
+        assert "\n" not in str(caught.value), path
+        assert contents(other) == before, path
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused(
+    file: Path, other: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bomb(_: bytes) -> bytes:
+        return b'{"id": "' + b"0" * 2_000_000 + b'"}\n'
+
+    monkeypatch.setattr(archive, "LONGEST_LINE", 1_000_000)
+    bombed = rewritten(file, tmp_path / "bomb.zip", {"runs.jsonl": bomb}, honest=True)
+    with pytest.raises(DataDamaged, match="runs is longer"):
+        take(other, bombed, tmp_path)
+
+    monkeypatch.setattr(archive, "ALWAYS_INFLATED", 1_000_000)
+    vast = {"runs.jsonl": lambda data: data + b" " * 20_000_000}
+    with pytest.raises(DataDamaged, match=r"it would unpack to 0\.02 GB"):
+        take(other, rewritten(file, tmp_path / "vast.zip", vast, honest=True), tmp_path)
+
+
+def test_an_admin_fetches_the_file_from_the_app_and_nobody_else_does(
+    filled: Repository, other: Repository, home: Path, tmp_path: Path
+) -> None:
+    app = FastAPI()
+    app.include_router(workspace_routes(Settings(home=home)))
+    person = {"now": Person("Ann", "reviewer")}
+
+    async def signed_in(scope: Any, receive: Any, send: Any) -> None:
+        await app({**scope, KEY: person["now"]}, receive, send)
+
+    client = TestClient(signed_in)
+    refused = client.get("/export/workspace.zip")
+    assert (refused.status_code, "needs the role admin" in refused.text) == (403, True)
+    person["now"] = Person("Root", "admin")
+    answer = client.get("/export/workspace.zip")
+    assert answer.headers["Content-Type"] == "application/zip"
+    (tmp_path / "fetched.zip").write_bytes(answer.content)
+    take(other, tmp_path / "fetched.zip", tmp_path)
+    assert contents(other) == contents(filled)
+    assert not [path for path in home.iterdir() if path.name.startswith(".")]
+    assert link_html(Person("Ann", "reviewer")) == ""
+
+
+def test_the_commands(call: Call, filled: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = filled.experiments()[0].id
+    status, out, _ = call("export", str(tmp_path / "a.zip"))
+    assert (status, "4 runs of 1 experiment with 7 prompts, and 2 acts of reviews" in out) == (0, True)
+    status, _, err = call("export", str(tmp_path / "a.zip"))
+    assert (status, "already exists" in err) == (2, True)
+    status, out, _ = call("export", str(tmp_path / "b.zip"), "--experiment", id[:8])
+    assert (status, "3 runs of 1 experiment with 6 prompts, and 0 acts" in out) == (0, True)
+    status, _, err = call("export", str(tmp_path / "c.zip"), "--run", id)
+    assert (status, f"{id} is an experiment: give it as --experiment." in err) == (2, True)
+    status, out, _ = call("import", str(tmp_path / "a.zip"))
+    assert (status, "Added 0 runs" in out, "4 runs of it were here already." in out) == (0, True, True)
+    monkeypatch.setenv("FSD_DATABASE_URL", sqlite_url(tmp_path / "new" / "fsd.db"))
+    status, out, _ = call("import", str(tmp_path / "b.zip"))
+    assert (status, out) == (0, "Added 3 runs and 1 experiment with 6 prompts, and 0 acts of reviews.\n")
+    status, _, err = call("import", str(tmp_path / "no.zip"))
+    assert (status, "There is no file" in err) == (2, True)

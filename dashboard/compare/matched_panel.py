@@ -11,7 +11,7 @@ from dashboard.compare.matched_html import addition_links, matched_html
 from dashboard.ui.components import QUIET, notice, section, show
 from fsd_core.benchmarks.matched import MARGINS, RATIOS
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.figures import draft_lengths, matched_curves
+from fsd_core.figures import draft_lengths, matched_curves, predicted
 from fsd_core.figures.matched_ground import COSTS
 from fsd_core.figures.matching import match
 
@@ -41,6 +41,7 @@ class MatchedPanel:
             with gr.Column(min_width=340):
                 self.reach = gr.Plot(show_label=False)
                 self.lengths = gr.Plot(show_label=False, visible=False)
+        self.predicted = gr.Plot(show_label=False, visible=False, elem_id="predicted")
         self.tables = show(elem_id="matched")
 
     @property
@@ -51,14 +52,14 @@ class MatchedPanel:
     @property
     def outputs(self) -> list[Any]:
         """What :meth:`draw` changes."""
-        return [self.row, self.curves, self.reach, self.lengths, self.tables]
+        return [self.row, self.curves, self.reach, self.lengths, self.predicted, self.tables]
 
     def listen(self, runs: Any, baseline: Any, margin: Any) -> None:
         """Draws anew when a field of this panel changes; ``margin`` is the one of the figure at equal accuracy."""
         given = [runs, baseline, margin, *self.chosen]
-        self.cost.input(self.redraw, given, self.outputs, **QUIET)
-        for field in (self.ratios, self.margins):
-            gr.on([field.submit, field.blur], self.redraw, given, self.outputs, **QUIET)
+        typed = [event for field in (self.ratios, self.margins) for event in (field.submit, field.blur)]
+        # One event for all, so that what was chosen last is also drawn last.
+        gr.on([self.cost.input, *typed], self.redraw, given, self.outputs, trigger_mode="always_last", **QUIET)
 
     def redraw(self, ids: list[str], baseline: str | None, margin: float | None, *chosen: str) -> Updates:
         """The figures and tables of the chosen runs."""
@@ -70,8 +71,12 @@ class MatchedPanel:
     def draw(self, comparison: Comparison, cost: str, ratios: str, margins: str) -> Updates:
         """All of it; a number that cannot be used becomes a sentence in place of the tables."""
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
+        foretold = predicted.info(comparison.runs)
         updates: Updates = {
-            self.lengths: gr.Plot(draft_lengths.draw(lengths) if lengths.curves else None, visible=bool(lengths.curves))
+            self.lengths: gr.Plot(
+                draft_lengths.draw(lengths) if lengths.curves else None, visible=bool(lengths.curves)
+            ),
+            self.predicted: gr.Plot(predicted.draw(foretold) if foretold else None, visible=bool(foretold)),
         }
         matched = match(comparison.runs, comparison.baseline, comparison.prompts, cost)
         margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin

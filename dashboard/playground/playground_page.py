@@ -21,7 +21,7 @@ from dashboard.ui.components import QUIET, heading, legend, notice, on_load, sho
 from dashboard.ui.option_fields import chosen
 from dashboard.ui.people import person_of
 from fsd_core.conditions import SHARED
-from fsd_core.errors import DatabaseUnavailable, FsdError, InvalidSetting, UnknownName
+from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
 from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tracking.messages import PlaygroundJob
@@ -51,9 +51,17 @@ ASK = """() => {
   try { sessionStorage.setItem('fsd-lab-asked', `${id} ${Date.now()}`); } catch { /* a browser that keeps nothing */ }
   return id;
 }"""
-REMEMBER = """(job) => {
+# Gradio calls this too where the page is left while the answer is on its way: then neither is the job the one that was
+# asked for, nor has the server taken that id back, and it is the page that is loaded anew that asks for it.
+REMEMBER = """(job, asked) => {
   try {
-    sessionStorage.removeItem('fsd-lab-asked');
+    if (job && job === asked) for (const kept of [sessionStorage, localStorage]) kept.setItem('fsd-lab-job', job);
+    if (!asked || job === asked) sessionStorage.removeItem('fsd-lab-asked');
+  } catch { /* a browser that keeps nothing */ }
+}"""
+RESUMED = """(job) => {
+  try {
+    if (job) sessionStorage.removeItem('fsd-lab-asked');
     for (const storage of [sessionStorage, localStorage]) if (job) storage.setItem('fsd-lab-job', job);
   } catch { /* a browser that keeps nothing */ }
 }"""
@@ -134,9 +142,8 @@ class Playground:
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
         # Past the queue, which forgets what a page asked for that is gone.
         asking = self.generate.click(None, None, self.asked, js=ASK)
-        generating = asking.then(self.start, {self.asked, *filled}, self.outputs, queue=False, **QUIET)
-        # Not where the answer was lost with the page: then it is the page that is loaded anew that asks for it.
-        generating.success(None, self.begun, None, js=REMEMBER)
+        generating = asking.then(self.start, {self.asked, *filled}, [self.asked, *self.outputs], queue=False, **QUIET)
+        generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
         begun = [card.fields[name] for card, fields in zip(self.cards, BEGUN, strict=True) for name in fields]
         self.form.pair.input(self.begin_anew, {self.form.pair, *begun}, begun, **QUIET)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
@@ -144,7 +151,7 @@ class Playground:
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
         known = [*self.outputs, *self.sizes, *controls]
         opening = on_load(self.resume, [self.begun, self.asked], known, js=RECALL)
-        opening.success(None, self.begun, None, js=REMEMBER)
+        opening.success(None, self.begun, None, js=RESUMED)
 
     def _resize(self, step: int) -> Any:
         def resize(number: int) -> Updates:
@@ -176,7 +183,7 @@ class Playground:
         try:
             return self._started(values, request)
         except FsdError as error:
-            return {self.verdict: notice(str(error), "bad")}
+            return {self.verdict: notice(str(error), "bad"), self.asked: ""}
 
     def _started(self, values: Updates, request: gr.Request) -> Updates:
         pair, prompt, seed, sampling = self.form.values(values)
@@ -188,7 +195,7 @@ class Playground:
         id = values[self.asked] or ""
         id = id if _ID.fullmatch(id) else None
         if id and self.repository.find_job(id):
-            raise InvalidSetting("This has begun already: reload the page to see it.")
+            return {self.verdict: notice("This has begun already: reload the page to see it.", "bad")}
         asked = payload(pair, prompt, seed, decodings, owner_of(request))
         person, visit = person_of(request), str(request.session_hash)
         if self.visitors is not None:

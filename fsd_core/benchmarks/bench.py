@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 PairLoader = Callable[[str, str, str], LoadedPair]
 """(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
+T = TypeVar("T")
 Plan = Sequence[tuple[RunView, Sequence[int]]]
 """runs with the positions of some of their prompts, in the order in which they are to be written"""
 
@@ -53,6 +54,10 @@ class Bench(Protocol):
         """One record for each of the prompts, by position, as soon as it is written; see ``harness.run_examples``."""
         ...
 
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+        """What a function that can be pickled answers of a pair. Raises what ``load_pair`` and the function raise."""
+        ...
+
     def threads(self) -> int:
         """CPU threads, at this moment."""
         ...
@@ -78,6 +83,9 @@ class OwnBench:
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
+
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+        return question(self._pair_loader(pair, device, dtype))
 
     def threads(self) -> int:
         return torch.get_num_threads()

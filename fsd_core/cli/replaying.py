@@ -59,7 +59,8 @@ def record(
     with output.progress_bar("Recording", config.limit) as advance_to:
         trace = recorded(
             pair, task, config.limit, seed=config.seed, sampling=decoding.sampling, draft_length=draft_length,
-            max_new_tokens=decoding.max_new_tokens, top=0 if full_rows else top, with_costs=costs, on_prompt=advance_to,
+            max_new_tokens=decoding.max_new_tokens, top=0 if full_rows else top, on_prompt=advance_to,
+            **({} if costs else {"timed_rounds": 0}),
         )  # fmt: skip
     size = trace_file.write(trace, file)
     prompts = len(trace.prompts)
@@ -80,6 +81,9 @@ def replay(
     device: options.Device = None,
     table: Annotated[Path | None, typer.Option("--csv", help="Write every setting to a new CSV file.")] = None,
     page: Annotated[Path | None, typer.Option("--report", help="With --measure: write a new Markdown file.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="With --measure: draw both in a new HTML file.", metavar="FILE")
+    ] = None,
     json: options.Json = False,
     **chosen: Any,
 ) -> None:
@@ -90,9 +94,10 @@ def replay(
     from fsd_core.benchmarks.replay.settings import settings_of
     from fsd_core.library import replay_report as report
 
-    if page is not None and not measure:
-        raise InvalidSetting("--report tells predicted from measured: give --measure too, or take --csv.")
-    for written_file in (table, page):
+    if (page or figure) and not measure:
+        flag = "--report" if page else "--figure"
+        raise InvalidSetting(f"{flag} tells predicted from measured: give --measure too, or take --csv.")
+    for written_file in (table, page, figure):
         if written_file is not None:
             trace_file.check_new(written_file)
     trace = trace_file.read(file)
@@ -108,6 +113,8 @@ def replay(
         _write(table, _csv(rows))
     if page is not None:
         _write(page, report.markdown(trace, measured))
+    if figure is not None:
+        _write(figure, _drawn(measured))
     if json:
         costs = trace.info.costs
         known = {"pair": trace.info.pair, "task": trace.info.task, "prompts": len(trace.prompts)}
@@ -179,6 +186,18 @@ def _print_measured(checks: list[Checked]) -> None:
         rows.append((said.config.label, accepted, _share(one.acceptance_error), *cells, f"{one.length:.2f}"))
     columns = ("Accepted, %", "Error, points", "Tokens a pass", "Passes an answer", "× target alone", "× length")
     output.print_table(("Predicted / measured", *columns), rows)
+
+
+def _drawn(checks: list[Checked]) -> str:
+    """The figure of predicted and measured passes as a page of its own."""
+    from fsd_core.figures import cells, predicted
+    from fsd_core.figures.style import EXPORT_CONFIG
+
+    points = []
+    for one in checks:
+        both = [cells.Estimate(own.value, own.low, own.high) for own in (one.prediction.passes, one.passes)]
+        points.append((one.prediction.config, both[0], both[1]))
+    return predicted.draw(predicted.by_rule(points)).to_html(include_plotlyjs=True, config=EXPORT_CONFIG)
 
 
 def _share(estimate: Estimate) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.rules import RULES, Autoregressive
 
 Goal = Literal["accuracy", "acceptance", "speed"]
+Length = Annotated[int, Field(ge=1, le=32)]
 GOALS: tuple[Goal, ...] = ("accuracy", "acceptance", "speed")
 LEVEL = 0.05
 """the chance, at most, of naming a setting that does not keep the promise"""
@@ -25,7 +26,9 @@ FINALISTS = 3
 MOST_PROMPTS = 600
 """that are used where nobody says how many"""
 LENGTHS = (4, 8, 16)
-"""draft lengths to choose from, where nobody names any"""
+"""draft lengths to measure where nobody names any and replay cannot tell"""
+REPLAYED = tuple(range(1, 17))
+"""draft lengths that replay proposes from, where nobody names any"""
 FEWEST = 8
 """prompts of the first rung, and of each turn with fresh prompts"""
 
@@ -44,6 +47,9 @@ class CalibrationConfig(SweepConfig):
     minutes: float = Field(default=10.0, gt=0, le=10_080)
     """of decoding; what is begun is finished"""
     choosing: int = Field(default=64, ge=FEWEST)
+    lengths: tuple[Length, ...] = ()
+    """draft lengths of which replay proposes one for each setting before anything is measured, so that those of
+    ``decodings`` do not count; without any, the settings are measured as they are"""
 
     @model_validator(mode="after")
     def _enough(self):

@@ -13,6 +13,7 @@ from fsd_core.figures import (
     matched_curves,
     matching,
     positions,
+    predicted,
     requests,
     threshold,
     throughput,
@@ -42,8 +43,9 @@ MATCHED: Mapping[str, Draw] = {
     "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
     "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), MARGIN),
     "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
+    "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
 }
-"""figures of rules at matched points, and of speed over the draft length"""
+"""figures of rules at matched points, of speed over the draft length, and of what replay predicted"""
 
 
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:

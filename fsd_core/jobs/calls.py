@@ -10,7 +10,7 @@ An error is an answer too, as its sentence: of an exception in its process ZeroG
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -25,6 +25,7 @@ from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import user_message
 from fsd_core.jobs import playground
 from fsd_core.jobs.pair_cache import PairCache
+from fsd_core.models.loading import LoadedPair
 from fsd_core.tracking.messages import Chunk, PlaygroundJob
 from fsd_core.tracking.records import GenerationRecord
 
@@ -49,6 +50,14 @@ class Describe:
 
 
 @dataclass(frozen=True)
+class Question:
+    """Answered by what a function answers of the pair."""
+
+    where: Where
+    question: Callable[[LoadedPair], Any]
+
+
+@dataclass(frozen=True)
 class Speak:
     """A playground job. Answered by lists of chunks."""
 
@@ -66,7 +75,6 @@ class Piece:
     where: Where
     decoding: DecodingConfig
     task: str
-    limit: int
     seed: int
     batch: int
     positions: tuple[int, ...]
@@ -107,7 +115,7 @@ class Failed:
     run_id: str | None = None
 
 
-Call = Describe | Speak | Slice | Bounds
+Call = Describe | Question | Speak | Slice | Bounds
 
 
 def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
@@ -120,6 +128,8 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
         match call:
             case Describe(where):
                 yield about(_pair(device, where))
+            case Question(where, question):
+                yield question(_pair(device, where))
             case Speak():
                 yield from _speak(call, device, seconds, ends)
             case Slice():
@@ -163,7 +173,7 @@ def _write(call: Slice, device: str, ends: float | None) -> Iterator[Written | F
             continue
         try:
             task = own.get(piece.task) or get_task(piece.task)
-            examples = dict(enumerate(task.examples(piece.limit)))
+            examples = task.all_examples()
             some = {position: examples[position] for position in piece.positions}
             if (decoder := decoders.get(piece.run_id)) is None:
                 decoder = decoders[piece.run_id] = Decoder(_pair(device, piece.where), piece.decoding)

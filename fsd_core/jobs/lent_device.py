@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,10 +18,10 @@ from fsd_core.conditions import EXECUTOR
 from fsd_core.config import SamplingConfig
 from fsd_core.errors import DeviceUnavailable, FsdError
 from fsd_core.jobs import asked_by, zero_gpu
-from fsd_core.jobs.calls import Bounds, Call, Describe, Failed, Piece, Slice, Speak, Where, Written, answer
+from fsd_core.jobs.calls import Bounds, Call, Describe, Failed, Piece, Question, Slice, Speak, Where, Written, answer
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
-from fsd_core.models.loading import obtain_pair
+from fsd_core.models.loading import LoadedPair, obtain_pair
 from fsd_core.models.model_pairs import PAIRS, get_pair
 from fsd_core.settings import Settings
 from fsd_core.space import zero_gpu as on_zero_gpu
@@ -31,6 +31,7 @@ from fsd_core.tracking.records import GenerationRecord, RunView
 MOST_PIECES = 200
 """of one call: more than its time allows need not travel"""
 
+T = TypeVar("T")
 Ask = Callable[[Call], Generator[Any]]
 
 
@@ -148,6 +149,12 @@ class LentBench:
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]
 
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+        where = Where(pair, device, dtype)
+        self._describe(where)  # fetches the pair
+        with closing(self._ask(Question(where, question))) as answers:
+            return next(answers)
+
     def threads(self) -> int:
         return torch.get_num_threads()
 
@@ -198,4 +205,4 @@ def _where(run: RunView) -> Where:
 
 def _piece(run: RunView, positions: tuple[int, ...]) -> Piece:
     config = run.config
-    return Piece(run.id, _where(run), run.decoding, run.task, config.limit, run.seed, config.batch, positions)
+    return Piece(run.id, _where(run), run.decoding, run.task, run.seed, config.batch, positions)

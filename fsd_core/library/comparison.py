@@ -143,7 +143,8 @@ class Comparison:
                 (relative to the baseline), ``positions`` (acceptance by position in the draft), ``requests``
                 (acceptance over requests), ``matched`` (accuracy over target passes, a curve for each rule),
                 ``equal_accuracy`` (how far each rule gets within 2 points), ``draft_lengths`` (speed over the draft
-                length) or ``divergence`` (the histogram of one setting).
+                length), ``predicted`` (replay's predictions beside what was measured) or ``divergence`` (the histogram
+                of one setting).
             row: For ``divergence``, the setting, by its row; by default the loosest.
 
         Raises ``UnknownName`` for another name, ``InvalidSetting`` for a row that is not there, and

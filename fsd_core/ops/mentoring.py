@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 TOLD_APART = 512
 """tokens that are told apart; the others count as one"""
-_BETWEEN, _STEPS = 128, 3
+_BETWEEN, _STEPS = 32, 4
 
 
 def mentored(p: Tensor, q: Tensor, budget: float) -> Tensor:

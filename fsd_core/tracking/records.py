@@ -128,6 +128,8 @@ class RunView:
     started_at: datetime | None
     finished_at: datetime | None
     mlflow_run_id: str | None
+    predicted: dict[str, Any] | None = None
+    """some of the metrics with their intervals, as replay predicted them before anything was measured"""
     note: str = ""
     tags: tuple[str, ...] = ()
     archived: bool = False

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 import fsd_core
+from fsd_core.benchmarks.calibration.proposing import EXACT_LENGTHS
 from fsd_core.benchmarks.calibration.running import calibrate
-from fsd_core.config.calibration import CalibrationConfig, candidates, read_sweep
+from fsd_core.config import FuzzyReducible, Speculative
+from fsd_core.config.calibration import LENGTHS, CalibrationConfig, candidates, read_sweep
+from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair, load_pair
+from fsd_core.rules.margin import Margin
 from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -69,6 +73,34 @@ def test_cut_off_anywhere_it_goes_on_and_no_prompt_is_done_twice(repository: Rep
     assert choosing != set(range(8))  # in an order that was drawn
     again = calibrate(repository, id, config, lambda *_: pair)
     assert (again.reason, again.chosen.decoding) == (outcome.reason, outcome.chosen.decoding)
+
+
+def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Repository, pair: LoadedPair) -> None:
+    found = candidates({"acceptance": ["fsd-reducible", "margin", "fsd"], "threshold": "0.1,0.3", "draft_length": 8})
+    found += methods({"acceptance": "fsd-reducible", "drafter": "prompt-lookup", "threshold": "0.1"})
+    config = CalibrationConfig.model_validate({"decodings": tuple(found), "lengths": (1, 2, 16)} | SMALL)
+    id = repository.create_experiment(config, enqueue=False)
+    with pytest.raises(KeyboardInterrupt):
+        calibrate(repository, id, config, lambda *_: pair, Stops(3))
+    begun = repository.experiment(id).runs
+    lengths = Counter[tuple]()
+    for run in begun:
+        if run.decoding.drafter is not None:
+            lengths[run.decoding.drafter.kind, run.decoding.acceptance] += 1
+            assert run.decoding.topology.length in ((4, 8, 16) if not run.predicted else (1, 2, 16))
+            assert (run.predicted is None) == (run.decoding.drafter.kind == "prompt-lookup")
+    assert lengths["draft-model", FuzzyReducible(threshold=0.1)] == 1
+    assert lengths["draft-model", Speculative()] == EXACT_LENGTHS
+    assert lengths["prompt-lookup", FuzzyReducible(threshold=0.1)] == len(LENGTHS)
+    assert ("draft-model", Margin(logit_ratio=0.98)) not in lengths  # forgives nothing that would make it faster
+    outcome = calibrate(repository, id, config, lambda *_: pair)
+    assert outcome.chosen.decoding in [run.decoding for run in begun]
+    runs = repository.experiment(id).runs
+    assert runs[: len(begun)] != begun
+    assert [run.decoding for run in runs[: len(begun)]] == [run.decoding for run in begun]
+    for run in runs:
+        if run.config.first == 0 and run.predicted and run.decoding.acceptance == Speculative():
+            assert run.metrics["target_passes"] == pytest.approx(run.predicted["target_passes"])  # greedily it is exact
 
 
 def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path, pair: LoadedPair) -> None:

@@ -36,7 +36,7 @@ def bundled() -> LoadedPair:
 
 @pytest.fixture(scope="module")
 def trace(bundled: LoadedPair) -> Trace:
-    return record(bundled, get_task("arithmetic"), PROMPTS, draft_length=LENGTH, with_costs=False)
+    return record(bundled, get_task("arithmetic"), PROMPTS, draft_length=LENGTH, timed_rounds=0)
 
 
 def decoded(pair: LoadedPair, rule: Rule, length: int, sampling: SamplingConfig | None = None) -> list[Generation]:
@@ -88,7 +88,7 @@ def test_the_first_round_of_every_rule_is_exact(bundled: LoadedPair, trace: Trac
 
 def test_sampled_strict_decoding_is_the_recorded_run(bundled: LoadedPair) -> None:
     sampled = SamplingConfig(temperature=1)
-    trace = record(bundled, get_task("arithmetic"), 12, sampling=sampled, draft_length=LENGTH, with_costs=False)
+    trace = record(bundled, get_task("arithmetic"), 12, sampling=sampled, draft_length=LENGTH, timed_rounds=0)
     (said,) = Replay(trace).predict(
         [DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=LENGTH), sampling=sampled)]
     )
@@ -102,7 +102,7 @@ def test_sampled_strict_decoding_is_the_recorded_run(bundled: LoadedPair) -> Non
 def test_limits_and_full_rows(bundled: LoadedPair, tmp_path: Path) -> None:
     """An answer that its limit ends drafts less at its end. Full rows predict the same."""
     few, all_of_them = (
-        record(bundled, get_task("arithmetic"), 3, draft_length=4, max_new_tokens=17, top=top, with_costs=False)
+        record(bundled, get_task("arithmetic"), 3, draft_length=4, max_new_tokens=17, top=top, timed_rounds=0)
         for top in (10, 0)
     )
     assert all(prompt.tokens == 17 for prompt in few.prompts)
@@ -152,10 +152,11 @@ def test_commands(call: Callable[..., tuple[int, str, str]], recorded: Path, tmp
     assert all(row["speed_up"] > 0 for row in said["predictions"])
     with table.open(encoding="utf-8", newline="") as lines:
         assert len([*csv.DictReader(lines)]) == len(said["predictions"])
-    page = tmp_path / "page.md"
+    page, figure = tmp_path / "page.md", tmp_path / "figure.html"
     status, out, _ = call(
         "replay", str(recorded), "--acceptance", "speculative", "--acceptance", "fsd", "--thresholds", "0.1,0.3",
-        "--draft-length", "2", "--measure", "--device", "cpu", "--report", str(page), "--json",
+        "--draft-length", "2", "--measure", "--device", "cpu", "--report", str(page),
+        "--figure", str(figure), "--json",
     )  # fmt: skip
     checked = json.loads(out)["predictions"]
     assert status == 0
@@ -163,6 +164,9 @@ def test_commands(call: Callable[..., tuple[int, str, str]], recorded: Path, tmp
     assert checked[0]["acceptance_error"] == 0
     assert checked[0]["measured_length_ratio"] == 1
     assert "| `fsd` | 2 |" in page.read_text(encoding="utf-8")
+    drawn = figure.read_text(encoding="utf-8")
+    assert '"name":"Predicted"' in drawn
+    assert '"name":"Measured"' in drawn
 
 
 @pytest.mark.parametrize(
@@ -172,6 +176,7 @@ def test_commands(call: Callable[..., tuple[int, str, str]], recorded: Path, tmp
         (("--acceptance", "rrs"), "no rule for a chain of single drafts"),
         (("--acceptance", "nothing"), "--acceptance 'nothing' is not known"),
         (("--report", "page.md"), "--report tells predicted from measured"),
+        (("--figure", "page.html"), "--figure tells predicted from measured"),
         (("--measure", "--pair", "smollm2-135m"), "The trace is of 'bundled'"),
     ],
 )

@@ -27,6 +27,11 @@ class Evidence:
     failed: Mapping[DecodingConfig, str] = field(default_factory=dict)
     """settings that cannot be measured, with the sentence that says why"""
 
+    @property
+    def begun(self) -> tuple[DecodingConfig, ...]:
+        """What has runs, with or without prompts, in the order in which they were made."""
+        return tuple(self.counts)
+
     def of(self, decoding: DecodingConfig) -> Counts:
         return self.counts.get(decoding, {})
 

@@ -1,5 +1,7 @@
 """What a calibration does next, given what its runs have shown: it has no other memory, so it goes on after any kill.
 
+0. *Proposing*, where draft lengths are left open: replay says which settings are worth measuring
+   (:mod:`fsd_core.benchmarks.calibration.proposing`), and those whose runs have begun are the ones that count.
 1. *Choosing*: successive halving (Jamieson and Talwalkar 2016). All settings do 8 prompts, the better half of them 8
    more, the better half of those 16 more, and so on. The better ones are those from which most is to be expected: how
    much faster than exact SD a setting is, times the chance that it keeps the promise on the fresh prompts.
@@ -53,7 +55,8 @@ class Outcome:
 
 def next_step(config: CalibrationConfig, evidence: Evidence) -> Step | Outcome:
     """What is to be done next, or how it ended. Raises ``FsdError`` where the target or exact SD cannot be measured."""
-    target, alive = config.target, tuple(one for one in config.decodings if one not in evidence.failed)
+    target, begun = config.target, evidence.begun or config.decodings
+    alive = tuple(one for one in begun if one not in evidence.failed and one != target)
     if target in evidence.failed or not any(one.acceptance.lossless for one in alive):
         raise FsdError(" ".join(dict.fromkeys(evidence.failed.values())))
     in_time, done = True, 0

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
-from fsd_core.benchmarks.bench import Bench, PairLoader
+from fsd_core.benchmarks.bench import Bench, OwnBench, PairLoader
 from fsd_core.benchmarks.calibration.plan import Outcome, Step
+from fsd_core.benchmarks.calibration.proposing import propose
 from fsd_core.benchmarks.calibration.standing import standing
 from fsd_core.benchmarks.execution import Writing, execute_runs
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.benchmarks.tasks.own.finding import find_task
+from fsd_core.config import SettingConfig
+from fsd_core.config.calibration import FEWEST, CalibrationConfig
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
 
@@ -29,6 +34,7 @@ def calibrate(
     ``on_turn`` is called when new runs begin; the others are those of :func:`execute_runs`, which also says what is
     raised. Raises ``FsdError`` if the target or exact SD cannot be measured.
     """
+    bench = bench if isinstance(bench, Bench) else OwnBench(bench)
     while True:
         runs = repository.experiment(experiment_id).runs
         if left := [run.id for run in runs if not run.ended]:
@@ -37,5 +43,19 @@ def calibrate(
         step = standing(repository, config, runs)
         if isinstance(step, Outcome):
             return step
+        predicted: dict[str, dict[str, Any]] = {}
+        if config.lengths and not runs:
+            step, predicted = _proposed(config, repository, bench)
         on_turn(step)
-        repository.extend_experiment(experiment_id, config.turn(step.decodings, step.start, step.end))
+        turn = config.turn(step.decodings, step.start, step.end)
+        repository.extend_experiment(experiment_id, turn, predicted)
+
+
+def _proposed(config: CalibrationConfig, repository: Repository, bench: Bench) -> tuple[Step, dict[str, dict]]:
+    """The first turn, of what replay proposes, and what it predicts, by setting."""
+    question = partial(propose, config, find_task(config.task, repository))
+    found = bench.ask(config.pair, config.device, config.dtype, question)
+    predicted = {
+        SettingConfig(pair=config.pair, decoding=one.decoding).id: one.predicted for one in found if one.predicted
+    }
+    return Step((config.target, *(one.decoding for one in found)), 0, FEWEST), predicted

@@ -23,7 +23,9 @@ from fsd_core.ops.warping import warp
 from fsd_core.rules import CHAIN, RULES, Rule, Speculative, Synthetic, Verifier
 from fsd_core.topologies import DraftTree
 
-_ROUNDS, _TURNS = 40, 7
+ROUNDS = 40
+"""that are timed, where nobody says how many"""
+_TURNS = 7
 _KEEPS = 0.8
 """the share of tokens that the timed rounds keep"""
 
@@ -37,7 +39,7 @@ def replayable() -> dict[str, type[Rule]]:
     }
 
 
-def measure_costs(pair: LoadedPair, sampling: SamplingConfig, longest: int) -> Costs:
+def measure_costs(pair: LoadedPair, sampling: SamplingConfig, longest: int, rounds: int = ROUNDS) -> Costs:
     """Times rounds behind a prompt of random tokens at draft lengths of 1 to ``longest``, some of them, and the rules'
     arithmetic on rows of the pair's vocabulary."""
     lengths = sorted({1, longest, *(n for n in (2, 3, 5, 8, 12) if n < longest)})
@@ -49,22 +51,22 @@ def measure_costs(pair: LoadedPair, sampling: SamplingConfig, longest: int) -> C
         n: DecodingConfig(acceptance=Synthetic(probability=_KEEPS), topology=ChainTopology(length=n), **settings)
         for n in lengths
     }
-    own, *others = _in_turns(pair, [alone, *drafted.values()], prompt)
+    own, *others = _in_turns(pair, [alone, *drafted.values()], prompt, rounds)
     return Costs(
         target_alone=own,
         rounds=dict(zip(lengths, others, strict=True)),
-        draft_pass=forward_ms(pair.draft, 1, _ROUNDS),
+        draft_pass=forward_ms(pair.draft, 1, rounds),
         rules=rule_costs(pair.target.vocabulary, longest, sampling, pair.target.device),
     )
 
 
-def _in_turns(pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Sequence[int]) -> list[float]:
+def _in_turns(pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Sequence[int], rounds: int) -> list[float]:
     """Milliseconds of a round of each; a round of every one before the next, so that a busy machine slows all alike."""
     models = ModelSet(pair.target, pair.draft)
     spent: list[list[float]] = [[] for _ in configs]
     with ExitStack() as stack:
         sessions = [stack.enter_context(Session(compose(models, config), prompt, 0, frozenset())) for config in configs]
-        for _ in range(WARM_UP + _ROUNDS):
+        for _ in range(WARM_UP + rounds):
             for session, own in zip(sessions, spent, strict=True):
                 if session.stop_reason is None:
                     own.append(1000 * session.run_round().seconds)

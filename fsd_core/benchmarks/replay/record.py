@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from fsd_core.benchmarks.harness import prompt_seed
-from fsd_core.benchmarks.replay.costs import measure_costs
+from fsd_core.benchmarks.replay.costs import ROUNDS, measure_costs
 from fsd_core.benchmarks.replay.recording import RecordingRule, recorder_of
 from fsd_core.benchmarks.replay.trace import PromptTrace, Trace, TraceInfo
-from fsd_core.benchmarks.tasks import Task
+from fsd_core.benchmarks.tasks import Example, Task
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
@@ -36,25 +36,26 @@ def check(draft_length: int, top: int) -> None:
 def record(
     pair: LoadedPair,
     task: Task,
-    limit: int,
+    prompts: int | Mapping[int, Example],
     *,
     seed: int = 0,
     sampling: SamplingConfig | None = None,
     draft_length: int = 8,
     max_new_tokens: int = 128,
     top: int = TOP,
-    with_costs: bool = True,
+    timed_rounds: int = ROUNDS,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
-    """Decodes a task's first prompts strictly, with the draft model, and keeps what replay needs.
+    """Decodes prompts of a task strictly, with the draft model, and keeps what replay needs.
 
-    ``top``: tokens told apart at a position, of either model; 0 keeps full rows. ``with_costs``: whether to time the
-    pair as well, without which replay predicts no speeds. ``on_prompt`` is told how many are done. A prompt that fills
+    ``prompts``: how many, from the first, or these, by position. ``top``: tokens told apart at a position, of either
+    model; 0 keeps full rows. ``timed_rounds``: of each draft length, to time the pair as well; with 0 it is not timed,
+    and replay predicts no speeds. ``on_prompt`` is told how many are done. A prompt that fills
     the context is left out. Raises ``InvalidSetting``, or ``FsdError`` where no prompt was left.
     """
     check(draft_length, top)
     sampling, vocabulary = sampling or SamplingConfig(), pair.target.vocabulary
-    examples = task.examples(limit)
+    examples = dict(enumerate(task.examples(prompts))) if isinstance(prompts, int) else prompts
     info = TraceInfo(
         pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
         tokenizer=tokenizer_hash(pair), sampling=sampling, draft_length=draft_length, max_new_tokens=max_new_tokens,
@@ -66,20 +67,20 @@ def record(
         acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
         max_new_tokens=max_new_tokens,
     ))  # fmt: skip
-    prompts: list[PromptTrace] = []
-    for position, example in enumerate(examples):
+    recorded: list[PromptTrace] = []
+    for done, (position, example) in enumerate(examples.items(), 1):
         try:
             ids = decoder.fitting(decoder.prompt_ids(example.asked))
         except PromptTooLong:
             continue
         generation = decoder.generate(ids, prompt_seed(seed, position))
         answer_limit = min(max_new_tokens, decoder.method.context - len(ids))
-        prompts.append(recorder.prompt(position, generation, answer_limit))
-        on_prompt(position + 1)
-    if not any(prompt.size for prompt in prompts):
+        recorded.append(recorder.prompt(position, generation, answer_limit))
+        on_prompt(done)
+    if not any(prompt.size for prompt in recorded):
         raise FsdError(f"No draft of {task.name} was judged, so there is nothing to replay: allow longer answers.")
-    costs = measure_costs(pair, sampling, draft_length) if with_costs else None
-    return Trace(info.model_copy(update={"costs": costs, "prompts": len(prompts)}), tuple(prompts))
+    costs = measure_costs(pair, sampling, draft_length, timed_rounds) if timed_rounds else None
+    return Trace(info.model_copy(update={"costs": costs, "prompts": len(recorded)}), tuple(recorded))
 
 
 def tokenizer_hash(pair: LoadedPair) -> str:

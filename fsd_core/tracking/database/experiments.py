@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -32,12 +35,15 @@ class ExperimentStore(Store):
                 session.add(Job(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
         return id
 
-    def extend_experiment(self, id: str, configs: list[RunConfig]) -> list[str]:
-        """More queued runs behind those of an experiment, all or nothing; their ids. Raises ``UnknownName``."""
+    def extend_experiment(
+        self, id: str, configs: Sequence[RunConfig], predicted: Mapping[str, dict[str, Any]] | None = None
+    ) -> list[str]:
+        """More queued runs behind those of an experiment, all or nothing; their ids. ``predicted``: what is expected of
+        settings, by their ids. Raises ``UnknownName``."""
         with self._database.session() as session:
             get_row(session, Experiment, id, "experiment")
             last = session.scalar(select(func.max(Run.position)).where(Run.experiment_id == id))
-            return add_runs(session, configs, id, first=0 if last is None else last + 1)
+            return add_runs(session, configs, id, 0 if last is None else last + 1, predicted)
 
     def experiment(self, id: str) -> ExperimentView:
         """Raises ``UnknownName``."""

@@ -106,6 +106,7 @@ class Run(_Annotated, Base):
     losses: Mapped[dict[str, Any] | None]  # workers lost while writing a prompt, by its position
     metrics: Mapped[dict[str, Any] | None]  # benchmarks.metrics.summarise
     provenance: Mapped[dict[str, Any] | None]
+    predicted: Mapped[dict[str, Any] | None]  # some of the metrics, by replay and before it was measured
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
-from sqlalchemy import Select, delete, false, func, or_, select, update
+from sqlalchemy import Select, delete, false, func, null, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.elements import ColumnElement
@@ -193,16 +193,25 @@ def _reopen(session: Session, run: Run) -> bool:
     return True
 
 
-def add_runs(session: Session, configs: list[RunConfig], experiment_id: str | None, first: int = 0) -> list[str]:
-    """Queued runs, in order from the position ``first`` on, and the settings that are not there yet; their ids."""
+def add_runs(
+    session: Session,
+    configs: Sequence[RunConfig],
+    experiment_id: str | None,
+    first: int = 0,
+    predicted: Mapping[str, dict[str, Any]] | None = None,
+) -> list[str]:
+    """Queued runs, in order from the position ``first`` on, and the settings that are not there yet; their ids.
+
+    ``predicted``: what is expected of settings, by their ids.
+    """
     for setting in dict.fromkeys(config.setting for config in configs):
         _add_setting(session, setting)
-    moment = now()  # one for all: in a list by time they keep their order
+    moment, expected = now(), predicted or {}  # one moment for all: in a list by time they keep their order
     runs = [
         Run(
             id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
             task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
-            created_at=moment,
+            created_at=moment, predicted=storable(expected.get(config.setting.id)) or null(),
         )
         for position, config in enumerate(configs, first)
     ]  # fmt: skip

@@ -41,7 +41,7 @@ def run_view(row: Run, experiment_name: str | None) -> RunView:
         metrics=_fields(row.metrics), provenance=_fields(row.provenance),
         sittings=tuple(Sitting(one.id, _fields(one.conditions) or {}, one.started_at) for one in row.sittings),
         created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
-        mlflow_run_id=row.mlflow_run_id, **_annotations(row),
+        mlflow_run_id=row.mlflow_run_id, predicted=_fields(row.predicted), **_annotations(row),
     )  # fmt: skip
 
 

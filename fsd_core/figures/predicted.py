@@ -89,12 +89,12 @@ def draw(rules: Sequence[Rule]) -> go.Figure:
     rows = math.ceil(len(rules) / _COLUMNS)
     height = 110 + _ROW * rows
     drawn = make_subplots(
-        rows, _COLUMNS, shared_yaxes="all", subplot_titles=[escape(rule.title) for rule in rules],
+        rows, _COLUMNS, subplot_titles=[escape(rule.title) for rule in rules],
         vertical_spacing=64 / max(height - 110, 1), horizontal_spacing=0.06,
     )  # fmt: skip
     drawn.update_layout(template=TEMPLATE, title_text=escape(TITLE), height=height, hovermode="closest", margin_t=72)
     drawn.update_annotations(font_size=12, xanchor="center")
-    drawn.update_yaxes(rangemode="tozero")
+    drawn.update_yaxes(rangemode="tozero", matches="y")
     lengths = sorted({length for rule in rules for length in rule.curves if length is not None})
     named: set[tuple[int | None, bool]] = set()
     for place, rule in enumerate(rules):

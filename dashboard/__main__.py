@@ -34,7 +34,7 @@ def export(
     repository = Repository(open_database(get_settings().resolved_database_url))
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
-        work = find_work(repository, id.lower(), ended=True)
+        work = find_work(repository, id.lower())
         runs = [run.id for run in work.runs]
         comparison = compare(repository, runs, _baseline(work.title, runs, baseline), margin)
         name = re.sub(r"[^a-z0-9]+", "-", work.title.lower()).strip("-")[:60] or work.id

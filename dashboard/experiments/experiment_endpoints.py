@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.experiments.calibration_endpoints import calibration_endpoints
 from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import experiment_record
 from dashboard.ui import actions
@@ -124,7 +125,8 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         """
         return actions.perform(repository, home, person_of(request), "resume", "experiment", experiment)
 
-    return [list_choices, list_experiments, read_experiment, start_experiment, cancel_experiment, resume_experiment]
+    own = [list_choices, list_experiments, read_experiment, start_experiment, cancel_experiment, resume_experiment]
+    return [*own, *calibration_endpoints(repository, folder)]
 
 
 def _described(option: Option) -> dict[str, Any]:

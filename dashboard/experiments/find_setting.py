@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.sweep_form import build_sweep
+from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.components import QUIET, Column, escape, notice, show, table
 from dashboard.ui.formatting import NONE
 from dashboard.ui.people import person_of
+from fsd_core.benchmarks.calibration.asking import asked_for
 from fsd_core.benchmarks.calibration.plan import Outcome
 from fsd_core.benchmarks.calibration.standing import standing
 from fsd_core.benchmarks.calibration.words import goal_words, verdict
 from fsd_core.benchmarks.tasks import Task
-from fsd_core.config import SettingConfig
-from fsd_core.config.baselines import exact_beside
-from fsd_core.config.calibration import FEWEST, MOST_PROMPTS, CalibrationConfig
+from fsd_core.config import RULES, SettingConfig
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures.numbers import number
 from fsd_core.jobs import asked_by
 from fsd_core.people import require
-from fsd_core.values import checked_words
 
 if TYPE_CHECKING:
     from fsd_core.benchmarks.calibration.findings import Finding
@@ -35,6 +34,7 @@ _GOALS = {
     "acceptance": ("At least so many percent of drafted tokens accepted", 90.0),
     "speed": ("The fastest, whatever it costs", None),
 }
+_WORDS = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
     "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends."
@@ -73,7 +73,7 @@ class FindPanel:
             asked = {name: values[part] for name, part in fields.items()}
             try:
                 require(person_of(request), "author", "Starting a calibration")
-                config = asked_for(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
+                config = calibration_of(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
                 asked_by.note(self.repository.create_experiment(config))
             except FsdError as error:
                 return notice(str(error), "bad")
@@ -83,7 +83,7 @@ class FindPanel:
         self.start.click(begin, inputs, self.answer, trigger_mode="once", **QUIET).then(after, **QUIET).then(**poll)
 
 
-def asked_for(
+def calibration_of(
     values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find: Callable[[str], Task]
 ) -> CalibrationConfig:
     """The calibration of the form's settings. Raises ``InvalidSetting`` with one sentence."""
@@ -91,19 +91,23 @@ def asked_for(
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
     if minutes is None or (bound is None and goal != "speed"):
         raise InvalidSetting("A number is missing: say how much may be lost, and how many minutes may be spent.")
-    task = find(str(values["task"]))
-    sweep = build_sweep({**values, "limit": min(FEWEST, task.size), "batch": 1}, find)
-    drafting = [one for one in sweep.decodings if not one.acceptance.baseline]
+    drafting = [kind for kind in rules_of(values) if not RULES[kind].baseline]
     if not drafting:
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
-    given: dict[str, Any] = {"pair": sweep.pair, "task": sweep.task, "seeds": sweep.seeds, "goal": goal}
-    given |= (
-        {"margin": bound} if goal == "accuracy" else {"acceptance": (bound or 0) / 100} if goal == "acceptance" else {}
-    )
-    name = str(values["name"]).strip() or f"Find the setting on {task.title}"
-    given |= {"name": name[:120], "decodings": tuple(exact_beside(drafting)), "minutes": minutes}
-    words = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
-    return checked_words(CalibrationConfig, words, limit=min(task.size, MOST_PROMPTS), **given)
+    task = find(str(values["task"]))
+    config = asked_for(
+        task, [method_options(values, drafting)], option_label, _WORDS, pair=values["pair"],
+        seeds=parse_seeds(values["seeds"]), name=str(values["name"]).strip() or f"Find the setting on {task.title}",
+        goal=goal, margin=bound if goal == "accuracy" else None, minutes=minutes,
+        acceptance=(bound or 0) / 100 if goal == "acceptance" else None,
+    )  # fmt: skip
+    check_candidates(config)
+    return config
+
+
+def check_candidates(config: CalibrationConfig) -> None:
+    """Raises ``InvalidSetting`` for more settings to choose from than an experiment may have."""
+    check_size(len(config.decodings), "settings to choose from", "thresholds or draft lengths")
 
 
 def calibration_html(repository: Repository, e: ExperimentView) -> str | None:

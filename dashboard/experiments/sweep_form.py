@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
@@ -38,7 +38,18 @@ def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_tas
     limit = number(OPTIONS["limit"], values["limit"])
     task = find(values["task"])
     task.check_limit(limit)
-    given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": rules})
+    decodings = methods(method_options(values, rules), option_label)
+    for decoding in decodings:
+        check_drafter(values["pair"], decoding)
+    return sweep_of(
+        decodings, option_label, name=values["name"], pair=values["pair"], task=task.name, limit=limit,
+        seeds=parse_seeds(values["seeds"]), batch=number(OPTIONS["batch"], values["batch"]),
+    )  # fmt: skip
+
+
+def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str, Any]:
+    """The options of methods that the form chooses with these rules, by name. Raises ``InvalidSetting``."""
+    given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": list(rules)})
     for name, value in given.items():
         option = METHOD_OPTIONS[name]
         if name in LENGTHS:
@@ -47,13 +58,7 @@ def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_tas
         if name in LISTED and not value:
             raise InvalidSetting(f"No {option.label.lower()} is chosen: choose at least one.")
         given[name] = value if option.is_knob or option.choices else number(option, value)
-    decodings = methods(given, _label)
-    for decoding in decodings:
-        check_drafter(values["pair"], decoding)
-    return sweep_of(
-        decodings, _label, name=values["name"], pair=values["pair"], task=task.name, limit=limit,
-        seeds=parse_seeds(values["seeds"]), batch=number(OPTIONS["batch"], values["batch"]),
-    )  # fmt: skip
+    return given
 
 
 def sweep_of(
@@ -64,12 +69,18 @@ def sweep_of(
     Raises ``InvalidSetting`` for values that cannot be, and if it has too many runs.
     """
     sweep = checked(SweepConfig, named, name=name.strip()[:120], seeds=tuple(seeds), decodings=tuple(decodings), **run)
-    if (count := len(sweep.runs())) > MOST_RUNS:
-        raise InvalidSetting(f"These are {count} runs: expected at most {MOST_RUNS}. Choose fewer thresholds or seeds.")
+    check_size(len(sweep.runs()), "runs", "thresholds or seeds")
     return sweep
 
 
-def _label(option: Option, value: Any = None) -> str:
+def check_size(count: int, what: str, fewer: str) -> None:
+    """Raises ``InvalidSetting`` for more runs or settings than one experiment may have."""
+    if count > MOST_RUNS:
+        raise InvalidSetting(f"These are {count} {what}: expected at most {MOST_RUNS}. Choose fewer {fewer}.")
+
+
+def option_label(option: Option, value: Any = None) -> str:
+    """What the form calls an option of methods."""
     return option.plural if option.is_knob and option.plural else label(option)
 
 

@@ -29,7 +29,7 @@ def annotate(
 ) -> None:
     """Name an experiment, or note, tag or archive an experiment or a run. Without options it says what is there."""
     repository = own_work.open_repository(get_settings())
-    work = find_work(repository, id, ended=True)
+    work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
 
     def now() -> RunView | ExperimentView:

@@ -8,12 +8,11 @@ import typer
 
 from fsd_core.cli import options, output, runs
 from fsd_core.cli.find import calibration_left
-from fsd_core.config.calibration import LENGTHS, MOST_PROMPTS, CalibrationConfig, candidates
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs import own_work
 from fsd_core.settings import Settings, get_settings
-from fsd_core.values import checked_words
 
 if TYPE_CHECKING:
     from fsd_core.benchmarks.calibration.plan import Outcome
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
 
-_TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing"}
+_TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
+          "limit": "--limit"}  # fmt: skip
 
 
 @options.taking(("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True)
@@ -48,8 +48,9 @@ def calibrate(
         raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
     settings = get_settings()
     goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
-    asked = {"margin": within, "acceptance": accepted, "limit": limit, "minutes": minutes, "choosing": choosing}
-    config = _config(chosen, settings, {"goal": goal} | {k: v for k, v in asked.items() if v is not None})
+    config = _config(
+        chosen, settings, goal=goal, margin=within, acceptance=accepted, minutes=minutes, limit=limit, choosing=choosing
+    )
     repository = own_work.open_repository(settings)
     loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
     id = None if fresh else calibration_left(repository, settings.home, config)
@@ -58,18 +59,13 @@ def calibrate(
     perform(repository, settings, id or repository.create_experiment(config, enqueue=False), config, loaded, json)
 
 
-def _config(chosen: dict[str, Any], settings: Settings, asked: dict[str, Any]) -> CalibrationConfig:
+def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> CalibrationConfig:
     """What the options ask for. Raises ``InvalidSetting``, before anything is loaded."""
+    from fsd_core.benchmarks.calibration.asking import asked_for
+
     given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
-    task, seed = runs.find_task(given["task"], settings), given.pop("seed", 0)
-    lengths = {} if chosen.get("draft_length") else {"draft_length": LENGTHS}
-    decodings = candidates(options.unswept(chosen) | lengths, options.swept_flag)
-    values: dict[str, Any] = {"limit": min(task.size, MOST_PROMPTS), "seeds": (seed,)} | given | asked
-    values |= {"task": task.name, "name": f"Calibration on {given['task']}", "decodings": tuple(decodings)}
-    config = checked_words(CalibrationConfig, _TYPED, **values)
-    task.check_limit(config.limit)
-    runs.check_drafters(config.turn(config.decodings, 0, 1))
-    return config
+    task, seeds = runs.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
+    return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **asked)
 
 
 def perform(

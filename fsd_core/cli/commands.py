@@ -22,7 +22,7 @@ from fsd_core.cli import replaying as replaying
 from fsd_core.cli import runs as runs
 from fsd_core.cli import timing as timing
 from fsd_core.cli.accounts import tokens, users
-from fsd_core.cli.find import find_work, left_behind
+from fsd_core.cli.find import check_left, find_work, left_behind
 from fsd_core.cli.tasks import task as own_tasks
 from fsd_core.cli.upkeep import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
@@ -153,7 +153,7 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     tried again."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
-    work = find_work(repository, id, ended=True)
+    work = find_work(repository, id)
     config = repository.experiment(work.id).config if work.is_experiment else None
     if isinstance(config, CalibrationConfig) and not work.left_to_worker:
         if left := [run.id for run in work.runs if run.has_more_to_do]:
@@ -161,7 +161,7 @@ def resume(id: options.Id, json: options.Json = False) -> None:
         loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
         calibrating.perform(repository, settings, work.id, config, loaded, json)
         return
-    work = find_work(repository, id)
+    check_left(work)
     if work.left_to_worker:
         repository.reopen_runs([run.id for run in work.runs])
         output.tell_resumed(work.id, work.is_experiment, json)
@@ -185,7 +185,7 @@ def delete(
     """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
-    work = find_work(repository, id, ended=True)
+    work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
     output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
 
@@ -201,7 +201,7 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
     """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
     settings = get_settings()
     repository = own_work.open_repository(settings)
-    work = find_work(repository, id, ended=True)
+    work = find_work(repository, id)
 
     from fsd_core.benchmarks.rescoring import rescore as rescore_run
 
@@ -225,7 +225,7 @@ def bounds(
         raise InvalidSetting(f"--positions is {positions}: expected 2 to 10,000.")
     settings = get_settings()
     repository = own_work.open_repository(settings)
-    work = find_work(repository, id, ended=True)
+    work = find_work(repository, id)
 
     from fsd_core.benchmarks import bounds as measuring
 

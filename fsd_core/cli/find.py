@@ -39,15 +39,26 @@ class Work:
         return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
 
 
-def find_work(repository: Repository, beginning: str, *, ended: bool = False) -> Work:
-    """The run or experiment whose id begins so; one with something left to do unless ``ended``.
+def find_work(repository: Repository, beginning: str) -> Work:
+    """The run or experiment whose id begins so. Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if
+    there are several."""
+    runs = repository.runs(id_begins=beginning, limit=None)
+    mine = [run for run in runs if run.id.startswith(beginning)]
+    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
+    if len(mine) + len(experiments) > 1:
+        raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
+    if mine:
+        return _of_run(repository, mine[0])
+    for id in filter(None, experiments):
+        return _of_experiment(repository.experiment(id))
+    raise UnknownName(
+        f"There is no run and no experiment '{beginning}': expected an id that `run` or `sweep` has printed, or that "
+        "the pages show."
+    )
 
-    Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if there are several, if nothing is left to do, or
-    if the worker is at it.
-    """
-    work = _by_beginning(repository, beginning)
-    if ended:
-        return work
+
+def check_left(work: Work) -> None:
+    """Raises ``InvalidSetting`` if nothing is left to do, or if the worker is at it."""
     what = "experiment" if work.is_experiment else "run"
     if not any(run.has_more_to_do for run in work.runs):
         raise InvalidSetting(
@@ -58,7 +69,6 @@ def find_work(repository: Repository, beginning: str, *, ended: bool = False) ->
             f"The {' '.join(work.lock)} belongs to the worker, which continues it by itself: start the application, "
             "or `python -m fsd_core worker`."
         )
-    return work
 
 
 def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> Work | None:
@@ -103,19 +113,3 @@ def _of_run(repository: Repository, run: RunView) -> Work:
 def _of_experiment(experiment: ExperimentView) -> Work:
     job = experiment.job_id is not None
     return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)
-
-
-def _by_beginning(repository: Repository, beginning: str) -> Work:
-    runs = repository.runs(id_begins=beginning, limit=None)
-    mine = [run for run in runs if run.id.startswith(beginning)]
-    experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
-    if len(mine) + len(experiments) > 1:
-        raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
-    if mine:
-        return _of_run(repository, mine[0])
-    for id in filter(None, experiments):
-        return _of_experiment(repository.experiment(id))
-    raise UnknownName(
-        f"There is no run and no experiment '{beginning}': expected an id that `run` or `sweep` has printed, or that "
-        "the pages show."
-    )

@@ -30,7 +30,7 @@ def export_workspace(
     chosen: dict[str, None] = {}
     for wanted, ids in ((True, experiment), (False, run)):
         for id in ids or ():
-            work = find_work(repository, id, ended=True)
+            work = find_work(repository, id)
             if work.is_experiment is not wanted:
                 other = "an experiment" if work.is_experiment else "a run"
                 flag = "--experiment" if work.is_experiment else "--run"

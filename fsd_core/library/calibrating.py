@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from fsd_core.benchmarks.calibration.asking import asked_for
 from fsd_core.benchmarks.calibration.plan import Outcome
 from fsd_core.benchmarks.calibration.running import calibrate as go_on
 from fsd_core.benchmarks.calibration.words import as_json, verdict
 from fsd_core.benchmarks.tasks import Task
 from fsd_core.config import DecodingConfig
-from fsd_core.config.calibration import LENGTHS, MOST_PROMPTS, CalibrationConfig, candidates
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.jobs import own_work
 from fsd_core.library.measuring import prompts_of, repository_of
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
-from fsd_core.values import checked_words
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,20 +77,14 @@ def calibrate(
     The others, and what is raised, are those of :func:`fsd_core.compare`. ``InvalidSetting`` also says where the
     prompts are too few for the margin.
     """
-    options = {"draft_length": LENGTHS} | options
-    decodings = candidates(options)
     with repository_of(home) as (repository, folder):
         prompts = prompts_of(task or spec_of(pair).tasks[0], repository, folder)
-        asked: dict[str, Any] = {"goal": goal, "margin": margin, "acceptance": accepted, "minutes": minutes}
-        limit = min(prompts.size, MOST_PROMPTS) if limit is None else limit
-        words = {name: name for name in ("margin", "minutes", "limit", "choosing")} | {"acceptance": "accepted"}
-        config = checked_words(
-            CalibrationConfig, words, name=f"Calibration on {prompts.title}", pair=spec_of(pair).name,
-            task=prompts.name, limit=limit, choosing=choosing, seeds=(seed,), decodings=tuple(decodings), **asked,
+        config = asked_for(
+            prompts, [options], pair=spec_of(pair).name, limit=limit, seeds=(seed,), goal=goal, margin=margin,
+            acceptance=accepted, minutes=minutes, choosing=choosing,
         )  # fmt: skip
-        prompts.check_limit(limit)
         models = loaded(pair)
-        for decoding in decodings:
+        for decoding in config.decodings:
             Decoder(models, decoding)
         config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
         threads.adopt(models)

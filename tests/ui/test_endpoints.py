@@ -34,7 +34,7 @@ SETTINGS = [
 TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
-    "propose", "comment", "annotate",
+    "propose", "comment", "annotate", "start_calibration", "read_calibration",
 }  # fmt: skip
 
 
@@ -153,6 +153,56 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
     apart(driven)
 
 
+SMALL = {"goal": "speed", "limit": 32, "choosing": 8, "minutes": 60}
+
+
+def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site) -> None:
+    author = client(lab, "author")
+    settings = [{"acceptance": "fsd-reducible", "threshold": 0.3, "draft_length": 5}]
+    begun = author.predict(settings, **SMALL, name="By a program", api_name="/start_calibration")
+    assert (begun["standing"], begun["candidates"]) == ("choosing", 3)
+    assert begun["promise"] == "the fastest, whatever it costs"
+    id = begun["experiment"]
+
+    def standing() -> str:
+        return author.predict(id, api_name="/read_calibration")["standing"]
+
+    until(lambda: standing() == "ended", "the calibration's verdict", 240)
+    found = author.predict(id, api_name="/read_calibration")
+    assert found["chosen"]["setting"]["decoding"]["acceptance"]["kind"] in ("fsd-reducible", "speculative", "block")
+    assert found["verdict"].startswith(("Use ", "No setting is faster"))
+    assert found["chosen"]["over_target"] > 0
+    assert found["minutes_spent"] > 0
+    done = author.predict(id, api_name="/read_experiment")
+    assert found["chosen"]["setting_id"] in {run["setting"] for run in done["runs"]}
+    with pytest.raises(Exception, match="takes at least 149 prompts"):
+        author.predict(settings, limit=100, api_name="/start_calibration")
+    with pytest.raises(Exception, match="goal is 'fun': expected 'accuracy', 'acceptance' or 'speed'"):
+        author.predict(settings, goal="fun", api_name="/start_calibration")
+
+
+def test_a_tool_calibrates_too(lab: Site) -> None:
+    async def driven() -> None:
+        async with session(lab, key(lab, "author")) as own:
+            tools = {tool.name: tool for tool in (await own.list_tools()).tools}
+            start = tools["start_calibration"].inputSchema["properties"]
+            assert set(start) == {
+                "settings", "pair", "task", "goal", "margin", "accepted", "minutes", "limit", "choosing", "seed",
+                "name",
+            }  # fmt: skip
+            assert all(field.get("description") for field in start.values())
+            begun = await asked(own, "start_calibration", settings=[{"acceptance": "ensemble"}], **SMALL)
+            told = await asked(own, "read_calibration", experiment=begun["experiment"])
+            assert told["standing"] in ("choosing", "trying")
+            assert told["turn"]["settings"]
+            await asked(own, "cancel_experiment", experiment=begun["experiment"])
+            refused = await own.call_tool("start_calibration", {"goal": "acceptance", "accepted": 90})
+            assert refused.isError
+            assert refused.content[0].text == "accepted is 90.0: expected less than 1."
+
+    apart(driven)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -182,6 +232,7 @@ def test_roles_hold_at_these_doors_too(lab: Site) -> None:
     began = lab.repository.count_experiments()
     writing = {
         "start_experiment": {"settings": SETTINGS},
+        "start_calibration": {"goal": "speed"},
         "cancel_experiment": {"experiment": "0" * 32},
         "resume_experiment": {"experiment": "0" * 32},
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},

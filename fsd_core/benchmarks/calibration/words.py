@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from fsd_core.benchmarks.calibration.findings import Finding
-from fsd_core.benchmarks.calibration.plan import Outcome
-from fsd_core.config import SettingConfig
+from fsd_core.benchmarks.calibration.plan import Outcome, Step
+from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration import LEVEL, CalibrationConfig
 
 
@@ -45,6 +45,23 @@ def finding_words(finding: Finding) -> str:
     return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
 
 
+def phase(config: CalibrationConfig, at: Step | Outcome) -> str:
+    """How far it is: ``choosing`` finalists, ``trying`` them on fresh prompts, or ``ended``."""
+    if isinstance(at, Outcome):
+        return "ended"
+    return "choosing" if at.start < config.choosing else "trying"
+
+
+def standing_json(config: CalibrationConfig, at: Step | Outcome) -> dict[str, Any]:
+    """How far it is as plain data: under way what is written now, in the end as :func:`as_json`."""
+    told: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
+    if isinstance(at, Outcome):
+        return told | as_json(config, at)
+    settings = [_named(config, one) for one in at.decodings]
+    turn = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
+    return told | {"verdict": None, "goal": config.goal, "task": config.task, "turn": turn}
+
+
 def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
     """The outcome as plain data; shares from 0 to 1."""
     return {
@@ -54,7 +71,6 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
 
 
 def _plain(config: CalibrationConfig, finding: Finding) -> dict[str, Any]:
-    setting = SettingConfig(pair=config.pair, decoding=finding.decoding)
     ends = finding.over_exact_interval
     figures = {
         "prompts": finding.prompts, "sure": finding.sure, "difference": finding.difference,
@@ -62,7 +78,12 @@ def _plain(config: CalibrationConfig, finding: Finding) -> dict[str, Any]:
         "over_exact_low": ends and ends.low, "over_exact_high": ends and ends.high, "over_target": finding.over_target,
     }  # fmt: skip
     known = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
-    return {"setting_id": setting.id, "label": finding.decoding.label, "setting": setting.as_json()} | known
+    return _named(config, finding.decoding) | known
+
+
+def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any]:
+    setting = SettingConfig(pair=config.pair, decoding=decoding)
+    return {"setting_id": setting.id, "label": decoding.label, "setting": setting.as_json()}
 
 
 def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:

@@ -1,0 +1,98 @@
+"""What programs may do with calibrations: the same as "Find the setting", with the same roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import gradio as gr
+
+from dashboard.experiments.find_setting import check_candidates
+from dashboard.ui.endpoint import Endpoint
+from dashboard.ui.people import person_of
+from fsd_core.benchmarks.calibration.asking import asked_for
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.benchmarks.calibration.words import standing_json
+from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task
+from fsd_core.benchmarks.tasks.suitable import offered
+from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.jobs import asked_by
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.people import require
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+
+def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[Endpoint]:
+    def start_calibration(
+        request: gr.Request,
+        settings: list[dict[str, Any]] = [],  # noqa: B006  # read, never written; a tuple would have no schema
+        pair: str = "bundled",
+        task: str = "",
+        goal: Literal["accuracy", "acceptance", "speed"] = "accuracy",
+        margin: float = 2.0,
+        accepted: float = 0.9,
+        minutes: float = 10.0,
+        limit: int | None = None,
+        choosing: int = 64,
+        seed: int = 0,
+        name: str = "",
+    ) -> dict[str, Any]:
+        """Looks for the fastest setting that keeps a promise, done by the worker: some prompts choose among the
+        settings, fresh ones try the best. Returns it with its id at once; read_calibration tells how far it is. Needs
+        the role author.
+
+        Args:
+            settings: what to choose from: options by name (list_choices has them), such as [{"acceptance":
+                ["fsd-reducible", "ensemble"], "draft_length": [4, 8]}, {"acceptance": "typical"}]; of acceptance,
+                drafter, topology, divergence, draft_length and a rule's knob a list makes one setting each. Exact SD
+                and the target alone are added. Left out, every rule that forgives anything
+            pair: model pair
+            task: task; of your own, its name or one of its versions; left out, the one that suits the pair best
+            goal: accuracy (within margin points of the target alone), acceptance (accepted or more of the drafted
+                tokens), or speed (the fastest, whatever it costs)
+            margin: points of accuracy that may be lost, above 0 to 20, where the goal is accuracy
+            accepted: least mean acceptance rate, above 0 and below 1, where the goal is acceptance
+            minutes: of decoding that may be spent
+            limit: prompts that may be used; left out, the task's, up to 600
+            choosing: prompts that choose the finalists; the others try them
+            seed: seed of all randomness, which also draws the order of the prompts
+            name: what the calibration should find out
+        """
+        require(person_of(request), "author", "Starting a calibration")
+        folder.take_in(repository)
+        config = asked_for(
+            find_task(task or offered(get_pair(pair))[0].name, repository), settings or [{}], pair=pair,
+            limit=limit, name=name, goal=goal, margin=margin, acceptance=accepted, minutes=minutes, choosing=choosing,
+            seeds=(seed,),
+        )  # fmt: skip
+        check_candidates(config)
+        asked_by.note(id := repository.create_experiment(config))
+        return read_calibration(id)
+
+    def read_calibration(experiment: str) -> dict[str, Any]:
+        """How far a calibration is (its standing: choosing, trying or ended), with what is written now; in the end the
+        verdict in a sentence, the setting to use with its id and figures, and the finalists. Shares are from 0 to 1.
+        Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
+
+        Args:
+            experiment: its id, as start_calibration and list_experiments give it
+        """
+        found = repository.experiment(experiment)
+        config = found.config
+        if not isinstance(config, CalibrationConfig):
+            raise InvalidSetting(f"The experiment {found.id} is no calibration: read_experiment tells of it.")
+        return {
+            "experiment": found.id,
+            "name": found.name,
+            "pair": config.pair,
+            "status": found.status,
+            "error": found.error,
+            "candidates": len(config.decodings),
+            "minutes": config.minutes,
+            "minutes_spent": found.decoding_seconds / 60,
+            **standing_json(config, standing(repository, config, found.runs)),
+        }
+
+    return [start_calibration, read_calibration]

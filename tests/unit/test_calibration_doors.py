@@ -1,0 +1,144 @@
+"""A calibration is the same whichever door asks for it, and refused in the words of that door."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from dashboard.experiments.experiment_endpoints import experiment_endpoints
+from dashboard.experiments.find_setting import calibration_of
+from fsd_core.access.identify import KEY
+from fsd_core.benchmarks.calibration.asking import asked_for
+from fsd_core.benchmarks.tasks import get_task
+from fsd_core.cli import calibrating
+from fsd_core.config.calibration import LENGTHS, CalibrationConfig
+from fsd_core.config.options import OPTIONS
+from fsd_core.errors import InvalidSetting, Refused, UnknownName
+from fsd_core.people import Person
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.repository import Repository
+
+FORM = {
+    **{name: option.default for name, option in OPTIONS.items()},
+    "baselines": ["autoregressive", "speculative"], "tuned": ["fsd-reducible"], "several": [], "divergence": ["js"],
+    "threshold": "0.05, 0.3", "drafter": ["draft-model"], "topology": ["chain"], "seeds": "3", "name": "Mine",
+    "draft_length": "5, 8", "task": "arithmetic",
+}  # fmt: skip
+MANY = {"acceptance": ["fsd-reducible"], "threshold": "0:0.6:100", "draft_length": [4, 8, 16]}
+CHOSEN = {"acceptance": ["fsd-reducible"], "threshold": [0.05, 0.3], "draft_length": [5, 8]}
+
+
+class Programs:
+    """The endpoints, called as somebody of a role."""
+
+    def __init__(self, repository: Repository, home: Path) -> None:
+        self.repository = repository
+        self._endpoints = {one.__name__: one for one in experiment_endpoints(repository, Settings(home=home))}
+
+    def start(self, role: str = "author", **asked: Any) -> dict[str, Any]:
+        request = Request({"type": "http", "state": {}, KEY: Person("Ann", role)})
+        return self._endpoints["start_calibration"](request, **asked)
+
+    def read(self, id: str) -> dict[str, Any]:
+        return self._endpoints["read_calibration"](id)
+
+    def config(self, **asked: Any) -> CalibrationConfig:
+        config = self.repository.experiment(self.start(**asked)["experiment"]).config
+        assert isinstance(config, CalibrationConfig)
+        return config
+
+
+@pytest.fixture
+def programs(repository: Repository, tmp_path: Path) -> Programs:
+    return Programs(repository, tmp_path)
+
+
+def test_command_line_library_page_and_programs_ask_for_the_same(programs: Programs) -> None:
+    wanted = asked_for(get_task("arithmetic"), [CHOSEN], name="Mine", margin=5.0, minutes=3.0, seeds=(3,))
+    page = calibration_of(FORM, "accuracy", 5.0, 3.0, get_task)
+    program = programs.config(settings=[CHOSEN], name="Mine", margin=5.0, minutes=3.0, seed=3)
+    typed = {"acceptance": ["fsd-reducible"], "thresholds": "0.05,0.3", "draft_length": [5, 8], "seed": 3}
+    command = calibrating._config(
+        typed, programs_settings(), goal="accuracy", margin=5.0, acceptance=None, minutes=3.0, limit=None, choosing=None
+    ).model_copy(update={"name": "Mine"})
+    assert wanted == page == program == command
+    assert (wanted.limit, wanted.choosing, wanted.seeds, wanted.pair) == (600, 64, (3,), "bundled")
+    assert len(wanted.decodings) == 8  # four of the rule, exact SD and block at both lengths
+
+
+def programs_settings() -> Settings:
+    return Settings(device="auto")
+
+
+def test_without_settings_every_rule_that_forgives_takes_part_at_the_usual_lengths(programs: Programs) -> None:
+    config = programs.config()
+    assert config == asked_for(get_task("arithmetic"), margin=2.0)
+    assert {one.topology.length for one in config.decodings if one.topology} == {*LENGTHS}
+    assert len({one.acceptance.kind for one in config.decodings}) > 5
+    assert config.name == "Calibration on Arithmetic word problems"
+
+
+def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
+    begun = programs.start(settings=[CHOSEN], goal="speed", limit=32, choosing=8)
+    assert (begun["standing"], begun["status"], begun["verdict"]) == ("choosing", "queued", None)
+    assert (begun["turn"]["first_prompt"], begun["turn"]["last_prompt"], begun["candidates"]) == (1, 8, 8)
+    assert begun["turn"]["settings"][0]["label"] == "Target alone"
+    assert len(begun["turn"]["settings"]) == 9
+    assert programs.read(begun["experiment"]) == begun
+    other = programs._endpoints["start_experiment"](
+        [{"acceptance": "speculative"}], Request({"type": "http", "state": {}, KEY: Person("Ann", "author")}), limit=1
+    )
+    with pytest.raises(InvalidSetting, match="is no calibration: read_experiment tells of it"):
+        programs.read(other["experiment"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, and 536 are left"),
+        ({"margin": 21.0}, "margin is 21.0: expected at most 20"),
+        ({"goal": "acceptance", "accepted": 1.0}, "accepted is 1.0: expected less than 1"),
+        ({"goal": "acceptance", "accepted": 0.0}, "accepted is 0.0: expected more than 0"),
+        ({"minutes": 0.0}, "minutes is 0.0: expected more than 0"),
+        ({"choosing": 4}, "choosing is 4: expected at least 8"),
+        ({"limit": 601}, "a limit from 1 to 600"),
+        ({"settings": [{"acceptance": "draft-only"}]}, "drafts nothing, so a calibration cannot choose it"),
+        ({"settings": [{"speed": 3}]}, "There is no option 'speed'"),
+        ({"settings": [CHOSEN, {**CHOSEN, "temperature": 1.0}]}, "so all are sampled alike"),
+        ({"settings": [MANY]}, "settings to choose from: expected at most 200"),
+        ({"settings": [{"drafter": "eagle", "acceptance": "fsd"}], "pair": "qwen2.5-7b", "task": "arithmetic"}, "head"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_the_words_of_programs(
+    programs: Programs, asked: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidSetting, match=told):
+        programs.start(**asked)
+    assert programs.repository.count_experiments() == 0
+
+
+def test_roles_and_names_hold(programs: Programs) -> None:
+    with pytest.raises(Refused, match="Starting a calibration needs the role author"):
+        programs.start("viewer")
+    with pytest.raises(UnknownName, match="no model pair called 'nobody'"):
+        programs.start(pair="nobody")
+    with pytest.raises(UnknownName, match=r"There is no task '\.\./etc'"):
+        programs.start(task="../etc")
+    assert programs.repository.count_experiments() == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"tuned": [], "baselines": ["autoregressive"]}, "No algorithm is chosen"),
+        ({"seeds": "1, 2"}, "A calibration has one seed"),
+        ({"divergence": []}, "No divergence is chosen"),
+        ({"task": "nope"}, "There is no task 'nope'"),
+    ],
+)
+def test_the_form_answers_in_its_own_words(change: dict[str, Any], told: str) -> None:
+    with pytest.raises((InvalidSetting, UnknownName), match=told):
+        calibration_of(FORM | change, "accuracy", 5.0, 3.0, get_task)

@@ -72,9 +72,9 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
         return read_calibration(id)
 
     def read_calibration(experiment: str) -> dict[str, Any]:
-        """How far a calibration is (its standing: choosing, trying or ended), with what is written now; in the end the
-        verdict in a sentence, the setting to use with its id and figures, and the finalists. Shares are from 0 to 1.
-        Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
+        """How far a calibration is (its standing: proposing, choosing, trying or ended), with what is written now; in
+        the end the verdict in a sentence, the setting to use with its id and figures, and the finalists. Shares are
+        from 0 to 1. Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
 
         Args:
             experiment: its id, as start_calibration and list_experiments give it

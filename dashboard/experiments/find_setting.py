@@ -58,6 +58,9 @@ class FindPanel:
             with gr.Row():
                 self.bound = gr.Number(_GOALS["accuracy"][1], label="Points or percent", minimum=0, maximum=100)
                 self.minutes = gr.Number(10, label="Minutes", info="Of decoding.", minimum=0)
+            self.replayed = gr.Checkbox(
+                True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths are named above."
+            )
             self.start = gr.Button("Find the setting")
             self.answer = show(elem_id="find-answer")
 
@@ -73,20 +76,23 @@ class FindPanel:
             asked = {name: values[part] for name, part in fields.items()}
             try:
                 require(person_of(request), "author", "Starting a calibration")
+                if values[self.replayed]:
+                    del asked["draft_length"]
                 config = calibration_of(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
                 asked_by.note(self.repository.create_experiment(config))
             except FsdError as error:
                 return notice(str(error), "bad")
             return notice(f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts.")
 
-        inputs = {*fields.values(), self.goal, self.bound, self.minutes}
+        inputs = {*fields.values(), self.goal, self.bound, self.minutes, self.replayed}
         self.start.click(begin, inputs, self.answer, trigger_mode="once", **QUIET).then(after, **QUIET).then(**poll)
 
 
 def calibration_of(
     values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find: Callable[[str], Task]
 ) -> CalibrationConfig:
-    """The calibration of the form's settings. Raises ``InvalidSetting`` with one sentence."""
+    """The calibration of the form's settings; without draft lengths among the values, replay proposes them. Raises
+    ``InvalidSetting`` with one sentence."""
     if goal not in _GOALS:
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
     if minutes is None or (bound is None and goal != "speed"):
@@ -123,6 +129,8 @@ def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
         doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
+        if outcome.lengths_open:
+            doing = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
         return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>"
     setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
     link = f'<a href="settings?setting={escape(setting)}">The setting, to propose or to take along</a>'

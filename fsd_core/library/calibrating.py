@@ -72,7 +72,7 @@ def calibrate(
         choosing: Prompts that narrow the settings down.
         seed: Of all randomness; it also draws the order of the prompts.
         options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules that forgive anything take part, and
-            without ``draft_length`` lengths of 4, 8 and 16.
+            without ``draft_length`` replay proposes the lengths.
 
     The others, and what is raised, are those of :func:`fsd_core.compare`. ``InvalidSetting`` also says where the
     prompts are too few for the margin.

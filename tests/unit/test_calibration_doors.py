@@ -14,7 +14,7 @@ from fsd_core.access.identify import KEY
 from fsd_core.benchmarks.calibration.asking import asked_for
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.cli import calibrating
-from fsd_core.config.calibration import LENGTHS, CalibrationConfig
+from fsd_core.config.calibration import LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.people import Person
@@ -73,10 +73,21 @@ def programs_settings() -> Settings:
     return Settings(device="auto")
 
 
-def test_without_settings_every_rule_that_forgives_takes_part_at_the_usual_lengths(programs: Programs) -> None:
+def test_without_settings_every_rule_that_forgives_takes_part_at_lengths_that_replay_proposes(
+    programs: Programs,
+) -> None:
     config = programs.config()
     assert config == asked_for(get_task("arithmetic"), margin=2.0)
-    assert {one.topology.length for one in config.decodings if one.topology} == {*LENGTHS}
+    assert config.lengths == REPLAYED
+    assert len({one.topology for one in config.decodings}) == 1  # of no length yet
+    begun = programs.start()
+    assert begun["standing"] == "proposing"
+    some = programs.config(settings=[CHOSEN, {"acceptance": "typical"}])
+    assert some.lengths == ()
+    typical = [one for one in some.decodings if one.acceptance.kind == "typical"]
+    assert {one.topology.length for one in typical if one.topology} == {*LENGTHS}
+    form = {name: value for name, value in FORM.items() if name != "draft_length"}
+    assert calibration_of(form, "speed", None, 1.0, get_task).lengths == REPLAYED
     assert len({one.acceptance.kind for one in config.decodings}) > 5
     assert config.name == "Calibration on Arithmetic word problems"
 

@@ -7,9 +7,8 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd_core.benchmarks.tasks import Task
-from fsd_core.config import DecodingConfig
 from fsd_core.config.building import Named, in_python
-from fsd_core.config.calibration import LENGTHS, MOST_PROMPTS, CalibrationConfig, candidates
+from fsd_core.config.calibration import LENGTHS, MOST_PROMPTS, REPLAYED, CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.values import checked_words
@@ -32,8 +31,8 @@ def asked_for(
     name: str = "",
     **asked: Any,
 ) -> CalibrationConfig:
-    """The calibration of these options, with the usual values for what is ``None``: the task's prompts up to 600, and
-    draft lengths of 4, 8 and 16.
+    """The calibration of these options, with the usual values for what is ``None``: the task's prompts up to 600. Where
+    no draft length is named, replay proposes them.
 
     Args:
         options: of methods, by name: those of each mapping make candidates together, as :func:`candidates` says
@@ -46,10 +45,10 @@ def asked_for(
     for values out of range, for prompts that the task has not or that are too few, and for a drafter that the pair has
     not.
     """
-    decodings: dict[DecodingConfig, None] = {}
-    for one in options:
-        given = {option: value for option, value in one.items() if value is not None and value != []}
-        decodings |= dict.fromkeys(candidates({"draft_length": LENGTHS} | given, named))
+    given = [{option: value for option, value in one.items() if value is not None and value != []} for one in options]
+    replayed = not any("draft_length" in one for one in given)
+    usual = {} if replayed else {"draft_length": LENGTHS}
+    decodings = dict.fromkeys(decoding for one in given for decoding in candidates(usual | one, named))
     if len({(one.sampling, one.max_new_tokens) for one in decodings}) > 1:
         raise InvalidSetting(
             "A calibration holds its settings against one target, so all are sampled alike: give each the same "
@@ -59,7 +58,7 @@ def asked_for(
     limit = min(task.size, MOST_PROMPTS) if limit is None else limit
     config = checked_words(
         CalibrationConfig, words, name=name.strip()[:LONGEST_NAME] or f"Calibration on {task.title}", pair=pair,
-        task=task.name, limit=limit, decodings=tuple(decodings), **fields,
+        task=task.name, limit=limit, decodings=tuple(decodings), lengths=REPLAYED if replayed else (), **fields,
     )  # fmt: skip
     task.check_limit(limit)
     for decoding in decodings:

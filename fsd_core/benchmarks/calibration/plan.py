@@ -40,6 +40,8 @@ class Step:
     decodings: tuple[DecodingConfig, ...]
     start: int
     end: int
+    lengths_open: bool = False
+    """whether replay is to propose their draft lengths first"""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def next_step(config: CalibrationConfig, evidence: Evidence) -> Step | Outcome:
         if not in_time or len(alive) == 1:
             break
         if missing := _missing(evidence, (target, *alive), done, end):
-            return Step(missing, done, end)
+            return Step(missing, done, end, lengths_open=bool(config.lengths) and not evidence.begun)
         done = end
         in_time = evidence.seconds(done) < CHOOSING_SHARE * 60 * config.minutes
         alive = _better_half(config, evidence, alive, done)

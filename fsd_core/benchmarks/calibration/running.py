@@ -44,7 +44,7 @@ def calibrate(
         if isinstance(step, Outcome):
             return step
         predicted: dict[str, dict[str, Any]] = {}
-        if config.lengths and not runs:
+        if step.lengths_open:
             step, predicted = _proposed(config, repository, bench)
         on_turn(step)
         turn = config.turn(step.decodings, step.start, step.end)

@@ -46,9 +46,12 @@ def finding_words(finding: Finding) -> str:
 
 
 def phase(config: CalibrationConfig, at: Step | Outcome) -> str:
-    """How far it is: ``choosing`` finalists, ``trying`` them on fresh prompts, or ``ended``."""
+    """How far it is: ``proposing`` draft lengths by replay, ``choosing`` finalists, ``trying`` them on fresh prompts,
+    or ``ended``."""
     if isinstance(at, Outcome):
         return "ended"
+    if at.lengths_open:
+        return "proposing"
     return "choosing" if at.start < config.choosing else "trying"
 
 

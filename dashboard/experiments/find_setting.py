@@ -136,7 +136,17 @@ def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
     link = f'<a href="settings?setting={escape(setting)}">The setting, to propose or to take along</a>'
     found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{link}</p>'
     rows = [_row(one) for one in outcome.finalists]
-    return found + (table(_COLUMNS, rows, "Finalists of the calibration") if rows else "") + f"<p>{escape(spent)}</p>"
+    finalists = table(_COLUMNS, rows, "Finalists of the calibration") if rows else ""
+    return found + finalists + _foretold(e) + f"<p>{escape(spent)}</p>"
+
+
+def _foretold(e: ExperimentView) -> str:
+    """A link to the runs of which replay had predicted something, beside the target alone; nothing without any."""
+    foretold = [run.id for run in e.runs if run.predicted]
+    if not foretold:
+        return ""
+    first = f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}"
+    return f'<p><a href="{escape(first)}">What replay predicted, beside what was measured</a></p>'
 
 
 def _row(one: Finding) -> tuple[str, ...]:

@@ -10,11 +10,13 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.benchmarks.calibration.plan import Step
+from fsd_core.benchmarks.calibration.running import calibrate
 from fsd_core.benchmarks.calibration.standing import standing
 from fsd_core.benchmarks.calibration.words import verdict
 from fsd_core.benchmarks.metrics import summarise
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import UnknownName
+from fsd_core.models.loading import load_pair
 from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
 from tests.ui.plausible import do_prompts, finish, sweep
@@ -247,6 +249,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     page.get_by_label("Thresholds").fill("0.05, 0.3")
     page.get_by_role("button", name="Find the setting").first.click()
     panel = page.locator("#find-setting")
+    panel.get_by_label("Choose draft lengths by replay").uncheck()
     panel.get_by_label("Points or percent").fill("0.1")
     start = panel.get_by_role("button", name="Find the setting").last
     start.click()
@@ -284,3 +287,31 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     expect(shown.get_by_role("table", name="Finalists of the calibration")).to_contain_text("js ≤ 0.05 · γ 5")
     shown.get_by_role("link", name="The setting, to propose or to take along").click()
     expect(page.get_by_role("heading", name="FSD reducible · js ≤ 0.05 · γ 5")).to_be_visible()
+
+
+def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: Site):
+    opened(page, site)
+    page.get_by_label("Thresholds").fill("0.05, 0.3")
+    page.get_by_label("Name").fill("Replayed")
+    page.get_by_role("button", name="Find the setting").first.click()
+    panel = page.locator("#find-setting")
+    panel.get_by_label("Goal").click()
+    page.get_by_role("option", name="The fastest, whatever it costs").click()
+    panel.get_by_label("Minutes").fill("0.01")
+    panel.get_by_role("button", name="Find the setting").last.click()
+    shown = card(page, "Replayed")
+    expect(shown).to_contain_text("Replay chooses the draft lengths from 8 prompts that are recorded")
+    repository = site.repository
+    (id,) = (one.id for one in repository.experiments(limit=1))
+    config = repository.experiment(id).config
+    assert isinstance(config, CalibrationConfig)
+    while (job := repository.claim(("experiment",), lease_seconds=600)) and job.id != id:
+        repository.finish_job(job.id, str(job.claim_token), "finished")
+    assert job is not None
+    calibrate(repository, id, config, load_pair)
+    repository.finish_job(id, str(job.claim_token), "finished")
+    shown.get_by_role("link", name="What replay predicted, beside what was measured").click()
+    figure = page.locator("#predicted")
+    expect(figure).to_contain_text("Target passes per answer: replay's prediction and decoding", timeout=30_000)
+    expect(figure).to_contain_text("FSD reducible · js")
+    assert figure.locator(".scatterlayer .point").count() == 2

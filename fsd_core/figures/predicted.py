@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 METRIC = "target_passes"
-TITLE = "Target passes per answer: replay's prediction and decoding"
+TITLE = "Target passes per answer, predicted and measured"
 _COLUMNS, _ROW = 2, 165
 _EMPTY = "Replay predicted none of these runs. A calibration that chooses its draft lengths by replay keeps them."
 
@@ -86,10 +86,11 @@ def draw(rules: Sequence[Rule]) -> go.Figure:
     """A small plot for each rule, all over the same scale."""
     if not rules:
         return note(figure(TITLE, "", ""), _EMPTY)
-    rows = math.ceil(len(rules) / _COLUMNS)
+    columns = min(_COLUMNS, len(rules))
+    rows = math.ceil(len(rules) / columns)
     height = 110 + _ROW * rows
     drawn = make_subplots(
-        rows, _COLUMNS, subplot_titles=[escape(rule.title) for rule in rules],
+        rows, columns, subplot_titles=[escape(rule.title) for rule in rules],
         vertical_spacing=64 / max(height - 110, 1), horizontal_spacing=0.06,
     )  # fmt: skip
     drawn.update_layout(template=TEMPLATE, title_text=escape(TITLE), height=height, hovermode="closest", margin_t=72)
@@ -98,7 +99,7 @@ def draw(rules: Sequence[Rule]) -> go.Figure:
     lengths = sorted({length for rule in rules for length in rule.curves if length is not None})
     named: set[tuple[int | None, bool]] = set()
     for place, rule in enumerate(rules):
-        row, col = place // _COLUMNS + 1, place % _COLUMNS + 1
+        row, col = place // columns + 1, place % columns + 1
         for length, held in rule.curves.items():
             colour = PALETTE[0 if length is None else lengths.index(length) % len(PALETTE)]
             for trace in _traces(held, colour, "" if length is None else f", γ {length}"):

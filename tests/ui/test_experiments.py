@@ -312,6 +312,6 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     repository.finish_job(id, str(job.claim_token), "finished")
     shown.get_by_role("link", name="What replay predicted, beside what was measured").click()
     figure = page.locator("#predicted")
-    expect(figure).to_contain_text("Target passes per answer: replay's prediction and decoding", timeout=30_000)
+    expect(figure).to_contain_text("Target passes per answer, predicted and measured", timeout=30_000)
     expect(figure).to_contain_text("FSD reducible · js")
     assert figure.locator(".scatterlayer .point").count() == 2

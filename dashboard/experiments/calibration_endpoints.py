@@ -10,15 +10,18 @@ from dashboard.experiments.find_setting import check_candidates
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.people import person_of
 from fsd_core.benchmarks.calibration.asking import asked_for
+from fsd_core.benchmarks.calibration.plan import Outcome
 from fsd_core.benchmarks.calibration.standing import standing
 from fsd_core.benchmarks.calibration.words import standing_json
 from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task
 from fsd_core.benchmarks.tasks.suitable import offered
+from fsd_core.config import SettingConfig
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.people import require
+from fsd_core.review.pooling import fresh_turns
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -73,8 +76,9 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
 
     def read_calibration(experiment: str) -> dict[str, Any]:
         """How far a calibration is (its standing: proposing, choosing, trying or ended), with what is written now; in
-        the end the verdict in a sentence, the setting to use with its id and figures, and the finalists. Shares are
-        from 0 to 1. Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
+        the end the verdict in a sentence, the setting to use with its id and figures, the finalists, and as
+        evidence the runs and baselines on fresh prompts that propose takes. Shares are from 0 to 1. Its status is
+        queued, running, finished, failed or cancelled; read_experiment has its runs.
 
         Args:
             experiment: its id, as start_calibration and list_experiments give it
@@ -83,6 +87,7 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
         config = found.config
         if not isinstance(config, CalibrationConfig):
             raise InvalidSetting(f"The experiment {found.id} is no calibration: read_experiment tells of it.")
+        at = standing(repository, config, found.runs)
         return {
             "experiment": found.id,
             "name": found.name,
@@ -92,7 +97,15 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
             "candidates": len(config.decodings),
             "minutes": config.minutes,
             "minutes_spent": found.decoding_seconds / 60,
-            **standing_json(config, standing(repository, config, found.runs)),
+            **standing_json(config, at),
+            "evidence": _evidence(repository, found.id, config, at) if isinstance(at, Outcome) else None,
         }
 
     return [start_calibration, read_calibration]
+
+
+def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:
+    """What ``propose`` takes: ids of the setting's and of the target's turns on fresh prompts."""
+    settings = (SettingConfig(pair=config.pair, decoding=one) for one in (outcome.chosen.decoding, config.target))
+    runs, baselines = ([run.id for run in fresh_turns(repository, id, setting.id)] for setting in settings)
+    return {"runs": runs, "baselines": baselines}

@@ -9,10 +9,11 @@ import gradio as gr
 
 from dashboard.experiments import more_tasks
 from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html
-from dashboard.experiments.find_setting import FindPanel, calibration_html
+from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_tasks import OwnTasksPanel
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of, size_line
+from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.beginnings import beginning, untouched

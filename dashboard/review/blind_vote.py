@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
 
-from dashboard.tables.prompt_pairs import Pairing, pair_up
+from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
 from dashboard.ui.components import QUIET, escape, notice, section, show
 from dashboard.ui.formatting import interval, percent
 from dashboard.ui.people import person_of
@@ -57,7 +57,8 @@ class BlindVote:
         if pairing is None or case.proposal.state != "open":
             return nothing | told
         pairs = {pair.a.position: pair for pair in pairing.filtered("text")}
-        position = next_position(case.proposal, case.evidence[0].run.id, person.name, pairs)
+        runs = {position: pair.a.run_id for position, pair in pairs.items()}
+        position = next_position(case.proposal, runs, person.name)
         if position is None:
             done = '<p class="fsd-faded">You have voted on every prompt whose answers differ.</p>'
             return nothing | told | {self.answers: done}
@@ -90,10 +91,14 @@ class BlindVote:
 
 
 def pairing_of(desk: Desk, case: Case) -> Pairing | None:
-    """The prompts of the first pair of runs of a proposal's evidence."""
-    if not case.evidence:
-        return None
-    return pair_up(desk.repository, case.evidence[0].run.id, case.evidence[0].baseline.id)
+    """The prompts of the first of a proposal's evidence."""
+    return pair_up(desk.repository, *ids_of(case)) if case.evidence else None
+
+
+def ids_of(case: Case) -> tuple[Ids, Ids]:
+    """The runs whose answers are read: the setting's and the baseline's of the first of the evidence."""
+    ours, theirs, _ = case.evidence[0]
+    return tuple(run.id for run in ours.runs), tuple(run.id for run in theirs.runs)
 
 
 def tally_html(case: Case) -> str:

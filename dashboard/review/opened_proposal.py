@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.review.blind_vote import BlindVote, pairing_of
+from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.proposal_html import case_html, conversation_html, prompts_html
 from dashboard.tables.pair_reader import SIZES, PairReader, Runs
@@ -92,20 +92,18 @@ class OpenedProposal:
     def open(self, proposal_id: str, person: Person) -> Updates:
         """The proposal as it stands now, with the next ballot of somebody."""
         case = self.desk.case(proposal_id)
-        runs = [one.run.id for one in case.evidence] + [one.baseline.id for one in case.evidence]
         label = self.desk.labels([case.use]).get(case.proposal.setting, case.proposal.setting)
         pairing = pairing_of(self.desk, case)
         read = None
         if case.evidence:
-            run, baseline = case.evidence[0].run, case.evidence[0].baseline
-            read = Runs(run.id, baseline.id, run.label, baseline.label)
+            read = Runs(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
         decided = case.proposal.state != "open"
         reading = self.reader.read(read, "text", SIZES[0], 0, person, pairing)
         return (
             self.votes.open(case, pairing, person)
             | reading
             | {
-                self.case: case_html(case, label, self.desk.repository.prompts(runs)),
+                self.case: case_html(case, label),
                 self.conversation: conversation_html(case.proposal.remarks),
                 self.prompts: prompts_html(pairing),
                 self.reader.filter: "text",
@@ -172,7 +170,7 @@ def _place(case: Case, prompt: int | None) -> tuple[str | None, int | None]:
     """The run and the position of a prompt's number. Raises ``InvalidSetting`` for one that the evidence has not."""
     if prompt is None:
         return None, None
-    run = case.evidence[0].run if case.evidence else None
-    if run is None or not 1 <= prompt <= run.prompts_total:
+    writers = case.evidence[0].ours.writers if case.evidence else {}
+    if prompt - 1 not in writers:
         raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it empty for the whole proposal.")
-    return run.id, prompt - 1
+    return writers[prompt - 1], prompt - 1

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
     from fsd_core.review.cases import Case
     from fsd_core.review.history import Standing
-    from fsd_core.tracking.records import LoggedAct, Prompts
+    from fsd_core.tracking.records import LoggedAct, RunView
 
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
 
 
-def case_html(case: Case, label: str, prompts: Prompts) -> str:
+def case_html(case: Case, label: str) -> str:
     """The whole proposal but for its conversation and its prompts."""
     proposal, use = case.proposal, case.use
     gone = [notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad")] if case.missing else []
@@ -41,7 +41,7 @@ def case_html(case: Case, label: str, prompts: Prompts) -> str:
         + _standing(case.standing, proposal.state)
         + section("Evidence")
         + _requirements(case)
-        + "".join(_run(one, prompts) for one in case.evidence)
+        + "".join(_measured(one) for one in case.evidence)
     )
 
 
@@ -67,8 +67,8 @@ def _requirements(case: Case) -> str:
     return table(_REQUIREMENTS, rows, "Requirements")
 
 
-def _run(one: Evidence, prompts: Prompts) -> str:
-    run, baseline = one.run, one.baseline
+def _measured(one: Evidence) -> str:
+    run, baseline, prompts = one.run, one.baseline, one.prompts
     passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
     speed = against(run, baseline, METRICS["tokens_per_second"], prompts)
     m = run.metrics or {}
@@ -76,13 +76,34 @@ def _run(one: Evidence, prompts: Prompts) -> str:
     shown = [_ratio("Speed", speed, mixed), _ratio("Answer length", length), _ratio("Target passes", passes)]
     runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
     shown.append(Tile("Runaways", runaways, "answers stopped by the limit"))
+    return f'<p class="rev-run">{_calibrated(one) if one.ours.calibration else _runs(one)}</p>{tiles(shown)}'
+
+
+def _runs(one: Evidence) -> str:
+    """Two runs, with the ways to them."""
+    run, baseline = one.run, one.baseline
     ids = f"runs={run.id},{baseline.id}&baseline={baseline.id}"
     return (
-        f'<p class="rev-run"><a href="/runs?run={escape(run.id)}">{escape(run.label)}</a> beside '
+        f'<a href="/runs?run={escape(run.id)}">{escape(run.label)}</a> beside '
         f'<a href="/runs?run={escape(baseline.id)}">{escape(baseline.label)}</a> on {escape(run.task)}, '
-        f"{escape(count(run.prompts_done, 'prompt'))}, seed {run.seed}, {escape(machine(run) or 'unknown machine')} · "
-        f'<a href="/compare?{escape(ids)}">Compare</a></p>' + tiles(shown)
+        f"{escape(count(run.prompts_done, 'prompt'))}, {_where(run)} · "
+        f'<a href="/compare?{escape(ids)}">Compare</a>'
     )
+
+
+def _calibrated(one: Evidence) -> str:
+    """Turns of a calibration, with the way to it."""
+    run, id = one.run, one.ours.calibration or ""
+    link = f'<a href="/runs?experiment={escape(id)}">{escape(run.experiment_name or "without a name")}</a>'
+    return (
+        f"{escape(run.label)} beside {escape(one.baseline.label)} on {escape(run.task)}, from the calibration {link}: "
+        f"{escape(count(one.shared, 'fresh prompt'))}, {_where(run)}. It ended when it was sure, which flatters the "
+        "intervals here a little; its own bound holds whenever it ended."
+    )
+
+
+def _where(run: RunView) -> str:
+    return f"seed {run.seed}, {escape(machine(run) or 'unknown machine')}"
 
 
 def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -10,7 +10,8 @@ import gradio as gr
 from dashboard.tables.company import company
 from dashboard.ui.components import QUIET, escape, heading, notice, show
 from dashboard.ui.people import person_of
-from fsd_core.errors import FsdError
+from fsd_core.errors import FsdError, UnknownName
+from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
 from fsd_core.tracking.acts import LONGEST_WORDS
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 Updates = dict[Any, Any]
+Measurement = tuple["RunView", ...]
+"""a run, or the turns of a calibration that are read as one"""
 MOST = 60
 """runs of a setting, the newest, that can be chosen"""
 BASELINES = ("autoregressive", "speculative")
@@ -47,21 +50,29 @@ class ProposeForm:
         """What :meth:`open` may change."""
         return [self.head, self.use, self.runs, self.baselines, self.setting]
 
-    def open(self, setting_id: str) -> Updates:
-        """The form for one setting; all its measured runs are chosen, and the baselines of their experiments."""
+    def open(self, setting_id: str, calibration: str = "") -> Updates:
+        """The form for one setting. All its measured runs are chosen, and the baselines of their experiments; of a
+        calibration, by its id, its turns on fresh prompts and the target's.
+
+        Raises ``UnknownName`` for a calibration that did not try the setting on fresh prompts.
+        """
         repository = self.desk.repository
         setting, uses = repository.setting(setting_id), self.desk.uses()
-        runs = [run for run in repository.runs(setting_id=setting_id, limit=MOST, archived=False) if run.metrics]
-        beside = [one for run in runs for one in _baselines(repository, run)]
-        beside = list({run.id: run for run in beside if run.setting_id != setting_id}.values())
+        own = _measurements(repository, setting_id, calibration)
+        chosen = [runs for runs in own if runs[0].experiment_id == calibration] if calibration else own
+        if not chosen and calibration:
+            raise UnknownName(f"The experiment '{calibration[:32]}' tried this setting on no fresh prompts.")
+        beside, chosen_beside = (
+            [one for runs in some for one in _baselines(repository, runs)] for some in (own, chosen)
+        )
         lead = f"Setting {setting.id}, of the pair {setting.pair}."
         told = "" if uses else notice("There is no use to propose it for yet: make one on the page Review.", "warn")
         back = f'<p class="run-back"><a href="/settings?setting={escape(setting.id)}">The setting</a></p>'
         return {
             self.head: back + heading(f"Propose {setting.label}", lead) + told,
             self.use: gr.Dropdown([(use.name, use.id) for use in uses], value=uses[0].id if uses else None),
-            self.runs: gr.Dropdown(_choices(runs), value=[run.id for run in runs]),
-            self.baselines: gr.Dropdown(_choices(beside), value=_first_of_each(beside)),
+            self.runs: gr.Dropdown(_choices(own), value=[_value(runs) for runs in chosen]),
+            self.baselines: gr.Dropdown(_choices(beside), value=_first_of_each(chosen_beside)),
             self.setting: setting_id,
         }
 
@@ -70,28 +81,53 @@ class ProposeForm:
     ) -> str:
         """Adds the proposal; the answer leads to it."""
         try:
-            id = self.desk.propose(person_of(request), use or "", runs or [], baselines or [], rationale or "")
+            person = person_of(request)
+            id = self.desk.propose(person, use or "", _ids(runs), _ids(baselines), rationale or "")
         except FsdError as error:
             return notice(str(error), "bad")
         return f'<p class="fsd-notice" role="status">Proposed. <a href="/review?proposal={escape(id)}">Open it</a></p>'
 
 
-def _baselines(repository: Repository, run: RunView) -> list[RunView]:
+def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:
+    """The newest measured runs of a setting; of a calibration among them, and of the one that is named, all turns that
+    can be evidence."""
+    newest = repository.runs(setting_id=setting_id, limit=MOST, archived=False)
+    calibrations = dict.fromkeys(filter(None, [calibration, *(run.experiment_id for run in newest if is_turn(run))]))
+    turns = [run for id in calibrations for run in fresh_turns(repository, id, setting_id)]
+    return grouped([*turns, *(run for run in newest if run.metrics and not is_turn(run))])
+
+
+def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
     """Measured runs of the same experiment, task and seed to hold a setting against, the target alone first."""
-    kinds = [one for one in company(repository, run) if one.decoding.acceptance.kind in BASELINES]
-    return sorted(kinds, key=lambda one: (BASELINES.index(one.decoding.acceptance.kind), one.position))
+    others = [one for one in company(repository, runs[0]) if one.setting_id != runs[0].setting_id]
+    kinds = [one for one in others if one.decoding.acceptance.kind in BASELINES]
+    fresh = on_fresh_prompts(repository, kinds)
+    return grouped(sorted(fresh, key=lambda one: (BASELINES.index(one.decoding.acceptance.kind), one.position)))
 
 
-def _choices(runs: Sequence[RunView]) -> list[tuple[str, str]]:
-    return [
-        (f"{run.label} · {run.task}, {run.prompts_done} prompts, seed {run.seed} · {run.id[:6]}", run.id)
-        for run in runs
-    ]
+def _value(runs: Measurement) -> str:
+    return ",".join(run.id for run in runs)
 
 
-def _first_of_each(baselines: Sequence[RunView]) -> list[str]:
-    """One baseline for each task and seed."""
-    first: dict[tuple[str, int], str] = {}
-    for run in baselines:
-        first.setdefault((run.task, run.seed), run.id)
+def _ids(values: Iterable[str] | None) -> list[str]:
+    return [id for value in values or () for id in value.split(",")]
+
+
+def _choices(measurements: Iterable[Measurement]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((_name(runs), _value(runs)) for runs in measurements))
+
+
+def _name(runs: Measurement) -> str:
+    run, prompts = runs[0], sum(run.prompts_done for run in runs)
+    if is_turn(run):
+        return f"{run.label} · {run.task}, {prompts} fresh prompts of {run.experiment_name}, seed {run.seed}"
+    return f"{run.label} · {run.task}, {prompts} prompts, seed {run.seed} · {run.id[:6]}"
+
+
+def _first_of_each(baselines: Iterable[Measurement]) -> list[str]:
+    """One baseline for each task and seed, and for each calibration."""
+    first: dict[tuple[object, ...], str] = {}
+    for runs in baselines:
+        run = runs[0]
+        first.setdefault((run.task, run.seed, run.experiment_id if is_turn(run) else None), _value(runs))
     return list(first.values())

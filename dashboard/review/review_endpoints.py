@@ -112,7 +112,15 @@ def _case(case: Case) -> dict[str, Any]:
     return {
         **_proposal(case.proposal),
         "evidence": [
-            {"run": one.run.id, "baseline": one.baseline.id, "findings": [found._asdict() for found in one.findings]}
+            {
+                "run": one.run.id,
+                "baseline": one.baseline.id,
+                "runs": [run.id for run in one.ours.runs],
+                "baselines": [run.id for run in one.theirs.runs],
+                "prompts": one.shared,
+                "calibration": one.ours.calibration,
+                "findings": [found._asdict() for found in one.findings],
+            }
             for one in case.evidence
         ],
         "missing_runs": list(case.missing),

@@ -1,5 +1,5 @@
 """Review: uses and their approved settings; one use with ``?use=``, one proposal with ``?proposal=``, a new one with
-``?propose=`` and a setting."""
+``?propose=`` and a setting (and ``&calibration=``, whose fresh prompts are its evidence)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def build(repository: Repository, settings: Settings) -> None:
         named = next((name for name in ("proposal", "propose", "use") if request.query_params.get(name)), "")
         id = request.query_params.get(named, "")
         openers: dict[str, Any] = {
-            "use": opened_use.open, "propose": form.open, "": lambda _: overview.open(),
+            "use": opened_use.open, "": lambda _: overview.open(),
+            "propose": lambda id: form.open(id, request.query_params.get("calibration", "")),
             "proposal": lambda id: proposal.open(id, person_of(request)),
         }  # fmt: skip
         try:

@@ -9,6 +9,7 @@ import gradio as gr
 
 from dashboard.runs.annotation_panel import AnnotationPanel
 from dashboard.runs.run_list import SELECTION, runs_html
+from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import QUIET, escape, notice, pill, section, show
@@ -84,7 +85,9 @@ class OpenedExperiment:
         return gr.skip() if updates[self.shown] == drawn else updates
 
     def _experiment(self, experiment: ExperimentView) -> Updates:
-        head, runs = _header_html(experiment), runs_html(experiment.runs, filtered=False)
+        calibrated = calibration_html(self.repository, experiment)
+        head = _header_html(experiment) + (f'<article class="exp">{calibrated}</article>' if calibrated else "")
+        runs = runs_html(experiment.runs, filtered=False)
         clock = gr.Timer(active=experiment.under_way)
         return {self.head: head, self.runs: runs, self.shown: head + runs, self.clock: clock}
 

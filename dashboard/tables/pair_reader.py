@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from dashboard.tables.pairs_html import pairs_html
-from dashboard.tables.prompt_pairs import SHOWS, Pair, Pairing, Show, pair_up
+from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.components import QUIET, notice, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError
@@ -33,8 +33,8 @@ Order = Callable[[Sequence[Pair]], Sequence[Pair]]
 class Runs(NamedTuple):
     """The two runs that are read, and what they are called."""
 
-    a: str
-    b: str
+    a: Ids
+    b: Ids
     name_a: str
     name_b: str
 

@@ -20,6 +20,8 @@ SHOWS: tuple[tuple[str, Show], ...] = (
     ("Marked", "marked"),
     ("All", "all"),
 )
+Ids = str | tuple[str, ...]
+"""of a run, or of the turns that are read as one; of a prompt that several did, the last counts"""
 Marks = Mapping[tuple[str, int], "Sequence[MarkView]"]
 """by run and position of the prompt"""
 LONGEST_DIFF = 4000  # words; beyond it a difference is neither readable nor quick to find
@@ -83,12 +85,12 @@ class Pairing(NamedTuple):
         return self.pairs
 
 
-def pair_up(repository: Repository, run_a: str, run_b: str) -> Pairing:
-    """The prompts that both runs have done."""
-    ours = {g.position: g for g in repository.generations(run_a)}
-    theirs = {g.position: g for g in repository.generations(run_b)}
+def pair_up(repository: Repository, run_a: Ids, run_b: Ids) -> Pairing:
+    """The prompts that both have done."""
+    ids_a, ids_b = ((ids,) if isinstance(ids, str) else ids for ids in (run_a, run_b))
+    ours, theirs = ({g.position: g for id in ids for g in repository.generations(id)} for ids in (ids_a, ids_b))
     marks: dict[tuple[str, int], list[MarkView]] = {}
-    for mark in repository.marks([run_a, run_b]):
+    for mark in repository.marks([*ids_a, *ids_b]):
         marks.setdefault((mark.run_id, mark.position), []).append(mark)
     both = sorted(ours.keys() & theirs.keys())
     return Pairing([Pair(ours[position], theirs[position]) for position in both], marks)

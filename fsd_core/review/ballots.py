@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fsd_core.benchmarks.statistics import Interval, wilson
@@ -35,9 +35,10 @@ def tally(proposal: Proposal) -> Tally:
     return Tally(*(choices.count(choice) for choice in ("setting", "baseline", "tie", "both bad")))
 
 
-def next_position(proposal: Proposal, run: str, person: str, positions: Iterable[int]) -> int | None:
-    """Of prompts, one that a person has not voted on; each person gets them in an order of their own."""
-    left = [position for position in positions if (run, position, person) not in proposal.votes]
+def next_position(proposal: Proposal, runs: Mapping[int, str], person: str) -> int | None:
+    """Of prompts, one that a person has not voted on; each person gets them in an order of their own. ``runs``: the
+    setting's run that answered, by position."""
+    left = [position for position, run in runs.items() if (run, position, person) not in proposal.votes]
     return min(left, key=lambda position: _drawn(proposal.id, person, position), default=None)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.review.evidence import Evidence, evidence, evidence_hash, overall
 from fsd_core.review.history import Proposal, Standing, Use
+from fsd_core.review.pooling import on_fresh_prompts
 from fsd_core.tracking.acts import Requirements
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Case(NamedTuple):
 def case_of(repository: Repository, use: Use, proposal: Proposal) -> Case:
     """The proposal with its evidence judged anew."""
     found = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
-    runs = [found[id] for id in proposal.runs if id in found]
+    runs = on_fresh_prompts(repository, (found[id] for id in proposal.runs if id in found))
     baselines = [found[id] for id in proposal.baselines if id in found]
     missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in found)
     prompts = repository.prompts(run.id for run in found.values() if run.metrics)

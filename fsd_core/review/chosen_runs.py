@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.review.pooling import on_fresh_prompts
 
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
@@ -25,6 +26,12 @@ def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[
     if len(settings) > 1:
         raise InvalidSetting("These runs are of several settings: propose one of them.")
     (setting,) = settings
+    fresh = {run.id for run in on_fresh_prompts(repository, (found[id] for id in runs))}
+    if chose := [found[id] for id in runs if id not in fresh]:
+        raise InvalidSetting(
+            f"The run {_named(chose[0])} helped to choose the setting in its calibration, so it says too much of it: "
+            "choose runs on fresh prompts."
+        )
     if any(found[id].setting_id == setting for id in baselines):
         raise InvalidSetting("A baseline is of another setting than the one proposed: choose the target alone or SD.")
     if len({run.pair for run in found.values()}) > 1:

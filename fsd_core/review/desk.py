@@ -180,16 +180,18 @@ class Desk:
     def vote(
         self, person: Person, case: Case, position: int, choice: Choice, left: Literal["setting", "baseline"]
     ) -> None:
-        """Votes on one prompt of the first pair of runs, whose names the person was not shown."""
+        """Votes on one prompt of the first of its evidence, whose names the person was not shown."""
         require(person, "author", "Voting")
         _open(case)
         if not case.evidence:
             raise InvalidSetting("Runs of its evidence were deleted: there is nothing to vote on.")
-        first = case.evidence[0]
+        ours, theirs, _ = case.evidence[0]
+        if position not in ours.writers or position not in theirs.writers:
+            raise InvalidSetting("The evidence does not have this prompt: reload the page.")
         act = Voted.checked(
             proposal=case.proposal.id,
-            run=first.run.id,
-            baseline=first.baseline.id,
+            run=ours.writers[position],
+            baseline=theirs.writers[position],
             position=position,
             choice=choice,
             left=left,

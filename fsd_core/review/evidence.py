@@ -11,6 +11,7 @@ from fsd_core.benchmarks.noninferiority import verdict
 from fsd_core.figures.cells import Estimate, against, cell, ratio_mixed
 from fsd_core.figures.numbers import decimals, number
 from fsd_core.metrics import METRICS
+from fsd_core.review.pooling import Pool, pooled
 from fsd_core.tracking.acts import Requirements
 
 if TYPE_CHECKING:
@@ -31,27 +32,55 @@ class Finding(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A run of the proposed setting and the baseline's on the same prompts."""
+    """A measurement of the proposed setting and the baseline's on the same prompts."""
 
-    run: RunView
-    baseline: RunView
+    ours: Pool
+    theirs: Pool
     findings: tuple[Finding, ...]
+
+    @property
+    def run(self) -> RunView:
+        return self.ours.run
+
+    @property
+    def baseline(self) -> RunView:
+        return self.theirs.run
+
+    @property
+    def prompts(self) -> Prompts:
+        """Of both, by the ids of :attr:`run` and :attr:`baseline`."""
+        return _prompts(self.ours, self.theirs)
+
+    @property
+    def shared(self) -> int:
+        """Prompts that both did."""
+        return len(self.ours.prompts.keys() & self.theirs.prompts.keys())
 
 
 def evidence(
     requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView], prompts: Prompts
 ) -> list[Evidence]:
-    """Each run beside the baseline of its task and seed, with what can be said of it.
+    """Each run beside the baseline of its task and seed, with what can be said of it. Turns of a calibration are one,
+    beside the baseline's turns in the same.
 
     A run without such a baseline stands beside the first one, with which it has no prompt in common: all is undecided.
     """
-    found = []
-    for run in runs:
-        like = [b for b in baselines if (b.task, b.seed) == (run.task, run.seed)]
-        same_task = [b for b in baselines if b.task == run.task]
-        baseline = next(iter([*like, *same_task, *baselines]))
-        found.append(Evidence(run, baseline, tuple(_findings(requirements, run, baseline, prompts))))
+    found, measured = [], pooled(baselines, prompts)
+    for ours in pooled(runs, prompts):
+        theirs = max(measured, key=lambda other: _likeness(ours, other))  # of those that are as like, the first
+        both = ours.run, theirs.run, _prompts(ours, theirs)
+        found.append(Evidence(ours, theirs, tuple(_findings(requirements, *both))))
     return found
+
+
+def _likeness(ours: Pool, other: Pool) -> tuple[bool, bool, bool]:
+    run, baseline = ours.run, other.run
+    task, seed = run.task == baseline.task, run.seed == baseline.seed
+    return task, task and seed, task and seed and ours.calibration == other.calibration
+
+
+def _prompts(ours: Pool, theirs: Pool) -> Prompts:
+    return {ours.run.id: ours.prompts, theirs.run.id: theirs.prompts}
 
 
 def overall(found: Sequence[Evidence]) -> dict[str, Outcome]:

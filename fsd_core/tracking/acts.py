@@ -16,8 +16,8 @@ from fsd_core.values import Frozen
 
 LONGEST_WORDS = 10_000
 LONGEST_NAME = 120
-MOST_RUNS = 40
-"""that one proposal rests on"""
+MOST_RUNS = 400
+"""that one proposal rests on; turns of a calibration are runs"""
 
 T = TypeVar("T")
 Words = Annotated[str, Field(max_length=LONGEST_WORDS)]

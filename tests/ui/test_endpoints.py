@@ -175,6 +175,16 @@ def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site) -> None:
     assert found["minutes_spent"] > 0
     done = author.predict(id, api_name="/read_experiment")
     assert found["chosen"]["setting_id"] in {run["setting"] for run in done["runs"]}
+
+    Desk(lab.repository).describe(LOCAL, "Found by a program")
+    proposed = author.predict("found-by-a-program", **found["evidence"], api_name="/propose")
+    (evidence,) = proposed["evidence"]
+    assert (evidence["calibration"], evidence["prompts"]) == (id, found["chosen"]["prompts"])
+    assert (evidence["runs"], evidence["baselines"]) == tuple(found["evidence"].values())
+    assert proposed["setting"] == found["chosen"]["setting_id"]
+    chose = next(run["run"] for run in done["runs"] if run["setting"] == proposed["setting"])
+    with pytest.raises(Exception, match="helped to choose the setting in its calibration"):
+        author.predict("found-by-a-program", [chose], evidence["baselines"], api_name="/propose")
     with pytest.raises(Exception, match="takes at least 149 prompts"):
         author.predict(settings, limit=100, api_name="/start_calibration")
     with pytest.raises(Exception, match="goal is 'fun': expected 'accuracy', 'acceptance' or 'speed'"):
@@ -198,7 +208,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             await asked(own, "cancel_experiment", experiment=begun["experiment"])
             refused = await own.call_tool("start_calibration", {"goal": "acceptance", "accepted": 90})
             assert refused.isError
-            assert refused.content[0].text == "accepted is 90.0: expected less than 1."
+            assert refused.content[0].text == "accepted is 90.0: expected less than 1.0."
 
     apart(driven)
 

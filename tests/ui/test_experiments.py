@@ -17,6 +17,9 @@ from fsd_core.benchmarks.metrics import summarise
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.models.loading import load_pair
+from fsd_core.people import Person
+from fsd_core.review.desk import Desk
+from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.records import JobView
 from tests.ui.conftest import Site
 from tests.ui.plausible import do_prompts, finish, sweep
@@ -285,8 +288,28 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     assert step.chosen.decoding.threshold == 0.05
     expect(shown.get_by_role("link", name=re.compile("Compare these"))).to_have_count(0)
     expect(shown.get_by_role("table", name="Finalists of the calibration")).to_contain_text("js ≤ 0.05 · γ 5")
-    shown.get_by_role("link", name="The setting, to propose or to take along").click()
+    shown.get_by_role("link", name="The setting, to take along").click()
     expect(page.get_by_role("heading", name="FSD reducible · js ≤ 0.05 · γ 5")).to_be_visible()
+
+    # The experiment's page says the same, and leads to a proposal that rests on the fresh prompts alone.
+    Desk(repository).describe(Person("Ann", "author"), "Sums", requirements=Requirements(margin=20))
+    page.goto(f"{site.url}/runs?experiment={job.id}")
+    expect(page.locator(".exp-verdict")).to_have_text(verdict(config, step))
+    page.get_by_role("link", name="Propose this setting").click()
+    expect(page.locator("h1")).to_contain_text("Propose FSD reducible · js ≤ 0.05 · γ 5")
+    fresh = step.chosen.prompts
+    named = f"{fresh} fresh prompts of Find the setting on Arithmetic word problems"
+    expect(page.get_by_text(f"FSD reducible · js ≤ 0.05 · γ 5 · arithmetic, {named}")).to_be_visible()
+    expect(page.get_by_text(f"Target alone · arithmetic, {named}")).to_be_visible()
+    page.get_by_role("button", name="Propose", exact=True).click()
+    page.get_by_role("link", name="Open it").click()
+    expect(page.locator(".rev-run")).to_contain_text(
+        f"from the calibration Find the setting on Arithmetic word problems: {fresh} fresh prompts"
+    )
+    expect(page.get_by_label("Requirements").locator("tbody tr")).to_contain_text(f"on {fresh} prompts: Non-inferior")
+    expect(page.locator(".rev-run").get_by_role("link")).to_have_attribute("href", f"/runs?experiment={job.id}")
+    (proposal,) = Desk(repository).use("sums").proposals.values()
+    assert all(run.config.first >= config.choosing for run in repository.runs(proposal.runs, limit=None))
 
 
 def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: Site):

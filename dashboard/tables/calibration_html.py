@@ -1,0 +1,80 @@
+"""A calibration as HTML: how far it is, or what it found."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from dashboard.ui.components import Column, escape, notice, table
+from dashboard.ui.formatting import NONE
+from fsd_core.benchmarks.calibration.plan import Outcome
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.benchmarks.calibration.words import goal_words, verdict
+from fsd_core.config import SettingConfig
+from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.errors import FsdError
+from fsd_core.figures.numbers import number
+
+if TYPE_CHECKING:
+    from fsd_core.benchmarks.calibration.findings import Finding
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import ExperimentView
+
+_COLUMNS = (
+    Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points lost or won", "num"),
+    Column("At least", "num"), Column("Accepted, %", "num"), Column("× SD", "num"),
+)  # fmt: skip
+
+
+def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
+    """How far a calibration is, or what it found; ``None`` for another experiment."""
+    config = e.config
+    if not isinstance(config, CalibrationConfig):
+        return None
+    spent = f"{e.decoding_seconds / 60:.1f} of {config.minutes:g} min of decoding"
+    try:
+        seen = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
+        outcome = _standing(repository, e.id, seen)
+    except FsdError as error:
+        return notice(str(error), "bad")
+    if not isinstance(outcome, Outcome):
+        doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
+        if outcome.lengths_open:
+            doing = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
+        return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>"
+    setting = escape(SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id)
+    links = [f'<a href="settings?setting={setting}">The setting, to take along</a>']
+    if outcome.chosen.prompts:
+        links.insert(0, f'<a href="review?propose={setting}&calibration={escape(e.id)}">Propose this setting</a>')
+    found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{" · ".join(links)}</p>'
+    rows = [_row(one) for one in outcome.finalists]
+    finalists = table(_COLUMNS, rows, "Finalists of the calibration") if rows else ""
+    return found + finalists + _foretold(e) + f"<p>{escape(spent)}</p>"
+
+
+def _foretold(e: ExperimentView) -> str:
+    """A link to the runs of which replay had predicted something, beside the target alone; nothing without any."""
+    foretold = [run.id for run in e.runs if run.predicted]
+    if not foretold:
+        return ""
+    first = f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}"
+    return f'<p><a href="{escape(first)}">What replay predicted, beside what was measured</a></p>'
+
+
+def _row(one: Finding) -> tuple[str, ...]:
+    ends = one.over_exact_interval
+    span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
+    least = NONE if one.at_least is None else number(100 * one.at_least, 1, signed=True)
+    seen = number(100 * one.difference, 1, signed=True)
+    return (
+        f'{escape(one.decoding.label)}<br><small>{"sure" if one.sure else "not sure"}</small>', str(one.prompts), seen,
+        least, f"{100 * one.acceptance:.0f}", f"{one.over_exact:.2f}{span}",
+    )  # fmt: skip
+
+
+@lru_cache(64)
+def _standing(repository: Repository, id: str, seen: tuple[tuple[str, float | None], ...]) -> Any:
+    """Read anew when a run has ended, or was scored anew, which ``seen`` tells; not at every prompt and every look."""
+    experiment = repository.experiment(id)
+    assert isinstance(experiment.config, CalibrationConfig)
+    return standing(repository, experiment.config, experiment.runs)

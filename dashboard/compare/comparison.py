@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import Prompts, RunView
 
-MOST_RUNS = 60
+MOST_RUNS = 100
 DEFAULT_MARGIN = 2.0
 MARKED = (
     f"{MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ, "

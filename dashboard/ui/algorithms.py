@@ -49,7 +49,7 @@ def about(kind: str, divergence: str) -> str:
         facts.append(divergence_fact(divergence))
     if rule.knob is not None and rule.can_be_off():
         facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
-    facts += [fact for fact in (rule.note, rule.greedy_note) if fact]
+    facts += [fact for fact in (rule.note, rule.greedy_note, rule.behind) if fact]
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
     label = cost(kind)
     return f'<div class="about"><p><b class="cost {label}">{label}</b> {escape(rule.explanation)}</p>{more}</div>'

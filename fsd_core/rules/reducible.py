@@ -46,6 +46,11 @@ class FuzzyReducible(Reducible):
         "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
         "output distribution as FSD that judges its bonus, and never a lower acceptance rate."
     )
+    behind = (
+        "Measured: sampled at temperature 1 on the bundled pair it lost 6 points [3, 10] of accuracy at 1.1 × fewer "
+        "target passes than SD, where Lenience, Head set and Top-n, delta lost none. Greedily it was not behind, and "
+        "with top-p 0.95 it lost nothing."
+    )
     kind: Literal["fsd-reducible"] = "fsd-reducible"
     guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
 

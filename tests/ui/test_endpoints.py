@@ -203,7 +203,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             assert all(field.get("description") for field in start.values())
             begun = await asked(own, "start_calibration", settings=[{"acceptance": "ensemble"}], **SMALL)
             told = await asked(own, "read_calibration", experiment=begun["experiment"])
-            assert told["standing"] in ("choosing", "trying")
+            assert told["standing"] in ("proposing", "choosing", "trying")
             assert told["turn"]["settings"]
             await asked(own, "cancel_experiment", experiment=begun["experiment"])
             refused = await own.call_tool("start_calibration", {"goal": "acceptance", "accepted": 90})

@@ -97,8 +97,8 @@ def _calibrated(one: Evidence) -> str:
     link = f'<a href="/runs?experiment={escape(id)}">{escape(run.experiment_name or "without a name")}</a>'
     return (
         f"{escape(run.label)} beside {escape(one.baseline.label)} on {escape(run.task)}, from the calibration {link}: "
-        f"{escape(count(one.shared, 'fresh prompt'))}, {_where(run)}. It ended when it was sure, which flatters the "
-        "intervals here a little; its own bound holds whenever it ended."
+        f"{escape(count(one.shared, 'fresh prompt'))}, {_where(run)}. It ended by what it had shown, which flatters "
+        "the intervals here a little; its own bound allows for that."
     )
 
 

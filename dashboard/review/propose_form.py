@@ -61,7 +61,10 @@ class ProposeForm:
         own = _measurements(repository, setting_id, calibration)
         chosen = [runs for runs in own if runs[0].experiment_id == calibration] if calibration else own
         if not chosen and calibration:
-            raise UnknownName(f"The experiment '{calibration[:32]}' tried this setting on no fresh prompts.")
+            raise UnknownName(
+                f"The experiment '{calibration[:32]}' tried this setting on no fresh prompts: propose what its verdict "
+                "names, or begin at the setting's page."
+            )
         beside, chosen_beside = (
             [one for runs in some for one in _baselines(repository, runs)] for some in (own, chosen)
         )

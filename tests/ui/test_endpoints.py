@@ -201,7 +201,9 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
                 "name",
             }  # fmt: skip
             assert all(field.get("description") for field in start.values())
-            begun = await asked(own, "start_calibration", settings=[{"acceptance": "ensemble"}], **SMALL)
+            begun = await asked(
+                own, "start_calibration", settings=[{"acceptance": "ensemble", "draft_length": 5}], **SMALL
+            )
             told = await asked(own, "read_calibration", experiment=begun["experiment"])
             assert told["standing"] in ("proposing", "choosing", "trying")
             assert told["turn"]["settings"]

@@ -94,6 +94,7 @@ def draw(rules: Sequence[Rule]) -> go.Figure:
         vertical_spacing=64 / max(height - 110, 1), horizontal_spacing=0.06,
     )  # fmt: skip
     drawn.update_layout(template=TEMPLATE, title_text=escape(TITLE), height=height, hovermode="closest", margin_t=72)
+    drawn.update_layout(title_y=1 - 18 / height)
     drawn.update_annotations(font_size=12, xanchor="center")
     drawn.update_yaxes(rangemode="tozero", matches="y")
     lengths = sorted({length for rule in rules for length in rule.curves if length is not None})

@@ -60,7 +60,8 @@ def next_step(config: CalibrationConfig, evidence: Evidence) -> Step | Outcome:
     target, begun = config.target, evidence.begun or config.decodings
     alive = tuple(one for one in begun if one not in evidence.failed and one != target)
     if target in evidence.failed or not any(one.acceptance.lossless for one in alive):
-        raise FsdError(" ".join(dict.fromkeys(evidence.failed.values())))
+        told = " ".join(dict.fromkeys(evidence.failed.values()))
+        raise FsdError(told or "No run of exact SD is left to hold the others against: start the calibration anew.")
     in_time, done = True, 0
     for end in rungs(config.choosing):
         if not in_time or len(alive) == 1:

@@ -1,0 +1,53 @@
+"""The pictures of docs/replay.md: ``python -m tests.ui.replay_picture docs/results/replay.csv --out FILE.png``.
+
+What Compare draws of predicted and measured target passes, from the settings of a CSV that ``replay --measure --csv``
+has written, in Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import shutil
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from fsd_core.config.building import method
+from fsd_core.figures import predicted
+from fsd_core.figures.cells import Estimate
+from tests.ui.conftest import BROWSER_OPTIONS
+
+
+def points(file: Path) -> list[predicted.Point]:
+    """The settings of a file that have a knob."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        return [_point(row) for row in csv.DictReader(lines) if row["knob"]]
+
+
+def _point(row: dict[str, str]) -> predicted.Point:
+    chosen = {"acceptance": row["acceptance"], row["knob"]: float(row["value"])}
+    both = [Estimate(*(_number(row[name + end]) for end in ("", "_low", "_high"))) for name in _COLUMNS]
+    return method(chosen | {"draft_length": int(row["draft_length"])}), both[0], both[1]
+
+
+_COLUMNS = ("passes", "measured_passes")
+
+
+def _number(text: str) -> float:
+    return float(text) if text else float("nan")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    given = parser.parse_args()
+    drawn = predicted.draw(predicted.by_rule(points(given.file)))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+        page = browser.new_page(viewport={"width": 1000, "height": int(drawn.layout.height) + 20})
+        page.set_content(drawn.to_html(include_plotlyjs=True))
+        page.locator(".js-plotly-plot").screenshot(path=given.out)
+        browser.close()
+    print(given.out)

@@ -178,6 +178,7 @@ class ExperimentsPage:
                 fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
                 fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
                 fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
+                fields["min_p"] = field(METHOD_OPTIONS["min_p"], info="0 is off")
             fields["batch"] = field(
                 OPTIONS["batch"],
                 info="1 times each text by itself. A larger batch finishes sooner, and its texts share its time.",

@@ -35,6 +35,7 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("temperature", "0 is greedy", {}),
     ("top_k", "0 is off", {}),
     ("top_p", "1 is off", {}),
+    ("min_p", "0 is off", {}),
     ("max_new_tokens", "At most", {"label": "Tokens"}),
 )
 

@@ -85,7 +85,7 @@ def measure(
     temperature = temperature if temperature is not None else own.temperature or 1.0
     if temperature <= 0:
         raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
-    sampling = SamplingConfig.checked(temperature=temperature, top_k=own.top_k, top_p=own.top_p)
+    sampling = own.model_copy(update={"temperature": temperature})
     found: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
     count = 0
     ask = partial(rates, pair) if isinstance(pair, LoadedPair) else pair

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fsd_core.benchmarks.replay.validation import Checked
 
 OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
-_SAMPLING = ("temperature", "top_k", "top_p")
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 
 
 @options.taking(("pair", "task", "limit", *_SAMPLING, "max_new_tokens", "seed", "dtype", "device"))

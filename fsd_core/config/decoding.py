@@ -37,11 +37,14 @@ LOWEST_TEMPERATURE = 1e-20
 
 
 class SamplingConfig(Frozen):
-    """How a token is drawn from logits: temperature, then top-k, then top-p, as transformers orders them."""
+    """How a token is drawn from logits: temperature, top-k, top-p, then min-p, as transformers orders them."""
 
     temperature: float = option(0.0, "Temperature", "0 is greedy", ge=0, allow_inf_nan=False)
     top_k: int = option(0, "Top-k", "Sampling from the k likeliest; 0 is off", ge=0)
     top_p: float = option(1.0, "Top-p", "Nucleus sampling; 1 is off", gt=0, le=1)
+    min_p: float = option(
+        0.0, "Min-p", "Leave out tokens less likely than this share of the likeliest; 0 is off", before=0.0, ge=0, le=1
+    )
 
     @field_validator("temperature")
     @classmethod
@@ -60,14 +63,15 @@ class SamplingConfig(Frozen):
     @property
     def cut(self) -> list[str]:
         """How unlikely tokens are cut off, in words; nothing where none are."""
-        return [f"top-k {self.top_k}"] * bool(self.top_k) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
+        parts = [f"top-k {self.top_k}"] * bool(self.top_k) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
+        return parts + [f"min-p {self.min_p:g}"] * (self.min_p > 0)
 
     def confined(self, truncation: Truncation | None) -> SamplingConfig | None:
         """This sampling, cut off as a rule does besides; as it is where greedy, ``None`` where no option says how."""
         if self.greedy or truncation is None:
             return self if self.greedy else None
         top_k = min((k for k in (self.top_k, truncation.top_k) if k), default=0)
-        return self.model_copy(update={"top_k": top_k})
+        return self.model_copy(update={"top_k": top_k, "min_p": max(self.min_p, truncation.min_p)})
 
 
 def _rule(value: Any) -> Any:

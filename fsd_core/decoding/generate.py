@@ -32,7 +32,7 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.model_set import ModelSet
 
-_OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper"}
+_OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"}
 OPTION_NAMES = [
     name
     for option in METHOD_OPTIONS.values()
@@ -52,6 +52,7 @@ def _config(settings: GenerationConfig, prompt_length: int, chosen: Mapping[str,
     sampling: dict[str, Any] = {}
     if settings.do_sample:
         sampling = {"temperature": settings.temperature, "top_k": settings.top_k, "top_p": settings.top_p}
+        sampling["min_p"] = settings.min_p
         sampling["temperature"] = 1.0 if settings.temperature is None else settings.temperature
     return method({**chosen, **sampling, "max_new_tokens": settings.max_length - prompt_length})
 
@@ -61,7 +62,7 @@ def _refuse_what_is_not_ours(settings: GenerationConfig, processors: LogitsProce
     if foreign:
         raise InvalidSetting(
             f"{', '.join(foreign)} would change the target's distribution in an unsupported way: use only temperature, "
-            "top_k and top_p."
+            "top_k, top_p and min_p."
         )
     if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
         raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")

@@ -36,6 +36,7 @@ def record(
     temperature: float = 0.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    min_p: float = 0.0,
     told_apart: int = recording.TOP,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
@@ -63,7 +64,7 @@ def record(
     trace_file.check_new(path)
     recording.check(draft_length, told_apart)
     checked(RunConfig, in_python, limit=limit, seed=seed)
-    sampling = checked(SamplingConfig, in_python, temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = checked(SamplingConfig, in_python, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     chosen = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
     chosen.check_limit(limit)
     trace = recording.record(

@@ -1,4 +1,4 @@
-"""From logits to the distribution that is sampled: temperature, then top-k, then top-p.
+"""From logits to the distribution that is sampled: temperature, then top-k, then top-p, then min-p.
 
 The order and the treatment of ties are those of transformers' logits processors, so
 that the same settings mean the same here and there.
@@ -12,8 +12,9 @@ from torch import Tensor
 from fsd_core.config import SamplingConfig
 
 
-def restrict(logits: Tensor, top_k: int, top_p: float) -> Tensor:
-    """Sets logits outside the top k, then outside the nucleus of mass ``top_p``, to −inf. [..., V] → [..., V]"""
+def restrict(logits: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
+    """Sets logits outside the top k, then outside the nucleus of mass ``top_p``, then of tokens less likely than
+    ``min_p`` times the likeliest, to −inf. [..., V] → [..., V]"""
     if 0 < top_k < logits.shape[-1]:
         kth = logits.topk(top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
@@ -22,6 +23,9 @@ def restrict(logits: Tensor, top_k: int, top_p: float) -> Tensor:
         removed = ascending.softmax(-1).cumsum(-1) <= 1 - top_p
         removed[..., -1] = False
         logits = logits.masked_fill(torch.zeros_like(removed).scatter(-1, order, removed), -torch.inf)
+    if min_p > 0:
+        p = logits.softmax(-1)
+        logits = logits.masked_fill(p < min_p * p.amax(-1, keepdim=True), -torch.inf)
     return logits
 
 
@@ -34,15 +38,18 @@ def warp(logits: Tensor, sampling: SamplingConfig) -> Tensor:
     """The distribution that is sampled; one-hot on the likeliest token when greedy. [..., V] → [..., V]"""
     if sampling.greedy:
         return one_hot(logits.argmax(-1), logits.shape[-1], logits.dtype)
-    return restrict(logits / sampling.temperature, sampling.top_k, sampling.top_p).softmax(-1)
+    return _restricted(logits, sampling).softmax(-1)
 
 
 def allowed(logits: Tensor, sampling: SamplingConfig) -> Tensor | None:
-    """Which tokens survive the target's top-k and top-p; ``None`` if all do. [..., V] → bool [..., V]
+    """Which tokens survive the target's top-k, top-p and min-p; ``None`` if all do. [..., V] → bool [..., V]
 
     A greedy setting has a temperature of zero, under which only one token would survive; the restriction is then
     taken at temperature 1, so that it bounds what is forgiven instead of forbidding it.
     """
-    if sampling.top_k == 0 and sampling.top_p >= 1:
-        return None
-    return restrict(logits / (sampling.temperature or 1.0), sampling.top_k, sampling.top_p) > -torch.inf
+    return _restricted(logits, sampling) > -torch.inf if sampling.cut else None
+
+
+def _restricted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
+    """At temperature 0 as at 1."""
+    return restrict(logits / (sampling.temperature or 1.0), sampling.top_k, sampling.top_p, sampling.min_p)

@@ -21,7 +21,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
 from fsd_core.rules import ThresholdAccept
 
-_SAMPLING = ("temperature", "top_k", "top_p", "max_new_tokens")
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 
 
 def deliver(setting: SettingConfig, form: str) -> str:
@@ -51,12 +51,12 @@ def _yaml(setting: SettingConfig) -> str:
 
 def _python(setting: SettingConfig) -> str:
     options = _options(setting)
-    sampling = {name: options.pop(name) for name in _SAMPLING}
+    sampling = {name: options.pop(name) for name in _SAMPLING if name in options}
     if options["acceptance"] == "autoregressive":
         options = {}
     arguments = {"max_new_tokens": sampling["max_new_tokens"], "do_sample": sampling["temperature"] > 0}
     if arguments["do_sample"]:
-        arguments |= {name: sampling[name] for name in ("temperature", "top_k", "top_p")}
+        arguments |= {name: sampling[name] for name in _SAMPLING if name in sampling}
     lines = [f"    {name}={value!r}," for name, value in arguments.items()]
     if options:
         head = " head=pair.head," if options.get("drafter") == "eagle" else ""

@@ -75,6 +75,8 @@ class Truncation(NamedTuple):
 
     top_k: int = 0
     """0 is off"""
+    min_p: float = 0.0
+    """0 is off"""
 
 
 class Rule(Frozen):

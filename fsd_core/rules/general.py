@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fsd_core.rules.base import AcceptanceResult, Rule, passes, residual, strictly
+from fsd_core.rules.base import AcceptanceResult, Rule, Truncation, passes, residual, strictly
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +44,13 @@ def within(rows: ScoredDraft, kept: Tensor) -> Tensor:
     return inside + (1 - inside.sum(-1, keepdim=True)).clamp_min(0) * rows.target
 
 
+def head_truncation(width: float | None) -> Truncation:
+    """The head set as min-p: p(v) ≥ (1 − width)·max p, of p as it is sampled; nothing where the width is off."""
+    return Truncation() if width is None else Truncation(min_p=round(1 - width, 12))
+
+
 def head(rows: ScoredDraft, width: float) -> Tensor:
-    """The target's likeliest tokens: p(v) ≥ (1 − width)·max p, of those that top-k and top-p leave. → bool [B,R,V]"""
+    """The target's likeliest tokens: p(v) ≥ (1 − width)·max p, of those that sampling leaves. → bool [B,R,V]"""
     p = rows.graded_target
     likely = p >= (1 - width) * p.amax(-1, keepdim=True)
     return likely if rows.allowed is None else likely & rows.allowed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, residual, strictly
-from fsd_core.rules.general import GeneralForm, head, within
+from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, Truncation, residual, strictly
+from fsd_core.rules.general import GeneralForm, head, head_truncation, within
 from fsd_core.values import option
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Head(GeneralForm):
     head_width: float | None = _head_width()
 
     @property
-    def truncation(self) -> None:
-        """No option of sampling cuts off by a share of the likeliest token's probability."""
+    def truncation(self) -> Truncation:
+        return head_truncation(self.head_width)
 
     def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
         return rows.target if self.head_width is None else within(rows, head(rows, self.head_width))
@@ -60,8 +60,8 @@ class HeadStrict(Rule):
     head_width: float | None = _head_width()
 
     @property
-    def truncation(self) -> None:
-        """No option of sampling cuts off by a share of the likeliest token's probability."""
+    def truncation(self) -> Truncation:
+        return head_truncation(self.head_width)
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         strict = strictly(rows, uniforms)

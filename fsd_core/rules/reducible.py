@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fsd_core.rules.base import Knob
+from fsd_core.rules.base import Knob, Truncation
 from fsd_core.rules.fuzzy import GRID, Thresholded, near
-from fsd_core.rules.general import GeneralForm, head, within
+from fsd_core.rules.general import GeneralForm, head, head_truncation, within
 from fsd_core.values import option
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class FuzzyHead(Reducible):
     )  # fmt: skip
 
     @property
-    def truncation(self) -> None:
-        """No option of sampling cuts off by a share of the likeliest token's probability."""
+    def truncation(self) -> Truncation:
+        return head_truncation(self.token_width)
 
     def lenient(self, rows: ScoredDraft) -> Tensor:
         return within(rows, head(rows, self.token_width))

@@ -163,6 +163,19 @@ def test_a_truncating_rule_stands_beside_the_target_with_the_same_truncation():
     assert not any(one.sampling.top_k for one in found.absent)
 
 
+def test_a_head_set_is_the_target_s_own_min_p():
+    runs = [
+        sampled("autoregressive", 360), sampled("speculative", 360, 0.5),
+        *(sampled("head", 350, rate, head_width=width) for width, rate in ((None, 0.5), (0.35, 0.6), (0.8, 0.8))),
+        sampled("fsd-head", 350, 0.6, threshold=0.1, token_width=0.35),
+    ]  # fmt: skip
+    found = matched(runs, runs[0])
+    assert sorted(one.sampling.min_p for one in found.absent if one.sampling.min_p) == [0.2, 0.65]
+    assert not any("no option of sampling" in note for note in found.notes)
+    both = runs[3].decoding.sampling.model_copy(update={"min_p": 0.8, "top_p": 0.9})
+    assert both.confined(runs[3].decoding.acceptance.truncation) == both  # the stricter of the two
+
+
 def test_a_truncation_that_sampling_does_not_have_is_told():
     runs = [sampled("autoregressive", 360), sampled("typical", 360, 0.7)]
     (note,) = matched(runs, runs[0]).notes

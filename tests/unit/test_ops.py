@@ -9,7 +9,13 @@ import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
-from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import (
+    LogitsProcessorList,
+    MinPLogitsWarper,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
 from fsd_core.config import DIVERGENCES, SamplingConfig, divergence_upper_bound
 from fsd_core.ops.divergences import divergence
@@ -60,18 +66,23 @@ def test_top_k_divergences_are_coarser_and_exact_when_k_is_the_vocabulary(name):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.7, 5, 1.0), (1.3, 0, 0.8), (0.9, 10, 0.6)]
-)
-def test_warping_is_that_of_transformers(temperature, top_k, top_p):
-    logits = torch.randn(7, 40, generator=GENERATOR)
+    ("temperature", "top_k", "top_p", "min_p"),
+    [
+        (1.0, 0, 1.0, 0.0), (0.7, 5, 1.0, 0.0), (1.3, 0, 0.8, 0.0), (0.9, 10, 0.6, 0.0), (1.0, 0, 1.0, 0.3),
+        (0.7, 10, 0.9, 0.2), (1.0, 0, 1.0, 1.0),
+    ],
+)  # fmt: skip
+def test_warping_is_that_of_transformers(temperature, top_k, top_p, min_p):
+    logits = torch.randn(7, 40, generator=GENERATOR).round(decimals=1)  # with ties
     processors = [TemperatureLogitsWarper(temperature)] if temperature != 1 else []
     processors += [TopKLogitsWarper(top_k)] if top_k else []
     processors += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    processors += [MinPLogitsWarper(min_p)] if min_p else []
     theirs = LogitsProcessorList(processors)(torch.zeros(7, 1, dtype=torch.long), logits).softmax(-1)
-    sampling = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p)
+    sampling = SamplingConfig(temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     torch.testing.assert_close(warp(logits, sampling), theirs)
     mask = allowed(logits, sampling)
-    assert mask is None if not top_k and top_p == 1 else torch.equal(mask, theirs > 0)
+    assert mask is None if not top_k and top_p == 1 and not min_p else torch.equal(mask, theirs > 0)
 
 
 def test_greedy_is_one_hot_and_its_guard_is_the_nucleus_at_temperature_one():

@@ -109,7 +109,10 @@ def test_acceptance_at_each_place_of_the_draft() -> None:
     ("config", "sentence"),
     [
         (setting(Speculative(), 7), "The draft length is 7, and the trace was recorded with 6"),
-        (setting(Speculative(), 3, SamplingConfig()), "was recorded at temperature 1.0, top_k 0, top_p 1.0, not at"),
+        (
+            setting(Speculative(), 3, SamplingConfig()),
+            "temperature 1.0, top_k 0, top_p 1.0, min_p 0.0, not at",
+        ),
         (setting(ThresholdAccept(), 3), "'threshold-accept' drafts the likeliest tokens"),
         (DecodingConfig(acceptance=Autoregressive(), sampling=SAMPLED), "no rule for a chain of single drafts"),
         (setting(Lenience(), 3).model_copy(update={"strict_first": 2}), "leave out strict_first"),

@@ -52,7 +52,7 @@ def asked_for(
     if len({(one.sampling, one.max_new_tokens) for one in decodings}) > 1:
         raise InvalidSetting(
             "A calibration holds its settings against one target, so all are sampled alike: give each the same "
-            "temperature, top_k, top_p and max_new_tokens."
+            "temperature, top_k, top_p, min_p and max_new_tokens."
         )
     fields = {field: value for field, value in asked.items() if value is not None}
     limit = min(task.size, MOST_PROMPTS) if limit is None else limit

@@ -220,4 +220,4 @@ def length_of(config: DecodingConfig) -> int:
 
 
 def _named(sampling: object) -> str:
-    return str(sampling).replace("=", " ").replace(" top", ", top")
+    return str(sampling).replace("=", " ").replace(" top", ", top").replace(" min", ", min")

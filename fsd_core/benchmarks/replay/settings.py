@@ -11,7 +11,7 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.building import Named, in_python
 from fsd_core.config.sweeps import methods
 
-SHARED = ("temperature", "top_k", "top_p", "max_new_tokens", "drafter", "topology")
+SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
 """options that the trace has decided"""
 
 

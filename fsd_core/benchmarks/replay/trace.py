@@ -61,8 +61,8 @@ class TraceInfo(Frozen):
 
     @property
     def is_restricted(self) -> bool:
-        """Whether top-k or top-p exclude tokens."""
-        return self.sampling.top_k > 0 or self.sampling.top_p < 1
+        """Whether top-k, top-p or min-p exclude tokens."""
+        return bool(self.sampling.cut)
 
     @property
     def rows_kept(self) -> tuple[str, ...]:

@@ -59,10 +59,10 @@ class OwnTasksPanel:
     def listen(self, after: Any, poll: dict[str, Any]) -> None:
         """``after`` is called when something was done, before the page is polled."""
         fields = [self.identifier, self.scorer, self.title]
-        # A click while the one before it is answered is another question, and must not be lost.
-        self.choice.click(self.act, fields, self.answer, trigger_mode="multiple", **QUIET).then(after, **QUIET).then(
-            **poll
-        )
+        # A click while the one before it is answered is another question: it is not lost, and is answered after it.
+        self.choice.click(self.act, fields, self.answer, trigger_mode="multiple", concurrency_limit=1, **QUIET).then(
+            after, **QUIET
+        ).then(**poll)
 
     def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> str:
         """Checks the file that was sent, or adds it."""

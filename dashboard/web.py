@@ -131,7 +131,7 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         offer(annotation_endpoints(repository))
         offer(comparison_endpoints(repository))
         offer(review_endpoints(repository))
-    status = Polled(partial(worker_status, repository), STATUS_SECONDS / 2)
+    status = Polled(partial(worker_status, repository, settings.executor), STATUS_SECONDS / 2)
     note = FORGETS if settings.is_ephemeral else ""
     for page in PAGES:
         with blocks if not page.path else blocks.route(page.title, page.path):

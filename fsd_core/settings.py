@@ -19,6 +19,9 @@ from fsd_core.people import ROLES, read_roles
 from fsd_core.space import SPACE_DATA, here
 from fsd_core.values import sentence
 
+Executor = Literal["worker", "in-process"]
+"""what computes"""
+
 MLFLOW_PATH = "/mlflow"
 """below the app's own address"""
 
@@ -40,7 +43,7 @@ class Settings(BaseSettings):
     )
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", description="auto, cpu, cuda or cuda:N.")
     threads: int | None = Field(default=None, ge=1, description="Number of CPU threads; default: as many as help.")
-    executor: Literal["worker", "in-process"] = Field(
+    executor: Executor = Field(
         default="worker",
         description="worker (a process of its own computes), or in-process (the web process does, as on ZeroGPU).",
     )

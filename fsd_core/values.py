@@ -100,7 +100,8 @@ def sentence(error: ValidationError, named: Callable[[Sequence[int | str]], str]
     path = [part for part in first["loc"] if not str(part).startswith("function-")]
     where, value, message = named(path) if path else "the setting", first.get("input"), first["msg"]
     if first["type"] in _BOUNDS:
-        return f"{where} is {value!r}: expected {_BOUNDS[first['type']].format(**context)}."
+        bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in context.items()}
+        return f"{where} is {value!r}: expected {_BOUNDS[first['type']].format(**bounds)}."
     if first["type"] in _KINDS:
         return f"{where} is {value!r}: expected {_KINDS[first['type']]}."
     if message.startswith("Input should be "):

@@ -1,8 +1,8 @@
-"""Commands of the project in processes of their own that are ready in a moment.
+"""Commands and pages of the project in processes of their own that are ready in a moment.
 
-To load torch and transformers takes seconds of a processor. One process does that, and a command is a fork of it: a
-process as any other, with its own environment, output and end. That the command line starts as it is typed is for
-other tests to show.
+To load torch, transformers and Gradio takes seconds of a processor. One process does that, and what is asked for is a
+fork of it: a process as any other, with its own environment, output and end. That the command line and the app start as
+they are typed is for other tests to show.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from pathlib import Path
 
 _processes = get_context("forkserver")
-_processes.set_forkserver_preload(["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy"])
+_processes.set_forkserver_preload(
+    ["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy", "tests.ui.serve"]
+)
 
 
-class ForkedCommand:
-    """``python -m fsd_core …``, running; what it prints goes to a file. Asked and ended as a ``subprocess.Popen``."""
+class Forked:
+    """A function's call, running; what it prints goes to a file. Asked and ended as a ``subprocess.Popen``."""
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path) -> None:
+    def __init__(
+        self, call: Callable[..., object], arguments: tuple[object, ...], environment: Mapping[str, str], output: Path
+    ) -> None:
         self.output = output
-        self._process = _processes.Process(target=_run, args=(arguments, dict(environment), output))
+        self._process = _processes.Process(target=_run, args=(call, arguments, dict(environment), output))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -58,12 +63,24 @@ class ForkedCommand:
         self.send_signal(signal.SIGKILL)
 
 
-def _run(arguments: tuple[str, ...], environment: dict[str, str], output: Path) -> None:
+class ForkedCommand(Forked):
+    """``python -m fsd_core …``"""
+
+    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path) -> None:
+        super().__init__(_command, arguments, environment, output)
+
+
+def _command(*arguments: str) -> None:
     from fsd_core.cli.commands import main
 
+    main(arguments)
+
+
+def _run(call: Callable[..., object], arguments: tuple[object, ...], environment: dict[str, str], output: Path) -> None:
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.environ.clear()
     os.environ.update(environment)
-    main(arguments)
+    tempfile.tempdir = None  # as the environment says now
+    call(*arguments)

@@ -29,6 +29,7 @@ from dashboard.compare.matched_panel import MatchedPanel
 from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.run_picker import PICK, picker_html
 from dashboard.tables.prompt_pairs import Show
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import KEEP_PLACE, QUIET, heading, notice, section, show, tells_errors
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures import divergence
@@ -44,9 +45,21 @@ REFRESH_SECONDS = 5.0
 
 # The address bar follows the choice without a reload; the field shows the whole address to copy.
 SHOW_ADDRESS = """(link) => {
+  window.fsdPlace ??= window.location.hash;
   const url = new URL(link || "?", window.location.href);
   window.history.replaceState(window.history.state, "", url);
   return url.href;
+}"""
+# What the address names on the page is brought into view once it is drawn, and again when figures above it have taken
+# their room, until the person moves.
+BRING = """() => {
+  const place = document.getElementById((window.fsdPlace || '').slice(1));
+  if (!place) return;
+  let waiting = true;
+  for (const moved of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
+    window.addEventListener(moved, () => { waiting = false; }, { once: true, passive: true });
+  }
+  for (const delay of [0, 500, 1500]) setTimeout(() => { if (waiting) place.scrollIntoView(); }, delay);
 }"""
 
 LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
@@ -117,7 +130,7 @@ class ComparePage:
             self.exports,
         ]  # fmt: skip
 
-        def then_the_rest(event: Any) -> None:
+        def then_the_rest(event: Any) -> Any:
             """The table comes first: figures and prompts take longer, and are further down."""
             drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **QUIET)
             matched = drawn.then(
@@ -127,16 +140,16 @@ class ComparePage:
                 queue=False,
                 **QUIET,
             )
-            matched.then(
+            return matched.then(
                 self.pairs.first, [*self.pairs.chosen, self.pairs.linked], self.pairs.outputs, queue=False, **QUIET
             )
 
-        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET))
-        then_the_rest(self.experiment.input(self.choose_experiment, [self.experiment, *chosen], first, **QUIET))
+        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET)).then(None, js=BRING)
+        another = on_choice(self.experiment)
+        then_the_rest(another(self.choose_experiment, [self.experiment, *chosen], first, **FOLLOWS))
         then_the_rest(self.picker.click(self.pick, chosen, first, **QUIET))
-        for field in (self.baseline, self.margin):
-            then_the_rest(field.input(self.choose, chosen, first, **QUIET))
-        self.differences_only.input(tells_errors(1)(self.show_settings), chosen, self.settings, **QUIET)
+        then_the_rest(on_choice(self.baseline, self.margin)(self.choose, chosen, first, **FOLLOWS))
+        on_choice(self.differences_only)(tells_errors(1)(self.show_settings), chosen, self.settings, **FOLLOWS)
         self.clock.tick(
             self.refresh,
             [

@@ -173,7 +173,7 @@ _GROUNDS = (
         "paired differences use the prompts that both runs have, all other numbers use all prompts of a run",
     ),
     ("length limit", lambda run: run.decoding.max_new_tokens, "a shorter limit truncates more answers"),
-    ("weights", lambda run: " and ".join((run.provenance or {}).get("weights", {}).values()) or None, _PAIR),
+    ("weights", lambda run: " and ".join(run.weights.values()) or None, _PAIR),
     ("batch size", lambda run: run.config.batch, "throughput cannot be compared between them"),
 )
 

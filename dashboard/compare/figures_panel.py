@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.ui.components import QUIET, tells_errors
+from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import tells_errors
 from fsd_core.figures import divergence
 from fsd_core.figures.gallery import comparison_figures
 
@@ -29,7 +30,7 @@ class FiguresPanel:
                 self.plots += [gr.Plot(show_label=False) for _ in range(3)]
                 self.histogram = gr.Plot(show_label=False)
                 self.run = gr.Dropdown([], label="Run of the divergences")
-        self.run.input(tells_errors(1)(self.show_histogram), self.run, self.histogram, **QUIET)
+        on_choice(self.run)(tells_errors(1)(self.show_histogram), self.run, self.histogram, **FOLLOWS)
 
     @property
     def outputs(self) -> list[Any]:

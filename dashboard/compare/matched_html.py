@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from dashboard.ui.components import escape, notice
-from fsd_core.benchmarks.matched import MARGINS, OUTSIDE, RATIOS
+from fsd_core.benchmarks.matched import OUTSIDE, RATIOS
 from fsd_core.figures.matched_tables import MatchedCell, MatchedTable, absence, beside_rows, caption, tables
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ NOTE = (
 
 
 def matched_html(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] = MARGINS, links: str = ""
+    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None, links: str = ""
 ) -> str:
     """The tables, with what they are of; or why there are none. ``links``: to add what is missing, as HTML.
 
@@ -92,7 +92,7 @@ def _beside(matched: Matched) -> str:
         f'<td class="num">{escape(points)}</td></tr>'
         for name, times, points in beside_rows(matched)
     )
-    return _titled(BESIDE, "", ["Setting", f"Times {matched.cost.fewer}", "Accuracy to the target’s"], body)
+    return _titled(BESIDE, "", ["Setting", f"Times {matched.cost.fewer}", matched.quality.title], body)
 
 
 def _titled(title: str, lead: str, columns: Sequence[str], body: str) -> str:

@@ -8,7 +8,8 @@ import gradio as gr
 
 from dashboard.compare.comparison import DEFAULT_MARGIN, compare
 from dashboard.compare.matched_html import addition_links, matched_html
-from dashboard.ui.components import QUIET, notice, section, show
+from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import notice, section, show
 from fsd_core.benchmarks.matched import MARGINS, RATIOS
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures import draft_lengths, matched_curves, predicted
@@ -59,7 +60,7 @@ class MatchedPanel:
         given = [runs, baseline, margin, *self.chosen]
         typed = [event for field in (self.ratios, self.margins) for event in (field.submit, field.blur)]
         # One event for all, so that what was chosen last is also drawn last.
-        gr.on([self.cost.input, *typed], self.redraw, given, self.outputs, trigger_mode="always_last", **QUIET)
+        gr.on([on_choice(self.cost), *typed], self.redraw, given, self.outputs, **FOLLOWS)
 
     def redraw(self, ids: list[str], baseline: str | None, margin: float | None, *chosen: str) -> Updates:
         """The figures and tables of the chosen runs."""
@@ -81,10 +82,11 @@ class MatchedPanel:
         matched = match(comparison.runs, comparison.baseline, comparison.prompts, cost)
         margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
         drawn = bool(matched.compared)
+        reach = drawn and matched.quality.is_ranked
         updates |= {
             self.row: gr.Row(visible=drawn or bool(lengths.curves)),
             self.curves: gr.Plot(matched_curves.draw(matched) if drawn else None, visible=drawn),
-            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if drawn else None, visible=drawn),
+            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if reach else None, visible=reach),
         }
         try:
             html = matched_html(matched, _numbers(ratios), _numbers(margins), addition_links(matched, comparison.runs))

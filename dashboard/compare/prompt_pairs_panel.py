@@ -9,7 +9,8 @@ import gradio as gr
 from dashboard.compare.comparison_html import pairing_summary
 from dashboard.tables.pair_reader import PairReader, Runs
 from dashboard.tables.prompt_pairs import Show, pair_up
-from dashboard.ui.components import QUIET, notice, section, show
+from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import notice, section, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError
 from fsd_core.figures.series import run_names
@@ -32,8 +33,7 @@ class PromptPairsPanel:
         self.summary = show()
         self.reader = PairReader(repository, links=True)
         self.linked = gr.State(None)  # the number of the prompt that the address names
-        for field in (self.run_a, self.run_b):
-            field.input(self.show, self.chosen, self.outputs, **QUIET)
+        on_choice(self.run_a, self.run_b)(self.show, self.chosen, self.outputs, **FOLLOWS)
 
     @property
     def chosen(self) -> list[Any]:

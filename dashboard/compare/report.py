@@ -73,7 +73,7 @@ def _matched(comparison: Comparison) -> list[str]:
         lines += [f"| Rule | {' | '.join(map(_plain, table.columns))} |", "|---" * (len(table.columns) + 1) + "|"]
         lines += [f"| {_plain(name)} | {' | '.join(map(_point, cells))} |" for name, cells in table.rows]
     if lines:
-        lines += ["", "| Beside the curves | Times less | Accuracy to the target's |", "|---|---|---|"]
+        lines += ["", f"| Beside the curves | Times less | {matched.quality.title} |", "|---|---|---|"]
         lines += [f"| {' | '.join(map(_plain, row))} |" for row in beside_rows(matched)]
         lines += ["", _plain(f"{caption(matched)} {absence(matched)}")]
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import gradio as gr
@@ -18,7 +19,7 @@ from fsd_core.benchmarks.tasks.suitable import offered
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.jobs import asked_by
+from fsd_core.jobs import asked_by, more_time
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.people import require
 from fsd_core.review.pooling import fresh_turns
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 
-def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[Endpoint]:
+def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder) -> list[Endpoint]:
     def start_calibration(
         request: gr.Request,
         settings: list[dict[str, Any]] = [],  # noqa: B006  # read, never written; a tuple would have no schema
@@ -75,10 +76,11 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
         return read_calibration(id)
 
     def read_calibration(experiment: str) -> dict[str, Any]:
-        """How far a calibration is (its standing: proposing, choosing, trying or ended), with what is written now; in
-        the end the verdict in a sentence, the setting to use with its id and figures, the finalists, and as
-        evidence the runs and baselines on fresh prompts that propose takes. Shares are from 0 to 1. Its status is
-        queued, running, finished, failed or cancelled; read_experiment has its runs.
+        """How far a calibration is (its standing: proposing, choosing, trying or ended), with what is written now and
+        the setting that keeps the promise already, if one does (sure_so_far); in the end the verdict in a sentence, the
+        setting to use with its id and figures, the finalists, where the time ended it how many more prompts and minutes
+        it is expected to want, and as evidence the runs and baselines on fresh prompts that propose takes. Shares are
+        from 0 to 1. Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
 
         Args:
             experiment: its id, as start_calibration and list_experiments give it
@@ -95,13 +97,26 @@ def calibration_endpoints(repository: Repository, folder: TaskFolder) -> list[En
             "status": found.status,
             "error": found.error,
             "candidates": len(config.decodings),
-            "minutes": config.minutes,
+            "minutes": config.all_minutes,
             "minutes_spent": found.decoding_seconds / 60,
             **standing_json(config, at),
             "evidence": _evidence(repository, found.id, config, at) if isinstance(at, Outcome) else None,
         }
 
-    return [start_calibration, read_calibration]
+    def continue_calibration(experiment: str, request: gr.Request, minutes: float | None = None) -> dict[str, Any]:
+        """Gives more time to a calibration that its minutes ended: the worker tries the same finalists on more fresh
+        prompts. Whatever was seen, the promise holds at the same level. Needs the role author.
+
+        Args:
+            experiment: its id
+            minutes: of decoding that may be spent beyond those that were given; left out, as many as it is expected
+                to want, which read_calibration tells as more
+        """
+        require(person_of(request), "author", "Giving a calibration time")
+        more_time.go_on(repository, home, experiment, minutes)
+        return read_calibration(experiment)
+
+    return [start_calibration, read_calibration, continue_calibration]
 
 
 def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:

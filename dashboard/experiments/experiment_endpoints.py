@@ -126,7 +126,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         return actions.perform(repository, home, person_of(request), "resume", "experiment", experiment)
 
     own = [list_choices, list_experiments, read_experiment, start_experiment, cancel_experiment, resume_experiment]
-    return [*own, *calibration_endpoints(repository, folder)]
+    return [*own, *calibration_endpoints(repository, home, folder)]
 
 
 def _described(option: Option) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def _actions(e: ExperimentView, is_calibration: bool) -> str:
 def _line(e: ExperimentView, is_calibration: bool) -> str:
     prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
     if is_calibration:  # nobody knows how many it will take
-        return f"{count(e.prompts_done, 'text')} written, {ago(e.created_at)}"
+        return f"{count(e.prompts_done, 'text')} written, begun {ago(e.created_at)}"
     if e.status not in OPEN:
         return f"{prompts}, {ago(e.created_at)}"
     return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, escape, notice, show
 from dashboard.ui.people import person_of
 from fsd_core.benchmarks.calibration.asking import asked_for
 from fsd_core.benchmarks.tasks import Task
 from fsd_core.config import RULES
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration import MOST_PROMPTS, CalibrationConfig
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.jobs import asked_by
 from fsd_core.people import require
@@ -22,14 +23,16 @@ if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
 
 _GOALS = {
-    "accuracy": ("Accuracy within so many points of the target", 2.0),
-    "acceptance": ("At least so many percent of drafted tokens accepted", 90.0),
-    "speed": ("The fastest, whatever it costs", None),
+    "accuracy": ("Accuracy within so many points of the target", "Points", 2.0),
+    "acceptance": ("At least so many percent of drafted tokens accepted", "Percent", 90.0),
+    "speed": ("The fastest, whatever it costs", "Points or percent", None),
 }
+"""title, what the bound is called, and its usual value"""
 _WORDS = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
-    "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends."
+    "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "
+    f"{MOST_PROMPTS} prompts of the task, whatever is written above."
 )
 
 
@@ -41,10 +44,10 @@ class FindPanel:
         with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
             show(f'<p class="exp-measured">{escape(_LEAD)}</p>')
             self.goal = gr.Dropdown(
-                [(title, kind) for kind, (title, _) in _GOALS.items()], value="accuracy", label="Goal"
+                [(title, kind) for kind, (title, *_) in _GOALS.items()], value="accuracy", label="Goal"
             )
             with gr.Row():
-                self.bound = gr.Number(_GOALS["accuracy"][1], label="Points or percent", minimum=0, maximum=100)
+                self.bound = gr.Number(_GOALS["accuracy"][2], label=_GOALS["accuracy"][1], minimum=0, maximum=100)
                 self.minutes = gr.Number(10, label="Minutes", info="Of decoding.", minimum=0)
             self.replayed = gr.Checkbox(
                 True, label="Choose draft lengths by replay", info="Of 1 to 16, whatever lengths are named above."
@@ -56,9 +59,10 @@ class FindPanel:
         """``after`` is called when something was done, before the page is polled."""
 
         def usual(goal: str) -> Any:
-            return gr.update(value=_GOALS[goal][1], interactive=_GOALS[goal][1] is not None)
+            _, label, value = _GOALS[goal]
+            return gr.update(label=label, value=value, interactive=value is not None)
 
-        self.goal.input(usual, self.goal, self.bound, queue=False, **QUIET)
+        on_choice(self.goal)(usual, self.goal, self.bound, queue=False, **FOLLOWS)
 
         def begin(values: dict[Any, Any], request: gr.Request) -> str:
             asked = {name: values[part] for name, part in fields.items()}

@@ -104,7 +104,7 @@ def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> str:
     if job.status in OPEN:
         activity = worker.activity if worker is not None and worker.alive else None
         if activity is None:
-            return notice("Waiting: the worker is not running.")
+            return notice("Waiting: nothing fetches now. The head of this page says what is missing.")
         fetching = job.status == "running" and activity.startswith("Fetching")
         return notice(f"{activity}." if fetching else "The worker will begin shortly.")
     return notice(job.error or "It was stopped.", "warn")

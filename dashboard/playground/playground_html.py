@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 from dashboard.playground.setting_views import SettingView
 from dashboard.ui.components import escape, notice, term, tokens_html
 from dashboard.ui.formatting import NONE, percent, quantity
+from dashboard.ui.worker import absence_notice
 from fsd_core.tracking.messages import StreamFigures
 
 if TYPE_CHECKING:
+    from fsd_core.settings import Executor
     from fsd_core.tracking.records import WorkerView
 
 _ENDS = {"length": "stopped at the token limit", "context": "stopped: the context is full", "eos": "finished"}
@@ -23,10 +25,10 @@ def waiting_html(number: int) -> str:
     )
 
 
-def worker_notice(worker: WorkerView | None, status: str) -> str:
+def worker_notice(worker: WorkerView | None, executor: Executor, status: str) -> str:
     """What a job of which nothing is written yet waits for."""
     if worker is None or not worker.alive:
-        return notice("The worker is not running, so nothing is generated. Start it: python -m fsd_core worker", "warn")
+        return absence_notice(worker, executor)
     if status == "running":
         return notice("The worker is loading the models.")
     busy = worker.activity not in ("", "idle")

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 from anyio.to_thread import run_sync
 
+from dashboard.playground.kept_job import ASK, RECALL, REMEMBER, RESUMED
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.playground.setting_views import MOST_SETTINGS, Job, SettingView, comparison, payload
 from dashboard.playground.visitors import NOTE, Visitors
 from dashboard.ui.beginnings import beginning, untouched
+from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
 from dashboard.ui.people import person_of
@@ -27,7 +29,7 @@ from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tracking.messages import PlaygroundJob
 
 if TYPE_CHECKING:
-    from fsd_core.settings import Settings
+    from fsd_core.settings import Executor, Settings
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import JobView
 
@@ -43,35 +45,6 @@ DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
 """of each setting, the fields that begin with another value for another pair, with the name of the value"""
 
-# The browser names the job, so that a page that is loaded anew before the server has answered finds it all the same. It
-# keeps which it began last: the tab first, since another tab may have begun another one since. One that was refused is
-# forgotten, and the one before it is the last again.
-ASK = """() => {
-  const id = [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
-  try { sessionStorage.setItem('fsd-lab-asked', `${id} ${Date.now()}`); } catch { /* a browser that keeps nothing */ }
-  return id;
-}"""
-# Gradio calls this too where the page is left while the answer is on its way: then neither is the job the one that was
-# asked for, nor has the server taken that id back, and it is the page that is loaded anew that asks for it.
-REMEMBER = """(job, asked) => {
-  try {
-    if (job && job === asked) for (const kept of [sessionStorage, localStorage]) kept.setItem('fsd-lab-job', job);
-    if (!asked || job === asked) sessionStorage.removeItem('fsd-lab-asked');
-  } catch { /* a browser that keeps nothing */ }
-}"""
-RESUMED = """(job) => {
-  try {
-    if (job) sessionStorage.removeItem('fsd-lab-asked');
-    for (const storage of [sessionStorage, localStorage]) if (job) storage.setItem('fsd-lab-job', job);
-  } catch { /* a browser that keeps nothing */ }
-}"""
-RECALL = """() => {
-  try {
-    const last = sessionStorage.getItem('fsd-lab-job') || localStorage.getItem('fsd-lab-job') || '';
-    const [id, at] = (sessionStorage.getItem('fsd-lab-asked') || '').split(' ');
-    return [last, Date.now() - at < 60000 ? id : ''];
-  } catch { return ['', '']; }
-}"""
 ASKED_SECONDS = 10.0
 """for so long a page waits for a job that it asked for a moment before it was loaded anew"""
 _ID = re.compile("[0-9a-f]{32}")
@@ -81,7 +54,7 @@ Updates = dict[Any, Any]
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    Playground(repository, Visitors(repository) if settings.demo else None, settings.executor == "in-process")
+    Playground(repository, Visitors(repository) if settings.demo else None, settings.executor)
 
 
 def owner_of(request: gr.Request) -> str | None:
@@ -93,10 +66,11 @@ def owner_of(request: gr.Request) -> str | None:
 class Playground:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, repository: Repository, visitors: Visitors | None, shared: bool = False) -> None:
+    def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors = repository, visitors
+        self.executor: Executor = executor
         show(heading("Playground", LEAD) + (f'<p class="fsd-kept">{NOTE}</p>' if visitors else ""))
-        if shared:
+        if executor == "in-process":
             show(f'<p class="fsd-kept">{SHARED}</p>')
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
@@ -145,7 +119,7 @@ class Playground:
         generating = asking.then(self.start, {self.asked, *filled}, [self.asked, *self.outputs], queue=False, **QUIET)
         generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
         begun = [card.fields[name] for card, fields in zip(self.cards, BEGUN, strict=True) for name in fields]
-        self.form.pair.input(self.begin_anew, {self.form.pair, *begun}, begun, **QUIET)
+        self.form.another_pair(self.begin_anew, {self.form.pair, *begun}, begun, **FOLLOWS)
         self.stop.click(self.cancel, self.job, self.stop, **QUIET)
         self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
@@ -191,7 +165,7 @@ class Playground:
         decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
         for decoding in decodings:
             check_drafter(pair, decoding)
-        verdict = worker_notice(self.repository.worker(), "queued")
+        verdict = worker_notice(self.repository.worker(), self.executor, "queued")
         id = values[self.asked] or ""
         id = id if _ID.fullmatch(id) else None
         if id and self.repository.find_job(id):
@@ -286,7 +260,7 @@ class Playground:
             if job.begun:
                 waiting = notice(WRITING if len(job.lanes) > 1 else "Writing.")
             else:
-                waiting = worker_notice(self.repository.worker(), state.status)
+                waiting = worker_notice(self.repository.worker(), self.executor, state.status)
         except DatabaseUnavailable as error:  # perhaps for a moment: goes on looking
             return {self.verdict: notice(str(error), "bad")}
         except FsdError as error:

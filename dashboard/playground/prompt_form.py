@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from dashboard.ui.beginnings import beginning
-from dashboard.ui.components import QUIET
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.option_fields import field, number, settings_of
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
@@ -16,6 +16,7 @@ from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import PAIRS
 
 EXAMPLES = 8
+FILL = "(example, prompt) => example || prompt"
 BUNDLED = "bundled"
 HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it is."
 CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."
@@ -83,8 +84,13 @@ class PromptForm:
                         for name, info, more in SAMPLING
                     }
                     self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
-        self.example.input(lambda prompt: prompt or gr.skip(), self.example, self.prompt, **QUIET)
-        self.pair.input(self._offer, [self.pair, self.prompt], [self.example, self.prompt], **QUIET)
+        # In the browser, and not where the list is merely left: nothing that is being typed is lost.
+        gr.on(
+            [self.example.select, self.example.change], None, [self.example, self.prompt], self.prompt, js=FILL,
+            **FOLLOWS,
+        )  # fmt: skip
+        self.another_pair = on_choice(self.pair)
+        self.another_pair(self._offer, [self.pair, self.prompt], [self.example, self.prompt], **FOLLOWS)
 
     @staticmethod
     def _offer(pair: str, prompt: str) -> tuple[Any, Any]:
@@ -92,8 +98,9 @@ class PromptForm:
         examples = examples_of(pair)
         hint = HINT if pair == BUNDLED else CHAT_HINT
         of_others = examples_of("" if pair == BUNDLED else BUNDLED)
-        text = examples[0][1] if any(prompt == known for _, known in of_others) else prompt
-        return gr.Dropdown(examples, value=None), gr.Textbox(text, info=hint)
+        of_another = any(prompt == known for _, known in of_others)
+        text: dict[str, Any] = {"value": examples[0][1]} if of_another else {}
+        return gr.Dropdown(examples, value=None), gr.Textbox(info=hint, **text)
 
     @property
     def fields(self) -> dict[str, Any]:

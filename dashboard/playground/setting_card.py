@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 from dashboard.ui.algorithms import about, choices, knob_range
-from dashboard.ui.components import QUIET, show
+from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import show
 from dashboard.ui.option_fields import field, settings_of, visible_fields
 from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
@@ -46,7 +47,7 @@ class SettingCard:
                         self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **at_first[name])
         read = {name: self.fields[name] for name in NAMES if METHOD_OPTIONS[name].choices}
         changed = [self.about, *(self.fields[name] for name in DIALS)]
-        gr.on([part.input for part in read.values()], self.arrange, set(read.values()), changed, **QUIET)
+        on_choice(*read.values())(self.arrange, set(read.values()), changed, **FOLLOWS)
 
     @property
     def parts(self) -> list[Any]:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 from dashboard.review.use_html import asked
 from dashboard.tables.company import machine
 from dashboard.tables.review_log import setting_link
+from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
 from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
 from dashboard.ui.links import copy_link
+from fsd_core.errors import InvalidSetting
 from fsd_core.figures.cells import Estimate, against, ratio_mixed
 from fsd_core.figures.numbers import count
 from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import TITLES, Evidence, overall
+from fsd_core.review.measured_weights import certain_weights
 from fsd_core.tracking.acts import Remarked
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ def case_html(case: Case, label: str) -> str:
         + _standing(case.standing, proposal.state)
         + section("Evidence")
         + _requirements(case)
+        + _weights(case)
         + "".join(_measured(one) for one in case.evidence)
     )
 
@@ -65,6 +69,17 @@ def _requirements(case: Case) -> str:
         words = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
         rows.append((escape(TITLES[name]), escape(told), pill(outcome), escape(words)))
     return table(_REQUIREMENTS, rows, "Requirements")
+
+
+def _weights(case: Case) -> str:
+    """What is approved with the setting; why nothing can be, where its runs do not agree."""
+    runs = [run for one in case.evidence for run in (*one.ours.runs, *one.theirs.runs)]
+    if not runs:
+        return ""
+    try:
+        return f'<p class="rev-weights">Measured with {weights_html(certain_weights(runs))}</p>'
+    except InvalidSetting as error:
+        return notice(str(error), "bad")
 
 
 def _measured(one: Evidence) -> str:

@@ -36,8 +36,12 @@ class ProposeForm:
         self.head = show()
         with gr.Row(elem_classes=["rev-forms"]):
             self.use = gr.Dropdown([], label="Use", info="What it is proposed for", min_width=220)
-            self.runs = gr.Dropdown([], label="Evidence", info="Runs of the setting", multiselect=True, scale=2)
-            self.baselines = gr.Dropdown([], label="Baselines", info="On the same prompts", multiselect=True, scale=2)
+            self.runs = gr.Dropdown(
+                [], label="Evidence", info="Runs of the setting", multiselect=True, scale=2, min_width=280
+            )
+            self.baselines = gr.Dropdown(
+                [], label="Baselines", info="On the same prompts", multiselect=True, scale=2, min_width=280
+            )
         self.rationale = gr.Textbox(label="Rationale", lines=3, max_length=LONGEST_WORDS)
         self.send = gr.Button("Propose", variant="primary")
         self.answer = show()
@@ -69,7 +73,7 @@ class ProposeForm:
             [one for runs in some for one in _baselines(repository, runs)] for some in (own, chosen)
         )
         lead = f"Setting {setting.id}, of the pair {setting.pair}."
-        told = "" if uses else notice("There is no use to propose it for yet: make one on the page Review.", "warn")
+        told = "" if uses else NO_USE
         back = f'<p class="run-back"><a href="/settings?setting={escape(setting.id)}">The setting</a></p>'
         return {
             self.head: back + heading(f"Propose {setting.label}", lead) + told,
@@ -89,6 +93,12 @@ class ProposeForm:
         except FsdError as error:
             return notice(str(error), "bad")
         return f'<p class="fsd-notice" role="status">Proposed. <a href="/review?proposal={escape(id)}">Open it</a></p>'
+
+
+NO_USE = (
+    '<p class="fsd-notice warn" role="status">There is no use to propose it for yet. '
+    '<a href="/review" target="_blank">Make one on the page Review</a>, then reload this page.</p>'
+)
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:

@@ -52,8 +52,9 @@ def review_endpoints(repository: Repository) -> list[Endpoint]:
         """
         found = desk.use(use)
         setting = repository.setting(desk.approved(found)).config
-        told = described(setting) | {"weights": desk.approved_weights(found)}
-        return told | ({"form": form, "text": deliver(setting, form)} if form else {})
+        weights = desk.approved_weights(found)
+        told = described(setting, weights) | {"weights": weights}
+        return told | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
 
     def propose(
         use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = ""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import acts_html, setting_link
+from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, escape, pill, section, table
 from dashboard.ui.formatting import NONE, ago
 from fsd_core.figures.numbers import count
@@ -65,8 +66,10 @@ def use_html(use: Use, labels: Mapping[str, str]) -> str:
     needs = f"{count(use.approvals, 'approval')} of others than the author" + (
         f", good for {count(use.days, 'day')}" if use.days else ""
     )
+    measured = use.in_force[-1].weights if use.in_force else {}
     aliases = "".join(
-        f"<li><b>{escape(alias)}</b> {_named(use.named(alias), labels)}</li>" for alias in ("approved", "candidate")
+        f"<li><b>{escape(alias)}</b> {_named(use.named(alias), labels)}{more}</li>"
+        for alias, more in (("approved", f" with {weights_html(measured)}" if measured else ""), ("candidate", ""))
     )
     proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
     return (

@@ -22,6 +22,7 @@ from dashboard.runs.token_text import shown_tokens
 from dashboard.tables.company import company
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
 from dashboard.ui.people import person_of
@@ -99,7 +100,7 @@ class OpenedRun:
     def _events(self) -> None:
         listing = [self.prompts, *self.pager.parts]
         inputs = [self.run_id, self.outcome, self.search, self.order, self.chosen]
-        gr.on([self.outcome.change, self.search.change, self.order.input], self.filter, inputs, listing, **QUIET)
+        gr.on([self.outcome.change, self.search.change, on_choice(self.order)], self.filter, inputs, listing, **FOLLOWS)
         for button, step in self.pager.steps:
             button.click(self._turn(step), [self.pager.page, *inputs], listing, **QUIET)
         self.prompts.click(self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **QUIET)

@@ -13,6 +13,7 @@ from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_list import ORDERS, SELECTION, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.changes import changes_html, sentence
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.formatting import moment
 from dashboard.ui.pager import Pager
@@ -47,8 +48,6 @@ FILTERS = {
     "archived": "",
 }
 
-# An input event may come before the value that it tells of has reached the other side of the page.
-SETTLE = "() => new Promise((done) => setTimeout(() => done([]), 40))"
 # The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
 SHOW_ADDRESS = f"""(...values) => {{
   const query = new URLSearchParams();
@@ -134,8 +133,7 @@ class RunList:
         return [self.runs, self.shown, self.clock, *self.pager.parts]
 
     def _events(self) -> None:
-        settled = gr.on([field.input for field in self.fields], None, js=SETTLE, trigger_mode="multiple", **QUIET)
-        filtered = settled.then(self.filter, self.fields, self.outputs, trigger_mode="always_last", **QUIET)
+        filtered = on_choice(*self.fields)(self.filter, self.fields, self.outputs, **FOLLOWS)
         filtered.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
         inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:

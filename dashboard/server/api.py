@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Header, Response
@@ -43,18 +44,16 @@ def api_routes(repository: Repository) -> APIRouter:
         """The approved setting: as JSON with the act that approved it, or in a form of ``delivery.FORMS``."""
         try:
             use = desk.use(use_id)
-            named = desk.approved(use)
+            setting, weights = repository.setting(desk.approved(use)).config, desk.approved_weights(use)
             moved = use.aliases["approved"].moved
-            tag = f'"{named}-{moved.sequence}{"-" + form if form else ""}"'
-            headers = {"ETag": tag, "Cache-Control": "no-cache"}
-            if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
-                return Response(status_code=304, headers=headers)
-            setting = repository.setting(named).config
-            if form:
-                return PlainTextResponse(deliver(setting, form), headers=headers)
             act: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
-            told = {"use": use.id, "approved": act} | described(setting) | {"weights": desk.approved_weights(use)}
-            return JSONResponse(told, headers=headers)
+            told = {"use": use.id, "approved": act} | described(setting, weights) | {"weights": weights}
+            answer = PlainTextResponse(deliver(setting, form, weights)) if form else JSONResponse(told)
+            tag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
+            answer.headers.update({"ETag": tag, "Cache-Control": "no-cache"})
+            if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):
+                return Response(status_code=304, headers={"ETag": tag, "Cache-Control": "no-cache"})
+            return answer
         except UnknownName as error:
             return PlainTextResponse(str(error), 404)
         except FsdError as error:

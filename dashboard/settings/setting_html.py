@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
-from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, pill, section, table
+from dashboard.tables.weights_html import weights_html
+from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, notice, pill, section, table
 from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
 from fsd_core.conditions import differences
 from fsd_core.figures.cells import ratio_mixed, speedup
@@ -86,13 +87,9 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
     )
 
 
-def facts_html(values: Mapping[str, object], weights: Sequence[Mapping[str, str]]) -> str:
-    """Every choice of the setting, and the weights with which its runs were measured."""
-    known = [dict(one) for one in weights if one]
-    said = {f"Weights, {role}": digest for role, digest in (known[0] if known else {}).items()}
-    if any(one != known[0] for one in known):
-        said = {"Weights": "not the same in all runs: see each run"}
-    return section("What it is") + facts({**values, **said})
+def facts_html(values: Mapping[str, object]) -> str:
+    """Every choice of the setting."""
+    return section("What it is") + facts(values)
 
 
 def forms_html(forms: Mapping[str, str]) -> str:
@@ -106,11 +103,23 @@ def forms_html(forms: Mapping[str, str]) -> str:
     return section("Take it along") + parts
 
 
-def runs_html(runs: Sequence[Beside], prompts: Prompts) -> str:
-    """Every run of the setting, beside the baselines of its experiment."""
+def apart_html(groups: int) -> str:
+    """Why the runs are in several tables, where they are."""
+    if groups < 2:
+        return ""
+    return notice(
+        f"The models of this pair have changed: its runs measured {groups} sets of weights. They are apart below, for "
+        "the figures of one say nothing of another. An approval is of one of them.",
+        "warn",
+    )
+
+
+def runs_html(runs: Sequence[Beside], prompts: Prompts, weights: Mapping[str, str]) -> str:
+    """Runs of the setting that measured the same weights, beside the baselines of their experiments."""
     rows = [_row(one, prompts) for one in runs]
     told = section(f"Measured in {count(len(runs), 'run')}")
     measured = [one.run.conditions for one in runs if one.run.metrics]
+    told += f'<p class="fsd-lead">With {weights_html(weights)}.</p>' if weights or measured else ""
     if len(measured) > 1 and (found := differences(measured)):
         names = ", ".join(difference.name for difference in found)
         told += f'<p class="fsd-lead">Its runs differ in {escape(names)}: their speeds are not one figure.</p>'

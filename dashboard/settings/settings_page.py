@@ -9,6 +9,7 @@ import gradio as gr
 
 from dashboard.settings.setting_html import (
     Beside,
+    apart_html,
     facts_html,
     forms_html,
     header_html,
@@ -18,6 +19,7 @@ from dashboard.settings.setting_html import (
 )
 from dashboard.tables.company import company
 from dashboard.tables.run_settings import TITLES, value_text
+from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.benchmarks.metrics import refreshed
@@ -26,6 +28,7 @@ from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError
 from fsd_core.review import history
 from fsd_core.review.delivery import FORMS, deliver
+from fsd_core.review.measured_weights import by_weights
 from fsd_core.tracking.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class SettingList:
         self.settings = show(elem_id="settings")
         self.pager = Pager(SETTINGS_PER_PAGE, "setting")
         # Not its input event, which what is pasted with the mouse does not fire.
-        self.search.change(self.filter, [self.search], self.outputs, trigger_mode="always_last", **QUIET)
+        self.search.change(self.filter, [self.search], self.outputs, **FOLLOWS)
         for button, step in self.pager.steps:
             button.click(self._turn(step), [self.pager.page, self.search], self.outputs, **QUIET)
 
@@ -128,12 +131,18 @@ def setting_page(repository: Repository, setting_id: str) -> str:
     uses = history.uses(repository.review_log())
     read = settings_read(RunConfig(setting=setting.config))
     values = {TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")}
-    weights = [(run.provenance or {}).get("weights") or {} for run in runs]
+    groups = by_weights(runs)
+    of = {one.run.id: one for one in beside}
+    measured = (
+        forms_html({form: deliver(setting.config, form, weights) for form in FORMS})
+        + runs_html([of[run.id] for run in alike], prompts, weights)
+        for weights, alike in groups
+    )
     return (
         header_html(setting, runs, uses)
-        + facts_html(values, weights)
-        + forms_html({form: deliver(setting.config, form) for form in FORMS})
-        + runs_html(beside, prompts)
+        + facts_html(values)
+        + apart_html(len(groups))
+        + "".join(measured)
         + history_html(_acts(uses, setting_id), setting_id if any(run.metrics for run in runs) else "")
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from dashboard.ui.actions import button
 from dashboard.ui.components import Column, escape, notice, table
 from dashboard.ui.formatting import NONE
 from fsd_core.benchmarks.calibration.plan import Outcome
 from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.calibration.words import goal_words, verdict
+from fsd_core.benchmarks.calibration.words import goal_words, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.errors import FsdError
@@ -31,22 +33,26 @@ def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
     config = e.config
     if not isinstance(config, CalibrationConfig):
         return None
-    spent = f"{e.decoding_seconds / 60:.1f} of {config.minutes:g} min of decoding"
+    spent = f"{e.decoding_seconds / 60:.1f} of {config.all_minutes:g} min of decoding"
     try:
         seen = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
-        outcome = _standing(repository, e.id, seen)
+        outcome = _standing(repository, e.id, seen, config.all_minutes)
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
         doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
             doing = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
-        return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>"
+        already = f"<p>{escape(sure)}.</p>" if (sure := so_far(config, outcome)) else ""
+        return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>{already}"
     setting = escape(SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id)
-    links = [f'<a href="settings?setting={setting}">The setting, to take along</a>']
-    if outcome.chosen.prompts:
+    links = [f'<a href="settings?setting={setting}">The setting, to take along</a>'] if outcome.chosen.sure else []
+    if outcome.chosen.sure and outcome.chosen.prompts:
         links.insert(0, f'<a href="review?propose={setting}&calibration={escape(e.id)}">Propose this setting</a>')
-    found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{" · ".join(links)}</p>'
+    further = ""
+    if outcome.more and not e.under_way:
+        further = button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")
+    found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{" · ".join(links)} {further}</p>'
     rows = [_row(one) for one in outcome.finalists]
     finalists = table(_COLUMNS, rows, "Finalists of the calibration") if rows else ""
     return found + finalists + _foretold(e) + f"<p>{escape(spent)}</p>"
@@ -57,7 +63,7 @@ def _foretold(e: ExperimentView) -> str:
     foretold = [run.id for run in e.runs if run.predicted]
     if not foretold:
         return ""
-    first = f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}"
+    first = f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}#predicted"
     return f'<p><a href="{escape(first)}">What replay predicted, beside what was measured</a></p>'
 
 
@@ -65,7 +71,7 @@ def _row(one: Finding) -> tuple[str, ...]:
     ends = one.over_exact_interval
     span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
     least = NONE if one.at_least is None else number(100 * one.at_least, 1, signed=True)
-    seen = number(100 * one.difference, 1, signed=True)
+    seen = NONE if math.isnan(one.difference) else number(100 * one.difference, 1, signed=True)
     return (
         f'{escape(one.decoding.label)}<br><small>{"sure" if one.sure else "not sure"}</small>', str(one.prompts), seen,
         least, f"{100 * one.acceptance:.0f}", f"{one.over_exact:.2f}{span}",
@@ -73,8 +79,9 @@ def _row(one: Finding) -> tuple[str, ...]:
 
 
 @lru_cache(64)
-def _standing(repository: Repository, id: str, seen: tuple[tuple[str, float | None], ...]) -> Any:
-    """Read anew when a run has ended, or was scored anew, which ``seen`` tells; not at every prompt and every look."""
+def _standing(repository: Repository, id: str, seen: tuple[tuple[str, float | None], ...], minutes: float) -> Any:
+    """Read anew when a run has ended, or was scored anew, which ``seen`` tells, and when there are other ``minutes``;
+    not at every prompt and every look."""
     experiment = repository.experiment(id)
     assert isinstance(experiment.config, CalibrationConfig)
     return standing(repository, experiment.config, experiment.runs)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsd_core.tracking.records import same_weights
+
 if TYPE_CHECKING:
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
 
 
 def company(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:
-    """The measured runs of a run's experiment with its pair, task and seed, of one rule if it is named."""
+    """The measured runs of a run's experiment with its pair and weights, task and seed, of one rule if it is named."""
     if run.experiment_id is None:
         return []
     found = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
-    return [other for other in found if other.metrics and (other.pair, other.seed) == (run.pair, run.seed)]
+    measured = [other for other in found if other.metrics and same_weights(other.weights, run.weights)]
+    return [other for other in measured if (other.pair, other.seed) == (run.pair, run.seed)]
 
 
 def machine(run: RunView) -> str:

@@ -10,6 +10,7 @@ import gradio as gr
 
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, notice, show
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError
@@ -60,8 +61,7 @@ class PairReader:
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
         show(f'<p class="fsd-faded pair-keys">{KEYS}</p>')
-        for field in (self.filter, self.size):
-            field.input(self.begin, self.chosen, self.outputs, **QUIET)
+        on_choice(self.filter, self.size)(self.begin, self.chosen, self.outputs, **FOLLOWS)
         for button, step in ((self.back, -1), (self.forward, 1)):
             button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **QUIET)
         self.pairs.click(self.act, [*self.chosen, self.page], self.outputs, **QUIET)

@@ -11,7 +11,8 @@ from plotly.graph_objects import Figure
 from dashboard.theory import coupling_figure
 from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
-from dashboard.ui.components import QUIET, Tile, heading, notice, on_load, show, tiles
+from dashboard.ui.choosing import FOLLOWS
+from dashboard.ui.components import Tile, heading, notice, on_load, show, tiles
 from fsd_core.errors import FsdError
 from fsd_core.figures import acceptance_by_drafts
 from fsd_core.figures.numbers import count, percent
@@ -78,9 +79,9 @@ def build(repository: Repository, settings: Settings) -> None:
 
     fields, outputs = [target, draft, drafts, sampling], [numbers, by_number, joint, note_on_coupling]
     for field in fields:
-        field.change(draw, fields, outputs, trigger_mode="always_last", **QUIET)
+        field.change(draw, fields, outputs, **FOLLOWS)
     on_load(draw, fields, outputs)
-    RunTheory(repository)
+    RunTheory(repository, settings.executor)
 
 
 @lru_cache(maxsize=64)  # the same for everyone who opens the page

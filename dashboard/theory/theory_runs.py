@@ -9,6 +9,7 @@ import gradio as gr
 
 from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
 from dashboard.ui.people import person_of
 from dashboard.ui.worker import absence_notice
@@ -19,6 +20,7 @@ from fsd_core.people import require
 from fsd_core.tracking.messages import BoundsJob
 
 if TYPE_CHECKING:
+    from fsd_core.settings import Executor
     from fsd_core.tracking.database.repository import Repository
     from fsd_core.tracking.records import RunView
 
@@ -41,8 +43,9 @@ Updates = dict[Any, Any]
 class RunTheory:
     """The components as attributes; a method per event."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: Repository, executor: Executor) -> None:
         self.repository = repository
+        self.executor: Executor = executor
         show(section("In your runs"))
         show(f'<p class="lead">{LEAD}</p>')
         with gr.Row(equal_height=False, elem_classes=["rev-forms"]):
@@ -62,7 +65,7 @@ class RunTheory:
         self.jobs, self.clock = gr.State([]), gr.Timer(POLL_SECONDS, active=False)
         shown = [self.said, *self.plots, self.gaps, self.speedup]
         on_load(self.fill, None, [self.runs, *shown])
-        self.runs.input(self.look, self.runs, shown, **QUIET)
+        on_choice(self.runs)(self.look, self.runs, shown, **FOLLOWS)
         begun = [self.jobs, self.clock, self.measure, self.said]
         self.measure.click(self.start, [self.runs, self.temperature], begun, **QUIET)
         self.clock.tick(
@@ -128,7 +131,7 @@ class RunTheory:
                 asked_by.note(job)
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        said = absence_notice(self.repository.worker(), True) or notice("Measuring.")
+        said = absence_notice(self.repository.worker(), self.executor) or notice("Measuring.")
         return {
             self.jobs: jobs,
             self.clock: gr.Timer(active=True),
@@ -148,7 +151,7 @@ class RunTheory:
         if left := sum(state.status in ("queued", "running") for state in states):
             worker = self.repository.worker()
             if not (worker and worker.alive):
-                return {self.said: absence_notice(worker, True)}
+                return {self.said: absence_notice(worker, self.executor)}
             began = any(state.status == "running" for state in states)
             doing = worker.activity if began else "The worker will begin shortly."
             return {self.said: notice(f"Measuring, {left} of {len(states)} to do. {doing}")}

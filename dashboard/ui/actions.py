@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dashboard.ui.components import escape, notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.figures.numbers import count
-from fsd_core.jobs import handling
+from fsd_core.jobs import handling, more_time
 from fsd_core.people import Person, require
 from fsd_core.tracking.edits import Edit
 
@@ -78,6 +78,7 @@ def delete_button(kind: str, id: str, gone: Deletion) -> str:
 # What each button does, in words, and the role that it needs.
 _NEEDED = {
     "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
+    "go-on": ("Giving a calibration time", "author"),
     "archive": ("Archiving", "author"), "unarchive": ("Archiving", "author"),
 }  # fmt: skip
 
@@ -87,6 +88,7 @@ def perform(repository: Repository, home: Path, person: Person, act: str, kind: 
     doings: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
         "resume": lambda: f"{handling.resume(repository, home, kind, id)} continues at its next prompt.",
+        "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
         "delete": lambda: f"{handling.delete(repository, home, kind, id, person).name} was deleted.",
         "archive": lambda: f"{_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
         "unarchive": lambda: f"{_archived(repository, person, kind, id, False)} is in the lists again.",
@@ -104,6 +106,12 @@ def answered(repository: Repository, home: Path, person: Person, act: str, kind:
         return notice(perform(repository, home, person, act, kind, id))
     except FsdError as error:
         return notice(str(error), "bad")
+
+
+def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
+    if kind != "experiment":
+        raise InvalidSetting("Only a calibration is given time.")
+    return f"{more_time.go_on(repository, home, id):g}"
 
 
 def _archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:

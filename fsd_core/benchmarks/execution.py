@@ -167,8 +167,7 @@ def _begin(
     if not left:
         return []
     about = bench.open(run)
-    before = (run.provenance or {}).get("weights")
-    if done and before is not None and before != about.get("weights"):
+    if done and run.weights and run.weights != about.get("weights"):
         raise FsdError(
             f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
             "same settings."

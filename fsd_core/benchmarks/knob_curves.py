@@ -1,4 +1,7 @@
-"""Accuracy against cost along a rule's knob, resampled over prompts: what several rules lose at one common cost.
+"""Quality against cost along a rule's knob, resampled over prompts: what several rules lose at one common cost.
+
+Quality is the share of prompts solved, or where nothing is scored a rate: a sum over a sum of the same prompts, such as
+log-likelihood per token.
 
 A family is a rule with everything but its knob; its measured settings in the order of leniency are its path. Between
 two neighbours the path is a straight line of relative cost and accuracy: what answering each prompt by one of the two
@@ -7,9 +10,9 @@ values in between. Nothing is told beyond the measured settings. A path need not
 that of its strictest crossing.
 
 All settings share one set of resamples, so that differences between them are paired by prompt. Standard errors are the
-bootstrap's (Efron 1979). They are widened as if there were two more prompts, one gained and one lost, which is Bonett
-and Price's (2012) interval of a paired difference of shares: prompts on which two settings never disagree do not show
-that none would.
+bootstrap's (Efron 1979). Those of shares are widened as if there were two more prompts, one gained and one lost, which
+is Bonett and Price's (2012) interval of a paired difference of shares: prompts on which two settings never disagree do
+not show that none would.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ RESAMPLES = 1000
 LEVEL = 0.05
 _GRID = 24
 """costs between the ends of a path at which its band is computed, beside those of its settings"""
+_NOTHING = 1e-18
+"""variance of a difference of rates that no prompt tells apart; not 0, since differences are divided by its root"""
+_NO_WIDTH = 1e-6
 _BEYOND = 1.0
 """how far a resample that does not reach a cost continues its last line, in lengths of that line"""
 
@@ -34,11 +40,16 @@ class Measured(NamedTuple):
     """What is known of n prompts by setting."""
 
     gained: np.ndarray
-    """solved by the setting less solved by the target, a mean over seeds: -1 to 1, [n,K]"""
+    """of shares: solved by the setting less solved by the target, a mean over seeds: -1 to 1; of rates: what is summed
+    up, more is better. [n,K]"""
     cost: np.ndarray
     """of the answer, such as forwards of the target; NaN where it failed, [n,K]"""
     reference: np.ndarray
     """cost at the reference, NaN where it failed, [n]"""
+    over: np.ndarray | None = None
+    """of rates: what ``gained`` is summed up over, such as tokens, [n,K]"""
+    target: int = 0
+    """of rates: the column whose rate the others are held against"""
 
 
 class Place(NamedTuple):
@@ -56,7 +67,7 @@ class Along(NamedTuple):
     at: np.ndarray
     """relative costs, [R]"""
     value: np.ndarray
-    """accuracy less the target's; NaN where the path was not measured, [R]"""
+    """quality less the target's; NaN where the path was not measured, [R]"""
     resampled: np.ndarray
     """[B,R]"""
     places: tuple[Place | None, ...]
@@ -67,18 +78,24 @@ class Curves:
 
     def __init__(self, measured: Measured, resamples: int = RESAMPLES, seed: int = 0) -> None:
         self.measured, self.n = measured, len(measured.gained)
+        self.is_share = measured.over is None
+        self.shrunk = self.n / (self.n + 2) if self.is_share else 1.0
+        """by how much a difference is drawn to 0, for the two prompts that are added"""
         both = ~np.isnan(measured.cost) & ~np.isnan(measured.reference)[:, None]
         self._tables = (
-            measured.gained, np.where(both, measured.cost, 0), np.where(both, measured.reference[:, None], 0)
+            measured.gained, np.where(both, measured.cost, 0), np.where(both, measured.reference[:, None], 0),
+            np.ones_like(measured.gained) if measured.over is None else measured.over,
         )  # fmt: skip
         self.difference, self.cost = (row[0] for row in self._of(np.ones((1, self.n))))
         self._resamples, self._seed = resamples, seed
 
     def _of(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Differences and relative costs of weighted prompts, [B,n] → [B,K] each; NaN for a cost that nobody had."""
-        gained, cost, reference = (weights @ table for table in self._tables)
+        gained, cost, reference, over = (weights @ table for table in self._tables)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return gained / self.n, cost / reference
+            quality = gained / over
+            difference = quality if self.is_share else quality - quality[:, [self.measured.target]]
+            return difference, cost / reference
 
     @cached_property
     def _resampled(self) -> tuple[np.ndarray, np.ndarray]:
@@ -136,13 +153,19 @@ class Curves:
         """The standard error of differences by their resamples, [B,...] → [...]; NaN below three prompts."""
         if self.n < FEWEST:
             return np.full(resampled.shape[1:], np.nan)
-        shrunk = self.n / (self.n + 2)
-        return np.sqrt(resampled.var(0) * shrunk**2 * self.n / (self.n - 1) + 2 / (self.n + 2) ** 2)
+        added = 2 / (self.n + 2) ** 2 if self.is_share else _NOTHING
+        return np.sqrt(resampled.var(0) * self.shrunk**2 * self.n / (self.n - 1) + added)
 
     def ends(self, value: np.ndarray, resampled: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
         """Both ends of the intervals of differences, two-sided at ``level``."""
-        middle, half = value * self.n / (self.n + 2), quantile(self.n, level) * self.error(resampled)
-        return np.maximum(middle - half, -1), np.minimum(middle + half, 1)
+        middle, half = value * self.shrunk, quantile(self.n, level) * self.error(resampled)
+        furthest = 1.0 if self.is_share else np.inf
+        return np.maximum(middle - half, -furthest), np.minimum(middle + half, furthest)
+
+
+def known(low: float, high: float) -> Interval | None:
+    """An interval of differences; ``None`` for too few prompts, and of rates where no prompt tells them apart."""
+    return Interval(float(low), float(high)) if high - low > _NO_WIDTH else None
 
 
 def quantile(n: int, level: float = LEVEL) -> float:

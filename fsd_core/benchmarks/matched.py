@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsd_core.benchmarks.knob_curves import LEVEL, Along, Curves, Place, quantile
+from fsd_core.benchmarks.knob_curves import LEVEL, Along, Curves, Place, known, quantile
 from fsd_core.benchmarks.noninferiority import about, quantiles_of_power
 from fsd_core.benchmarks.statistics import Interval
 
@@ -35,9 +35,10 @@ class AtCost(NamedTuple):
     """What a family loses where its cost is that of the reference over ``ratio``."""
 
     family: str
-    rank: str
+    rank: str | None
+    """``None`` where what is measured does not rank"""
     difference: float | None = None
-    """accuracy less the target's, -1 to 1; ``None`` outside of what was measured"""
+    """quality less the target's, of shares -1 to 1; ``None`` outside of what was measured"""
     interval: Interval | None = None
     place: Place | None = None
     prompts: int | None = None
@@ -79,7 +80,7 @@ def at_ratio(curves: Curves, paths: Paths, ratio: float) -> list[AtCost]:
     ranks, needed = _ranks(curves, values, resampled)
     told = [
         AtCost(
-            name, ranks[i], float(values[i]), _known(low[i], high[i]), found[name].places[0],
+            name, ranks[i], float(values[i]), known(low[i], high[i]), found[name].places[0],
             needed[i] if ranks[i] == TIED else None,
         )
         for i, name in enumerate(inside)
@@ -98,7 +99,7 @@ def _ranks(curves: Curves, values: np.ndarray, resampled: np.ndarray) -> tuple[l
     greatest = np.quantile((np.abs(apart - (values[first] - values[second])) / error).max(1), 1 - LEVEL)
     critical = max(_student(greatest, curves.n), quantile(curves.n))
     gaps, errors = (values[0] - values)[1:], error[: count - 1]  # pairs with the first come first
-    behind = gaps * curves.n / (curves.n + 2) > critical * errors
+    behind = gaps * curves.shrunk > critical * errors
     power = quantiles_of_power()[1]
     needed = [
         None if gap < 1e-3 else about(max(curves.n * ((critical + power) * e / gap) ** 2, curves.n + 1))
@@ -108,7 +109,8 @@ def _ranks(curves: Curves, values: np.ndarray, resampled: np.ndarray) -> tuple[l
 
 
 def within(curves: Curves, paths: Paths, points: float, exact: Collection[str] = ()) -> list[WithinLoss]:
-    """The families by how many times fewer they get by with while they lose at most ``points``, the fastest first.
+    """The families by how many times fewer they get by with while they lose at most ``points``, hundredths of a share
+    or of a rate's unit, the fastest first.
 
     ``exact``: those whose strictest setting is known to lose nothing.
     """
@@ -217,7 +219,3 @@ def _student(z: float, n: int) -> float:
     from scipy.special import ndtr, stdtrit
 
     return float(stdtrit(n - 1, ndtr(z)))
-
-
-def _known(low: float, high: float) -> Interval | None:
-    return None if math.isnan(low) or math.isnan(high) else Interval(float(low), float(high))

@@ -21,6 +21,9 @@ Pairs = Sequence[tuple[float, float]]
 """numerator and denominator of each prompt"""
 Ends = tuple[np.ndarray, np.ndarray]
 """low and high, NaN where there is no interval"""
+_WIDEST = 10.0
+"""An interval on the logarithm's scale that reaches further, such as ten times up and down, is none: one or two prompts
+decide the ratio, as where the machine paused in one of them."""
 _ROUNDING = 1e-12
 """below which a standard error is none: prompts that do not differ say nothing of how others would"""
 
@@ -36,7 +39,7 @@ class _Parts(NamedTuple):
 
 def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
     """The interval of 95 % of ``Σ numerators / Σ denominators``; ``None`` below three prompts that have either,
-    and where these do not differ.
+    where these do not differ, and where it would reach more than ten times up and down.
 
     It is symmetric on the logarithm's scale, of a share of something (``is_share``) on the logit's, so that it stays
     where such ratios are. Raises ``ValueError`` if every denominator is 0.
@@ -47,8 +50,8 @@ def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
 def quotient_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
     """The interval of 95 % of one ratio of sums over another, of the same prompts in the same order.
 
-    ``None`` where fewer than three prompts differ between the two: then there is nothing to estimate their spread by.
-    Raises ``ValueError`` as :func:`ratio_interval`.
+    ``None`` where fewer than three prompts differ between the two, which leaves nothing to estimate their spread by,
+    and where it would reach more than ten times up and down. Raises ``ValueError`` as :func:`ratio_interval`.
     """
     return _interval(quotient_ends(np.hstack([_table(ours), _table(theirs)])))
 
@@ -68,7 +71,7 @@ def ratio_ends(table: np.ndarray, *, is_share: bool = False) -> Ends:
             inside, odds, factor = (ratio > 0) & (ratio < 1), ratio / (1 - ratio), np.exp(half / (ratio * (1 - ratio)))
             low, high = odds / (factor + odds), 1 - 1 / (1 + odds * factor)
             return np.where(inside, low, np.nan), np.where(inside, high, np.nan)
-        factor = np.exp(half / ratio)
+        factor = _bounded(np.exp(half / ratio))
         return np.where(ratio > 0, ratio / factor, ratio - half), np.where(ratio > 0, ratio * factor, ratio + half)
 
 
@@ -77,7 +80,7 @@ def quotient_ends(table: np.ndarray) -> Ends:
     a, b, differing = _both(table)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         influence = a.influence / a.ratio[..., None] - b.influence / b.ratio[..., None]
-        factor = np.exp(_half(influence, a.share + b.share, _any(table), differing))
+        factor = _bounded(np.exp(_half(influence, a.share + b.share, _any(table), differing)))
         value = np.where((a.ratio > 0) & (b.ratio > 0), a.ratio / b.ratio, np.nan)
         return value / factor, value * factor
 
@@ -87,6 +90,11 @@ def difference_ends(table: np.ndarray) -> Ends:
     a, b, differing = _both(table)
     half = _half(a.influence - b.influence, a.share + b.share, _any(table), differing)
     return a.ratio - b.ratio - half, a.ratio - b.ratio + half
+
+
+def _bounded(factor: np.ndarray) -> np.ndarray:
+    """A factor up and down, NaN where it is too large to tell anything."""
+    return np.where(factor > _WIDEST, np.nan, factor)
 
 
 def _table(pairs: Pairs) -> np.ndarray:

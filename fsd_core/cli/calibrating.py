@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,7 +44,8 @@ def calibrate(
     **chosen: Any,
 ) -> None:
     """Find the fastest setting that keeps a promise: rules, knobs and draft lengths are narrowed down on some prompts,
-    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue."""
+    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue,
+    with more minutes where these ended it."""
     if sum((within is not None, accepted is not None, fastest)) > 1:
         raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
     settings = get_settings()
@@ -56,7 +58,7 @@ def calibrate(
     id = None if fresh else calibration_left(repository, settings.home, config)
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
-    perform(repository, settings, id or repository.create_experiment(config, enqueue=False), config, loaded, json)
+    perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
 
 
 def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> CalibrationConfig:
@@ -68,13 +70,13 @@ def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> Calibra
     return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **asked)
 
 
-def perform(
-    repository: Repository, settings: Settings, id: str, config: CalibrationConfig, loaded: LoadedPair, json: bool
-) -> None:
+def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
     """Does what is left of a calibration and says what it found."""
     from fsd_core.benchmarks.calibration.running import calibrate as go_on
     from fsd_core.models import threads
 
+    config = repository.experiment(id).config
+    assert isinstance(config, CalibrationConfig)
     with own_work.alone(repository, settings.home, "experiment", id) as writing:
         with output.turns_bar() as (begin, advance):
 
@@ -93,7 +95,7 @@ def perform(
 
 def _tell(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
     from fsd_core.benchmarks.calibration.words import as_json as told
-    from fsd_core.benchmarks.calibration.words import finding_words, verdict
+    from fsd_core.benchmarks.calibration.words import finding_words, verdict, whole_minutes
 
     if as_json:
         output.print_json({"experiment_id": id} | told(config, outcome))
@@ -101,4 +103,7 @@ def _tell(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -
     print(verdict(config, outcome))
     for finding in outcome.finalists:
         print(f"  {finding.decoding.label}: {finding_words(finding)}")
+    if outcome.more:
+        minutes = math.ceil(config.all_minutes + whole_minutes(outcome.more.minutes))
+        print(f"The same command with --minutes {minutes} continues.")
     print(f"Experiment {id}")

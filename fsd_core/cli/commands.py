@@ -159,7 +159,7 @@ def resume(id: options.Id, json: options.Json = False) -> None:
         if left := [run.id for run in work.runs if run.has_more_to_do]:
             repository.reopen_runs(left, enqueue=False)
         loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
-        calibrating.perform(repository, settings, work.id, config, loaded, json)
+        calibrating.perform(repository, settings, work.id, loaded, json)
         return
     check_left(work)
     if work.left_to_worker:

@@ -93,16 +93,26 @@ def left_behind(repository: Repository, home: Path, config: RunConfig | SweepCon
 
 
 def calibration_left(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
-    """The calibration with this very content that a killed command left before its verdict, the newest."""
-    from fsd_core.benchmarks.calibration.plan import Step
-    from fsd_core.benchmarks.calibration.standing import standing
-
-    wanted, newest = content_hash(config), repository.experiments(limit=_LOOKED_AT)
-    for one in (one for one in newest if one.job_id is None and content_hash(one.config) == wanted):
-        free = lock.holder(home / "runs" / f"{one.id}.lock") is None
-        if free and isinstance(standing(repository, config, one.runs), Step):
+    """The newest calibration with this very content that a killed command left before its verdict, or that its minutes
+    ended where there are more now. It has the minutes of ``config`` then."""
+    for one in repository.experiments(limit=_LOOKED_AT):
+        if one.job_id is not None or not isinstance(one.config, CalibrationConfig) or not one.config.asks_as(config):
+            continue
+        free, more = lock.holder(home / "runs" / f"{one.id}.lock") is None, config.minutes - one.config.all_minutes
+        if free and more >= 0 and _left(repository, one, one.config, more):
+            if more:
+                repository.grant_minutes(one.id, more, enqueue=False)
             return one.id
     return None
+
+
+def _left(repository: Repository, one: ExperimentView, config: CalibrationConfig, more: float) -> bool:
+    """Whether anything of a calibration is left to do, with so many more minutes."""
+    from fsd_core.benchmarks.calibration.plan import Outcome
+    from fsd_core.benchmarks.calibration.standing import standing
+
+    at = standing(repository, config, one.runs)
+    return not isinstance(at, Outcome) or (more > 0 and at.reason == "minutes")
 
 
 def _of_run(repository: Repository, run: RunView) -> Work:

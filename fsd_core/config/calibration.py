@@ -29,6 +29,8 @@ LENGTHS = (4, 8, 16)
 """draft lengths to measure where nobody names any and replay cannot tell"""
 REPLAYED = tuple(range(1, 17))
 """draft lengths that replay proposes from, where nobody names any"""
+GRANTED = "more_minutes"
+"""the one field of a stored calibration that may change"""
 FEWEST = 8
 """prompts of the first rung, and of each turn with fresh prompts"""
 
@@ -46,6 +48,9 @@ class CalibrationConfig(SweepConfig):
     """least mean acceptance rate of an answer, where that is the goal"""
     minutes: float = Field(default=10.0, gt=0, le=10_080)
     """of decoding; what is begun is finished"""
+    more_minutes: float = Field(default=0.0, ge=0, le=10_080, exclude_if=lambda minutes: not minutes)
+    """granted after these had ended. They go into trying alone, so that what was seen on fresh prompts has no part in
+    which finalists there are"""
     choosing: int = Field(default=64, ge=FEWEST)
     lengths: tuple[Length, ...] = ()
     """draft lengths of which replay proposes one for each setting before anything is measured, so that those of
@@ -71,6 +76,16 @@ class CalibrationConfig(SweepConfig):
         """The target alone, sampled as the settings are: what they are held against."""
         first = self.decodings[0]
         return DecodingConfig(acceptance=Autoregressive(), sampling=first.sampling, max_new_tokens=first.max_new_tokens)
+
+    @property
+    def all_minutes(self) -> float:
+        """Of decoding that may be spent, with those that were granted later."""
+        return self.minutes + self.more_minutes
+
+    def asks_as(self, other: CalibrationConfig) -> bool:
+        """Whether another asks the same but for the minutes."""
+        timeless = {"minutes": 1.0, GRANTED: 0.0}
+        return self.model_copy(update=timeless) == other.model_copy(update=timeless)
 
     @property
     def fewest_fresh(self) -> int:

@@ -215,5 +215,5 @@ class DecodingConfig(Frozen):
         if self.strict_first:
             parts.append(f"strict first {self.strict_first}")
         if not self.sampling.greedy:
-            parts.append(f"t {self.sampling.temperature:g}")
+            parts += [f"t {self.sampling.temperature:g}", *self.sampling.cut]
         return " · ".join(" ".join(part.split()) for part in parts if part)

@@ -1,4 +1,5 @@
-"""Accuracy over cost: a curve for each rule's knob with its band, the baselines as marks, what nothing beats."""
+"""Accuracy, or where nothing is scored excess NLL, over cost: a curve for each rule's knob with its band, the baselines
+as marks, what nothing beats."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ import plotly.graph_objects as go
 from fsd_core.benchmarks.matched import WithinLoss
 from fsd_core.figures.cells import Estimate
 from fsd_core.figures.matching import Line, Matched, Point
-from fsd_core.figures.numbers import MINUS, number
+from fsd_core.figures.numbers import MINUS, number, upper_first
+from fsd_core.figures.qualities import NOT_RANKED, Quality
 from fsd_core.figures.style import (
     MUTED,
     TEXT,
@@ -35,9 +37,9 @@ _NEAR = 0.6
 def draw(matched: Matched) -> go.Figure:
     """Up and to the right is better."""
     drawn = figure(
-        f"Accuracy at equal {matched.cost.title.lower()}",
+        f"{upper_first(matched.quality.equal)} at equal {matched.cost.title.lower()}",
         _axis(matched),
-        "Accuracy to the target's (points)",
+        f"{matched.quality.title} ({matched.quality.in_words})",
         height=height_for(len(matched.lines), 420),
     )
     if not matched.compared:
@@ -45,9 +47,10 @@ def draw(matched: Matched) -> go.Figure:
     x, y = _ranges(matched)
     drawn.update_xaxes(range=x).update_yaxes(range=y)
     strength = next((alpha for most, alpha in _BANDS if len(matched.compared) <= most), 0.04)
+    unit = matched.quality.sign * matched.quality.scale
     for line in matched.compared:
         drawn.add_scatter(
-            x=[*line.at, *line.at[::-1]], y=[*(100 * line.high), *(100 * line.low[::-1])], mode="lines",
+            x=[*line.at, *line.at[::-1]], y=[*(unit * line.high), *(unit * line.low[::-1])], mode="lines",
             fill="toself", fillcolor=faint(line.colour, strength), line={"width": 0}, showlegend=False,
             legendgroup=escape(line.name), hoverinfo="skip",
         )  # fmt: skip
@@ -55,7 +58,7 @@ def draw(matched: Matched) -> go.Figure:
     for index, line in enumerate(matched.compared):
         dash = _DASHES[index // 8 % len(_DASHES)]
         drawn.add_scatter(
-            x=line.at, y=100 * line.value, mode="lines", showlegend=False, legendgroup=escape(line.name),
+            x=line.at, y=unit * line.value, mode="lines", showlegend=False, legendgroup=escape(line.name),
             line={"color": line.colour, "width": 2, "dash": dash}, hoverinfo="skip",
         )  # fmt: skip
         own = [point for point in line.points if point.ratio]
@@ -70,7 +73,7 @@ def draw(matched: Matched) -> go.Figure:
             _marks(drawn, line, near, matched, bars=True)
         for point in line.points:
             if point not in near:
-                _level(drawn, line, point, x)
+                _level(drawn, line, point, x, matched.quality)
     return drawn
 
 
@@ -84,16 +87,18 @@ def _front(drawn: go.Figure, matched: Matched) -> None:
     best = sorted(found.values(), key=lambda p: p.ratio.value if p.ratio else 0)
     if len(best) > 1:
         drawn.add_scatter(
-            x=[p.ratio.value for p in best if p.ratio], y=[100 * p.difference.value for p in best], mode="lines",
+            x=[p.ratio.value for p in best if p.ratio],
+            y=[matched.quality.told(p.difference).value for p in best], mode="lines",
             name="Not beaten", line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
 
 
 def _marks(drawn: go.Figure, line: Line, points: Sequence[Point], matched: Matched, *, bars: bool) -> None:
-    x, y = [p.ratio.value for p in points if p.ratio], [100 * p.difference.value for p in points]
+    told = [matched.quality.told(p.difference) for p in points]
+    x, y = [p.ratio.value for p in points if p.ratio], [one.value for one in told]
     errors = {}
     if bars:
-        ends = [_ends(p.difference) for p in points]
+        ends = [_ends(one) for one in told]
         errors["error_y"] = error_bar(y, [low for low, _ in ends], [high for _, high in ends], faint(line.colour))
     drawn.add_scatter(
         x=x, y=y, mode="markers", name=escape(line.name), legendgroup=escape(line.name), hoverinfo="text",
@@ -103,11 +108,11 @@ def _marks(drawn: go.Figure, line: Line, points: Sequence[Point], matched: Match
     )  # fmt: skip
 
 
-def _level(drawn: go.Figure, line: Line, point: Point, x: tuple[float, float]) -> None:
+def _level(drawn: go.Figure, line: Line, point: Point, x: tuple[float, float], quality: Quality) -> None:
     """A setting whose cost lies far off, or that has none: a level line, named with where it is."""
-    value = 100 * point.difference.value
+    value = quality.told(point.difference).value
     where = "" if point.ratio is None else f" at {point.ratio.value:.2f}×"
-    name = f"{line.name}, {number(value, 1, signed=True)} points{where}"
+    name = f"{line.name}, {_told(value, quality)}{where}"
     drawn.add_scatter(
         x=list(x), y=[value, value], mode="lines", name=escape(name),
         line={"color": line.colour, "width": 1.6, "dash": "dash"}, hoverinfo="skip",
@@ -116,12 +121,17 @@ def _level(drawn: go.Figure, line: Line, point: Point, x: tuple[float, float]) -
 
 def _ends(value: Estimate) -> tuple[float, float]:
     low, high = (value.value if end is None else end for end in (value.low, value.high))
-    return 100 * low, 100 * high
+    return low, high
+
+
+def _told(value: float, quality: Quality) -> str:
+    return f"{number(value, quality.digits, signed=True)} {quality.in_words}"
 
 
 def _hover(point: Point, matched: Matched) -> str:
-    low, high = _ends(point.difference)
-    lines = [f"{number(100 * point.difference.value, 1, signed=True)} points{between(low, high).replace('-', MINUS)}"]
+    told, quality = matched.quality.told(point.difference), matched.quality
+    spread = between(*_ends(told), digits=quality.digits).replace("-", MINUS)
+    lines = [f"{_told(told.value, quality)}{spread}"]
     if point.ratio:
         ends = (point.ratio.value if end is None else end for end in point.ratio[1:])
         lines.append(f"{point.ratio.value:.2f}× {matched.cost.fewer}{between(*ends, digits=2)}")
@@ -135,14 +145,22 @@ def _ranges(matched: Matched) -> tuple[tuple[float, float], tuple[float, float]]
     beside = [p.ratio.value for line in matched.beside for p in line.points if p.ratio]
     reach = left - _NEAR * (right - left)
     left, right = min([left, *(v for v in beside if v >= reach)]), max([right, *beside])
+    quality = matched.quality
     low, high = (
-        end(float(end(100 * side)) for line in matched.compared for side in (line.low, line.high)) for end in (min, max)
+        end(
+            float(end(quality.sign * quality.scale * side))
+            for line in matched.compared
+            for side in (line.low, line.high)
+        )
+        for end in (min, max)
     )
-    levels = [100 * p.difference.value for line in matched.beside for p in line.points]
+    levels = [quality.told(p.difference).value for line in matched.beside for p in line.points]
     wide = [v for v in levels if low - 0.5 * (high - low) <= v <= high + 0.5 * (high - low)]
-    room = 0.04 * (right - left) or 0.05, 0.05 * (high - low) or 1.0
-    low, high = min([low, *wide]), max([high, *wide])
-    return (left - room[0], right + room[0]), (max(low - room[1], -105), min(high + room[1], 105))
+    room = 0.04 * (right - left) or 0.05, 0.05 * (high - low) or 0.01 * quality.scale
+    low, high = min([low, *wide]) - room[1], max([high, *wide]) + room[1]
+    if quality.is_share:
+        low, high = max(low, -105), min(high, 105)
+    return (left - room[0], right + room[0]), (low, high) if quality.sign > 0 else (high, low)
 
 
 def draw_within(matched: Matched, points: float) -> go.Figure:
@@ -151,9 +169,11 @@ def draw_within(matched: Matched, points: float) -> go.Figure:
         [row for row in matched.within(points) if row.ratio is not None] if matched.compared else []
     )
     drawn = figure(
-        f"{matched.cost.title} within {points:g} points",
+        f"{matched.cost.title} {matched.quality.within(points)}",
         _axis(matched), "", height=max(280, 120 + 46 * len(rows)),
     )  # fmt: skip
+    if not matched.quality.is_ranked:
+        return note(drawn, NOT_RANKED)
     if not rows:
         return note(drawn, "No chosen rule was measured there.")
     ends = [row.interval or (row.ratio or 1, row.ratio or 1) for row in rows]

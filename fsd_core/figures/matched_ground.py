@@ -9,6 +9,7 @@ import numpy as np
 
 from fsd_core.benchmarks.knob_curves import Measured
 from fsd_core.figures.numbers import count
+from fsd_core.figures.qualities import ACCURACY, EXCESS_NLL, EXCESS_NLL_SAMPLED, Quality
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import PromptCounts, Prompts, RunView
@@ -104,18 +105,32 @@ def by_setting(runs: Sequence[RunView]) -> dict[str, list[RunView]]:
     return found
 
 
-def shared_prompts(settings: Iterable[Sequence[RunView]], prompts: Prompts) -> list[int]:
-    """Positions of the prompts that every setting has an outcome of."""
+def comparable(runs: Sequence[RunView], prompts: Prompts) -> tuple[Quality, dict[str, list[RunView]], list[int]]:
+    """In what the runs can be compared, those that have it by setting, and the positions of the prompts that every
+    setting has it of. Accuracy, if every setting has a prompt scored; else excess NLL, which a draft alone has not,
+    since it never asks the target."""
+    settings = by_setting(runs)
+    if scored := _shared(settings, prompts, lambda counts: counts.outcome != "unscored"):
+        return ACCURACY, settings, scored
+    settings = by_setting([run for run in runs if run.decoding.acceptance.kind != "draft-only"])
+    written = _shared(settings, prompts, lambda counts: counts.outcome == "unscored" and counts.tokens > 0)
+    greedy = all(run.decoding.sampling.greedy for run in runs)
+    return EXCESS_NLL if greedy else EXCESS_NLL_SAMPLED, settings, written
+
+
+def _shared(
+    settings: Mapping[str, Sequence[RunView]], prompts: Prompts, has: Callable[[PromptCounts], bool]
+) -> list[int]:
     known = [
-        {position for run in runs for position, c in prompts.get(run.id, {}).items() if c.outcome != "unscored"}
-        for runs in settings
+        {position for run in runs for position, counts in prompts.get(run.id, {}).items() if has(counts)}
+        for runs in settings.values()
     ]
     return sorted(set.intersection(*known)) if known else []
 
 
 def measured_of(
     settings: Mapping[str, Sequence[RunView]], target: str, reference: str, places: Sequence[int], prompts: Prompts,
-    cost: Cost,
+    cost: Cost, quality: Quality,
 ) -> Measured:  # fmt: skip
     """What each setting gained and cost, a column of each, on the prompts at these places. ``target``,
     ``reference``: of the settings."""
@@ -136,7 +151,13 @@ def measured_of(
             return np.full(len(places), np.nan)
         return of(runs, lambda counts: np.nan if counts.outcome == "failed" else cost.read(counts))
 
-    base = of(settings[target], solved)
-    gained = [of(runs, solved) - base for runs in settings.values()]
-    spending = [spent(runs) for runs in settings.values()]
-    return Measured(np.column_stack(gained), np.column_stack(spending), spent(settings[reference]))
+    spending = np.column_stack([spent(runs) for runs in settings.values()])
+    if quality.is_share:
+        base = of(settings[target], solved)
+        gained = np.column_stack([of(runs, solved) - base for runs in settings.values()])
+        return Measured(gained, spending, spent(settings[reference]))
+    likelihood, tokens = (
+        np.column_stack([of(runs, read) for runs in settings.values()])
+        for read in (lambda counts: -counts.negative_log_likelihood, lambda counts: counts.tokens)
+    )
+    return Measured(likelihood, spending, spent(settings[reference]), tokens, list(settings).index(target))

@@ -4,12 +4,15 @@ each gets at equal accuracy, and what stands beside them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
-from fsd_core.benchmarks.matched import BEHIND, LEADS, MARGINS, OUTSIDE, RATIOS, TIED, AtCost, WithinLoss
+from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, RATIOS, TIED, AtCost, WithinLoss
 from fsd_core.conditions import MARK
+from fsd_core.figures.cells import Estimate
 from fsd_core.figures.matching import Line, Matched
-from fsd_core.figures.numbers import count, decimals, number
+from fsd_core.figures.numbers import count, decimals, number, upper_first
+from fsd_core.figures.qualities import NOT_RANKED, Quality
 
 NOT_ENOUGH = "not enough prompts"
 
@@ -23,7 +26,7 @@ class MatchedCell(NamedTuple):
     """the 95 % interval, such as ``−4 to +1``"""
     said: str = ""
     """how it stands among the others"""
-    rank: str = OUTSIDE
+    rank: str | None = OUTSIDE
     knob: str = ""
     """the knob's values there, such as ``0.1 to 0.2``"""
 
@@ -39,22 +42,28 @@ class MatchedTable(NamedTuple):
 
 
 def tables(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] = MARGINS
+    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[MatchedTable]:
-    """At equal cost, and at equal accuracy; none where nothing could be matched.
+    """At equal cost, and at equal quality if that ranks; none where nothing could be matched. ``margins``: in points,
+    or hundredths of a nat a token where nothing is scored; the quality's own without them.
 
     Raises ``InvalidSetting`` for a ratio or a margin that is none.
     """
     if not matched.compared:
         return []
+    quality = matched.quality
+    margins = quality.margins if margins is None else margins
+    at_cost = _table(
+        f"{quality.lost} at equal {matched.cost.title.lower()}",
+        [f"{ratio:g}× {matched.cost.fewer.split()[0]}" for ratio in ratios],
+        matched, [matched.at_ratio(r) for r in ratios], partial(_lost, quality), _least,
+    )  # fmt: skip
+    if not quality.is_ranked:
+        return [at_cost._replace(verdicts=[NOT_RANKED])]
     return [
+        at_cost,
         _table(
-            f"Accuracy lost at equal {matched.cost.title.lower()}",
-            [f"{ratio:g}× {matched.cost.fewer.split()[0]}" for ratio in ratios],
-            matched, [matched.at_ratio(r) for r in ratios], _lost, _least,
-        ),
-        _table(
-            f"{matched.cost.title} at equal accuracy", [f"within {m:g} {_points(m)}" for m in margins],
+            f"{matched.cost.title} at equal {quality.equal}", [quality.within(m) for m in margins],
             matched, [matched.within(m) for m in margins], _gained, _fastest,
         ),
     ]  # fmt: skip
@@ -77,7 +86,7 @@ def _grouped(columns: Sequence[str], verdicts: Sequence[str]) -> list[str]:
     by_verdict: dict[str, list[str]] = {}
     for column, said in zip(columns, verdicts, strict=True):
         by_verdict.setdefault(said, []).append(column)
-    return [f"{_upper(_and(some))}: {said}" for said, some in by_verdict.items()]
+    return [f"{upper_first(_and(some))}: {said}" for said, some in by_verdict.items()]
 
 
 def _first_stands_alone(rows: Any) -> bool:
@@ -85,15 +94,17 @@ def _first_stands_alone(rows: Any) -> bool:
     return TIED not in ranks and BEHIND in ranks
 
 
-def _lost(line: Line, row: AtCost, alone: bool) -> MatchedCell:
+def _lost(quality: Quality, line: Line, row: AtCost, alone: bool) -> MatchedCell:
     if row.difference is None or row.place is None:
-        return MatchedCell(said=f"measured from {line.at.min():.2f}× to {line.at.max():.2f}×")
-    value, ends = 100 * row.difference, [100 * end for end in row.interval or ()]
-    digits = decimals(value, *(ends or (None, None)))
-    told = " to ".join(number(end, digits, signed=True) for end in ends)
+        least, most = (f"{end:.2f}×" for end in (line.at.min(), line.at.max()))
+        return MatchedCell(said=f"measured at {least} only" if least == most else f"measured from {least} to {most}")
+    value, low, high = quality.told(Estimate(row.difference, *(row.interval or ())))
+    digits = decimals(value, low, high)
+    told = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
     tied = _not_enough(row.prompts) if row.prompts else "not told apart"
-    said = {LEADS: "loses least" if alone else "", BEHIND: "loses more", TIED: tied}[row.rank]
-    return MatchedCell(f"{number(value, digits, signed=True)} pts", told, said, row.rank, line.between(row.place))
+    said = {LEADS: "loses least" if alone else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
+    shown = f"{number(value, digits, signed=True)}{quality.unit}"
+    return MatchedCell(shown, told, said, row.rank, line.between(row.place))
 
 
 def _gained(line: Line, row: WithinLoss, alone: bool) -> MatchedCell:
@@ -143,15 +154,17 @@ def _by_rank(rows: Sequence[AtCost] | Sequence[WithinLoss]) -> tuple[list[str], 
 
 
 def records(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] = MARGINS
+    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[dict[str, Any]]:
     """A row for each rule at each point, and for each setting that stands beside them, for a table of data.
 
-    ``point``: ``ratio``, ``margin`` or ``beside``; ``at``: which one, in times or points. ``difference`` is accuracy
-    less the target's, from -1 to 1, ``ratio`` how many times less it costs than the reference; the interval of 95 % is
-    of what the point asks for.
+    ``point``: ``ratio``, ``margin`` or ``beside``; ``at``: which one, in times, or in points or hundredths of a nat.
+    ``difference`` is of ``quality``: accuracy less the target's, from -1 to 1, or excess NLL in nats a token. ``ratio``
+    is how many times less it costs than the reference; the interval of 95 % is of what the point asks for.
     """
+    quality = matched.quality
     shared = {
+        "quality": quality.key,
         "cost": matched.cost.key,
         "reference": matched.reference,
         "target": matched.target,
@@ -166,13 +179,17 @@ def records(
     if matched.compared:
         for ratio in ratios:
             for lost in matched.at_ratio(ratio):
-                low, high = lost.interval or (None, None)
+                value, low, high = (
+                    (None, None, None)
+                    if lost.difference is None
+                    else quality.recorded(Estimate(lost.difference, *(lost.interval or ())))
+                )
                 knob = matched.line(lost.family).between(lost.place) if lost.place else None
                 add(
-                    "ratio", ratio, lost.family, rank=lost.rank, difference=lost.difference, ratio=ratio, low=low,
-                    high=high, knob=knob, prompts_to_decide=lost.prompts,
+                    "ratio", ratio, lost.family, rank=lost.rank, difference=value, ratio=ratio, low=low, high=high,
+                    knob=knob, prompts_to_decide=lost.prompts,
                 )  # fmt: skip
-        for margin in margins:
+        for margin in quality.margins if margins is None else margins:
             for got in matched.within(margin):
                 low, high = got.interval or (None, None)
                 knob = matched.line(got.family).between(got.place) if got.place else None
@@ -182,7 +199,7 @@ def records(
                 )  # fmt: skip
     for line in matched.beside:
         for point in line.points:
-            value, low, high = point.difference
+            value, low, high = quality.recorded(point.difference)
             ratio = point.ratio.value if point.ratio else None
             add("beside", None, line.name, difference=value, ratio=ratio, low=low, high=high)
     return rows
@@ -194,11 +211,9 @@ def beside_rows(matched: Matched) -> list[tuple[str, str, str]]:
     for line in matched.beside:
         for point in line.points:
             times = "–" if point.ratio is None else f"{_interval(point.ratio, 2, signed=False, unit='×')}"
-            points = [None if end is None else 100 * end for end in point.difference]
-            digits = decimals(*points)  # pyright: ignore[reportArgumentType]
-            rows.append(
-                (line.name, times + MARK * bool(point.mixed), _interval(points, digits, signed=True, unit=" pts"))
-            )
+            told = matched.quality.told(point.difference)
+            shown = _interval(told, decimals(*told), signed=True, unit=matched.quality.unit)
+            rows.append((line.name, times + MARK * bool(point.mixed), shown))
     return rows
 
 
@@ -206,9 +221,10 @@ def caption(matched: Matched) -> str:
     """What the tables and curves are of, in sentences."""
     front = f" Not beaten in both: {_and(matched.front)}." if matched.front else ""
     return (
-        f"{_upper(matched.cost.title)} against {matched.reference}, accuracy against {matched.target}, on "
-        f"{count(matched.prompts, 'prompt')} that all have. Between two values of a knob stands what answering each "
-        f"prompt by one of the two, drawn by lot, gives; nothing is told beyond the values that were measured.{front}"
+        f"{matched.cost.title} against {matched.reference}, {matched.quality.equal} against {matched.target}, "
+        f"on {count(matched.prompts, 'prompt')} that all have. Between two values of a knob stands what answering each "
+        "prompt by one of the two, drawn by lot, gives; nothing is told beyond the values that were measured."
+        f"{front}{matched.quality.note}"
     )
 
 
@@ -216,10 +232,7 @@ def absence(matched: Matched) -> str:
     """Which baselines are missing, in a sentence; empty if none is."""
     if not matched.absent:
         return ""
-    names = [
-        f"{one.label} ({', '.join(one.sampling.cut)})" if one.sampling.cut else one.label for one in matched.absent
-    ]
-    return f"Not measured on these prompts: {_and(names)}."
+    return f"Not measured on these prompts: {_and([one.label for one in matched.absent])}."
 
 
 def _interval(values: Sequence[float | None], digits: int, *, signed: bool, unit: str) -> str:
@@ -230,14 +243,6 @@ def _interval(values: Sequence[float | None], digits: int, *, signed: bool, unit
         if low is None or high is None
         else f"{text} ({number(low, digits, signed)} to {number(high, digits, signed)})"
     )
-
-
-def _points(margin: float) -> str:
-    return "point" if margin == 1 else "points"
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _and(names: Sequence[str], most: int = 5) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fsd_core.benchmarks.knob_curves import Curves, Place
-from fsd_core.benchmarks.matched import AtCost, WithinLoss, at_ratio, within
+from fsd_core.benchmarks.knob_curves import Curves, Place, known
+from fsd_core.benchmarks.matched import OUTSIDE, AtCost, WithinLoss, at_ratio, within
 from fsd_core.benchmarks.noninferiority import checked_margin
 from fsd_core.benchmarks.statistics import pareto_front
 from fsd_core.config import DecodingConfig
@@ -18,16 +18,16 @@ from fsd_core.figures.cells import Estimate, ratio_mixed
 from fsd_core.figures.matched_ground import (
     COSTS,
     Cost,
-    by_setting,
+    comparable,
     exact,
     measured_of,
     on_one_ground,
     reference_of,
-    shared_prompts,
     target_of,
     untruncated,
 )
 from fsd_core.figures.numbers import count
+from fsd_core.figures.qualities import ACCURACY, Quality
 from fsd_core.figures.series import Family, families, run_names
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Point(NamedTuple):
     """``None`` is off, or no knob"""
     column: int
     difference: Estimate
-    """accuracy less the target's, -1 to 1"""
+    """quality less the target's, of accuracy -1 to 1"""
     ratio: Estimate | None
     """how many times less it costs than the reference; ``None`` for a draft alone, which never asks the target"""
     on_front: bool = False
@@ -92,13 +92,14 @@ class Matched(NamedTuple):
     reference: str = ""
     """name of the setting whose cost is 1"""
     target: str = ""
-    """name of the setting whose accuracy the differences are against"""
+    """name of the setting whose quality the differences are against"""
     prompts: int = 0
     curves: Curves | None = None
     absent: tuple[DecodingConfig, ...] = ()
     """the baselines that were not measured"""
     front: tuple[str, ...] = ()
     """families of the settings that no other beats"""
+    quality: Quality = ACCURACY
 
     @property
     def compared(self) -> list[Line]:
@@ -117,14 +118,19 @@ class Matched(NamedTuple):
         return next(line for line in self.lines if line.name == name)
 
     def at_ratio(self, ratio: float) -> list[AtCost]:
-        """Those that lose least first. Raises ``InvalidSetting`` for a ratio that is none."""
+        """Those that lose least first, without ranks where the quality has none. Raises ``InvalidSetting`` for a ratio
+        that is none."""
         if not checked_ratio(ratio) > 0 or self.curves is None:
             return []
-        return at_ratio(self.curves, self.paths, ratio)
+        rows = at_ratio(self.curves, self.paths, ratio)
+        if self.quality.is_ranked:
+            return rows
+        return [row if row.rank == OUTSIDE else row._replace(rank=None, prompts=None) for row in rows]
 
     def within(self, points: float) -> list[WithinLoss]:
-        """The fastest first. Raises ``InvalidSetting`` outside of 0 to 20 points."""
-        if checked_margin(points) < 0 or self.curves is None:
+        """The fastest first; none where the quality does not rank. Raises ``InvalidSetting`` outside of 0 to 20
+        points."""
+        if checked_margin(points) < 0 or self.curves is None or not self.quality.is_ranked:
             return []
         return within(self.curves, self.paths, points, [line.name for line in self.compared if line.is_exact])
 
@@ -140,10 +146,10 @@ def checked_ratio(ratio: float | None) -> float:
 def match(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, cost: str = "target_passes") -> Matched:
     """The finished runs on the baseline's ground: its pair, task, sampling and length limit.
 
-    Accuracy is held against the target alone, or exact SD where that is missing; costs against exact SD (the baseline
-    if it is one, else the first), or the target alone. Several seeds of a setting are averaged by prompt. A rule whose
-    knob can be off begins at SD with the same drafts, which is what it is there. Raises ``UnknownName`` for another
-    cost.
+    Accuracy, or where nothing is scored how likely the target finds the texts, is held against the target alone, or
+    exact SD where that is missing; costs against exact SD (the baseline if it is one, else the first), or the target
+    alone. Several seeds of a setting are averaged by prompt. A rule whose knob can be off begins at SD with the same
+    drafts, which is what it is there. Raises ``UnknownName`` for another cost.
     """
     if cost not in COSTS:
         raise UnknownName(f"There is no cost '{cost}': expected one of {', '.join(COSTS)}.")
@@ -155,23 +161,22 @@ def match(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, c
     if target is None or reference is None:
         why = "Neither the target alone nor exact SD is among the finished runs: without one nothing can be matched."
         return Matched(chosen, [*notes, why], absent=absent)
-    settings = by_setting(same)
-    places = shared_prompts(settings.values(), prompts)
+    quality, settings, places = comparable(same, prompts)
     if not places:
-        why = "The runs have no scored prompt in common, so there is no accuracy to match."
+        why = "The runs have no prompt in common that all of them answered, so there is nothing to match."
         return Matched(chosen, [*notes, why], absent=absent)
+    same = [run for runs in settings.values() for run in runs]
     longest = max(len(prompts[run.id]) for run in same)
     if 2 * len(places) < longest:
         notes = [*notes, f"Only {count(len(places), 'prompt')} of {longest} are in all runs: leave out the shortest."]
-    curves = Curves(measured_of(settings, target.setting_id, reference.setting_id, places, prompts, chosen))
+    curves = Curves(measured_of(settings, target.setting_id, reference.setting_id, places, prompts, chosen, quality))
     columns, points = {id: i for i, id in enumerate(settings)}, _points(settings, curves, chosen, target, reference)
-    lines, front = _with_front(
-        [_line(family, columns, points, curves, exact(same), target) for family in families(same)]
-    )
+    lines = [_line(family, columns, points, curves, exact(same), target) for family in families(same)]
+    lines, front = _with_front(lines) if quality.is_ranked else (lines, ())
     names = run_names(same)
     return Matched(
         chosen, [*notes, *untruncated(same)], lines, names[reference.id], names[target.id], len(places), curves, absent,
-        front,
+        front, quality,
     )  # fmt: skip
 
 
@@ -187,7 +192,7 @@ def _points(
     ratios = curves.cost_intervals()
     points = []
     for i, (id, runs) in enumerate(settings.items()):
-        ends = (None, None) if id == target.setting_id or np.isnan(low[i]) else (float(low[i]), float(high[i]))
+        ends = (None, None) if id == target.setting_id else known(low[i], high[i]) or (None, None)
         ratio = None
         if not np.isnan(curves.cost[i]):
             spent = float(curves.cost[i])
@@ -226,7 +231,7 @@ def _line(
 
 
 def _with_front(lines: Sequence[Line]) -> tuple[list[Line], tuple[str, ...]]:
-    """The lines with the settings marked that no other beats in both cost and accuracy, and the names of theirs."""
+    """The lines with the settings marked that no other beats in both cost and quality, and the names of theirs."""
     known = {p.column: (p.ratio.value, p.difference.value) for line in lines for p in line.points if p.ratio}
     order = list(known)
     best = {order[i] for i in pareto_front([known[column] for column in order])}

@@ -13,8 +13,11 @@ MOST_DECIMALS = 6
 def decimals(value: float, low: float | None, high: float | None) -> int:
     """Decimals such that the last one shown is the first that the interval leaves in doubt; at least none.
 
-    Without an interval, or with one of no width, three significant digits are shown.
+    Without an interval, or with one of no width, three significant digits are shown; of what is 0 to the last of
+    ``MOST_DECIMALS``, none.
     """
+    if max(abs(end) for end in (value, low or 0.0, high or 0.0)) < 10.0**-MOST_DECIMALS / 2:
+        return 0  # rounding, of what is 0
     half = (high - low) / 2 if low is not None and high is not None else 0.0
     scale = half if half > 0 and math.isfinite(half) else abs(value) / 100
     if scale <= 0 or not math.isfinite(scale):
@@ -87,3 +90,8 @@ def p_value(p: float) -> str:
 def count(n: int, noun: str) -> str:
     """``1 run``, ``1,200 runs``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def upper_first(text: str) -> str:
+    """A text as a sentence begins."""
+    return text[:1].upper() + text[1:]

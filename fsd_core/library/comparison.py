@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.benchmarks.matched import MARGINS, RATIOS
+from fsd_core.benchmarks.matched import RATIOS
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting, UnknownName
@@ -98,7 +98,7 @@ class Comparison:
         return row | cells.delta_columns(deltas)
 
     def matched(
-        self, cost: str = "target_passes", ratios: Sequence[float] = RATIOS, margins: Sequence[float] = MARGINS
+        self, cost: str = "target_passes", ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
     ) -> pd.DataFrame:
         """Rules at matched points, as the page Compare tells them: one row per rule and point.
 
@@ -106,14 +106,16 @@ class Comparison:
         SD was not measured), ``margin`` (equal accuracy: the fastest that loses at most ``at`` points) or ``beside``
         (a setting without a curve, such as SD, block, the target and the draft alone). ``rank`` is ``leads``, ``tied``
         (not told apart from the first), ``behind`` (surely worse, all rules considered) or ``outside`` (not measured
-        there). ``difference`` is accuracy less the target's, ``low`` and ``high`` the 95 % interval of what the point
-        asks for, ``knob`` the knob's values around it, and ``prompts_to_decide`` about how many prompts would decide a
-        tie, or show a gain. ``cost``, ``reference``, ``target`` and ``prompts`` say what was compared.
+        there). ``difference`` is of ``quality``: accuracy less the target's, or for prompts that nothing scores excess
+        NLL in nats a token. ``low`` and ``high`` are the 95 % interval of what the point asks for, ``knob`` the knob's
+        values around it, and ``prompts_to_decide`` about how many prompts would decide a tie, or show a gain. ``cost``,
+        ``reference``, ``target`` and ``prompts`` say what was compared.
 
         Args:
             cost: ``target_passes`` or ``seconds``, of an answer.
             ratios: Times fewer, each from 0.01 to 100.
-            margins: Points of accuracy, each 0 to 20.
+            margins: Points of accuracy, or hundredths of a nat a token, each 0 to 20; without them 1, 2 and 5, or 2,
+                5 and 10.
 
         Raises ``UnknownName`` for another cost, ``InvalidSetting`` for a ratio or margin that is none, and for runs
         that cannot be matched, with the reason; ``PackageMissing`` without pandas.

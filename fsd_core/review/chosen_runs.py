@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.review.measured_weights import certain_weights
 from fsd_core.review.pooling import on_fresh_prompts
 
 if TYPE_CHECKING:
@@ -36,25 +37,8 @@ def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[
         raise InvalidSetting("A baseline is of another setting than the one proposed: choose the target alone or SD.")
     if len({run.pair for run in found.values()}) > 1:
         raise InvalidSetting("The runs and the baseline are of different pairs: choose runs of one pair.")
-    weights(found.values())
+    certain_weights(found.values())
     return setting
-
-
-def weights(runs: Iterable[RunView]) -> dict[str, str]:
-    """By role (target, draft, head, adapter) what the runs were measured with: a fingerprint of the weights and where
-    they came from, with the commit at the hub. A setting names its pair, whose models may change where it is hosted.
-
-    Raises ``InvalidSetting`` where two runs differ in it.
-    """
-    known: dict[str, str] = {}
-    for run in runs:
-        for role, told in ((run.provenance or {}).get("weights") or {}).items():
-            if known.setdefault(role, told) != told:
-                raise InvalidSetting(
-                    f"The runs were measured with different weights of the {role} ({known[role]} and {told}): choose "
-                    "runs of the same."
-                )
-    return known
 
 
 def _named(run: RunView) -> str:

@@ -3,53 +3,60 @@
 Engines verify without loss, so only exact rules have an equivalent there, and in SGLang its two thresholds; where there
 is none, a sentence says so. The arguments are those of vLLM 0.12 (``--speculative-config``) and SGLang 0.5
 (``--speculative-…``).
+
+``weights`` are what was measured, by role: then every form names exactly them, or says why it cannot.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.flat import options_read
-from fsd_core.errors import FsdError, UnknownName
-from fsd_core.models.model_pairs import get_pair
-from fsd_core.models.specs import HubModel, PairSpec
+from fsd_core.errors import UnknownName
+from fsd_core.models.specs import MAIN, HubModel
+from fsd_core.review.measured_weights import hub_model_of, pinned, pinned_name
 from fsd_core.rules import ThresholdAccept
+from fsd_core.tracking.records import fingerprint_of
+
+Weights = Mapping[str, str]
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 
 
-def deliver(setting: SettingConfig, form: str) -> str:
+def deliver(setting: SettingConfig, form: str, weights: Weights | None = None) -> str:
     """The setting in one of :data:`FORMS`. Raises ``UnknownName`` for another form."""
     if form not in FORMS:
         raise UnknownName(f"There is no form '{form[:40]}': expected one of {', '.join(FORMS)}.")
-    return FORMS[form](setting)
+    return FORMS[form](setting, weights or {})
 
 
-def described(setting: SettingConfig) -> dict[str, Any]:
-    """The setting as plain data: its id, its pair with where the models are, and its options by name."""
-    spec = _spec(setting)
+def described(setting: SettingConfig, weights: Weights | None = None) -> dict[str, Any]:
+    """The setting as plain data: its id, its pair with where the models are, its options by name, and the weights."""
+    weights = weights or {}
+    spec = pinned(setting.pair, weights)
     models: dict[str, Any] = {}
     if spec is not None:
         parts = {"target": spec.target, "draft": spec.draft, "head": spec.head, "adapter": spec.adapter}
         models = {role: _where(model) for role, model in parts.items() if model is not None}
-    return {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
+    told = {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
+    return told | ({"weights": dict(weights)} if weights else {})
 
 
-def _json(setting: SettingConfig) -> str:
-    return json.dumps(described(setting), indent=2, ensure_ascii=False) + "\n"
+def _json(setting: SettingConfig, weights: Weights) -> str:
+    return json.dumps(described(setting, weights), indent=2, ensure_ascii=False) + "\n"
 
 
-def _yaml(setting: SettingConfig) -> str:
-    return yaml.safe_dump(described(setting), sort_keys=False, allow_unicode=True)
+def _yaml(setting: SettingConfig, weights: Weights) -> str:
+    return yaml.safe_dump(described(setting, weights), sort_keys=False, allow_unicode=True)
 
 
-def _python(setting: SettingConfig) -> str:
+def _python(setting: SettingConfig, weights: Weights) -> str:
     options = _options(setting)
     sampling = {name: options.pop(name) for name in _SAMPLING if name in options}
     if options["acceptance"] == "autoregressive":
@@ -62,19 +69,22 @@ def _python(setting: SettingConfig) -> str:
         head = " head=pair.head," if options.get("drafter") == "eagle" else ""
         lines.append(f"    custom_generate=fsd_core.generate, draft_model=pair.draft.module,{head}")
         lines += [f"    {name}={value!r}," for name, value in options.items()]
+    pair = repr(pinned_name(setting.pair, weights))
+    if weights:
+        pair += f", weights={ {role: fingerprint_of(told) for role, told in weights.items()} }"
     return (
-        f"# setting {setting.id}\nimport fsd_core\n\npair = fsd_core.load_pair({setting.pair!r})\n"
+        f"# setting {setting.id}\nimport fsd_core\n\npair = fsd_core.load_pair({pair})\n"
         'inputs = pair.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)\n'
         "output = pair.target.module.generate(\n    **inputs,\n" + "\n".join(lines) + "\n)\n"
     )
 
 
-def _vllm(setting: SettingConfig) -> str:
-    if said := _no_engine(setting, "vLLM"):
+def _vllm(setting: SettingConfig, weights: Weights) -> str:
+    if said := _no_engine(setting, weights, "vLLM"):
         return said
     decoding, options = setting.decoding, _options(setting)
-    target, draft, head = _models(setting)
-    flags = f"vllm serve {target}"
+    target, drafts = _models(setting, weights)
+    flags = f"vllm serve {target.repo}{_flag('--revision', target)}"
     if decoding.drafter is None:
         return flags + "\n"
     speculative: dict[str, Any] = {"num_speculative_tokens": options["draft_length"]}
@@ -82,20 +92,22 @@ def _vllm(setting: SettingConfig) -> str:
         case "prompt-lookup":
             speculative |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"]}
         case "eagle":
-            speculative |= {"method": "eagle", "model": head}
+            speculative |= {"method": "eagle", "model": drafts.repo}
         case _:
-            speculative |= {"method": "draft_model", "model": draft}
+            speculative |= {"method": "draft_model", "model": drafts.repo}
+    if "model" in speculative and drafts.revision != MAIN:
+        speculative["revision"] = drafts.revision
     if options["topology"] != "chain":
         return "vLLM verifies chains only, and this setting drafts a tree: there is no equivalent.\n"
     return f"{flags} --speculative-config '{json.dumps(speculative)}'\n"
 
 
-def _sglang(setting: SettingConfig) -> str:
-    if said := _no_engine(setting, "SGLang", "threshold-accept"):
+def _sglang(setting: SettingConfig, weights: Weights) -> str:
+    if said := _no_engine(setting, weights, "SGLang", "threshold-accept"):
         return said
     decoding, options = setting.decoding, _options(setting)
-    target, draft, head = _models(setting)
-    flags = [f"python -m sglang.launch_server --model-path {target}"]
+    target, drafts = _models(setting, weights)
+    flags = [f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}"]
     if decoding.drafter is None:
         return flags[0] + "\n"
     length, tree = options["draft_length"], options["topology"] != "chain"
@@ -105,10 +117,11 @@ def _sglang(setting: SettingConfig) -> str:
     elif tree and drafter != "eagle":
         return "SGLang drafts trees with EAGLE heads only, and this setting drafts one with a model: no equivalent.\n"
     else:
-        algorithm, model = ("EAGLE", head) if drafter == "eagle" else ("STANDALONE", draft)
+        algorithm = "EAGLE" if drafter == "eagle" else "STANDALONE"
         width, tokens = (options["tree_top_k"], options["tree_tokens"]) if tree else (1, length + 1)
         flags += [
-            f"--speculative-algorithm {algorithm} --speculative-draft-model-path {model}",
+            f"--speculative-algorithm {algorithm} --speculative-draft-model-path {drafts.repo}"
+            f"{_flag('--speculative-draft-model-revision', drafts)}",
             f"--speculative-num-steps {length} --speculative-eagle-topk {width}",
             f"--speculative-num-draft-tokens {tokens}",
         ]
@@ -120,42 +133,48 @@ def _sglang(setting: SettingConfig) -> str:
     return " \\\n  ".join(flags) + "\n"
 
 
-def _no_engine(setting: SettingConfig, engine: str, *lossy: str) -> str | None:
+def _no_engine(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -> str | None:
     """Why an engine cannot do what the setting asks for; ``None`` where it can. ``lossy``: kinds of its own rules."""
-    rule, spec = setting.decoding.acceptance, _spec(setting)
+    rule, spec = setting.decoding.acceptance, pinned(setting.pair, weights)
     if rule.kind not in ("autoregressive", "speculative", *lossy):
         return f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own.\n"
     if setting.decoding.strict_first:
         return f"{engine} cannot judge the first tokens of an answer strictly and the others by {rule.title}.\n"
     if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
         return f"{engine} loads models of the Hugging Face hub, and the models of '{setting.pair}' are not there.\n"
-    parts = {"draft-model": spec.draft, "eagle": spec.head}
-    drafter = setting.decoding.drafter
-    if drafter is not None and drafter.kind in parts and not isinstance(parts[drafter.kind], HubModel):
+    role = _drafts_with(setting)
+    if role is not None and not isinstance(getattr(spec, role), HubModel):
         return f"{engine} loads models of the Hugging Face hub, and what drafts for '{setting.pair}' is not there.\n"
+    for used in filter(None, ("target", role)):
+        if used in weights and hub_model_of(weights[used]) is None:
+            return f"{engine} loads models of the Hugging Face hub, and the {used} that was measured is not of there.\n"
     return None
 
 
-def _models(setting: SettingConfig) -> tuple[str, str, str]:
-    """The names at the hub of target, draft and head; empty for those that are not there."""
-    spec = _spec(setting)
+def _drafts_with(setting: SettingConfig) -> Literal["draft", "head"] | None:
+    """The model of the pair that drafts; ``None`` where none does."""
+    drafter = setting.decoding.drafter
+    if drafter is None:
+        return None
+    return "head" if drafter.kind == "eagle" else "draft" if drafter.kind == "draft-model" else None
+
+
+def _models(setting: SettingConfig, weights: Weights) -> tuple[HubModel, HubModel]:
+    """The target, and what drafts for it, at the hub; the target again where no model does."""
+    spec = pinned(setting.pair, weights)
     assert spec is not None
-    target, draft, head = (
-        model.repo if isinstance(model, HubModel) else "" for model in (spec.target, spec.draft, spec.head)
-    )
-    return target, draft, head
+    drafts = getattr(spec, _drafts_with(setting) or "target")
+    assert isinstance(spec.target, HubModel)
+    assert isinstance(drafts, HubModel)
+    return spec.target, drafts
+
+
+def _flag(name: str, model: HubModel) -> str:
+    return "" if model.revision == MAIN else f" {name} {model.revision}"
 
 
 def _options(setting: SettingConfig) -> dict[str, Any]:
     return options_read(RunConfig(setting=setting))
-
-
-def _spec(setting: SettingConfig) -> PairSpec | None:
-    """The pair; ``None`` for one that this machine does not know."""
-    try:
-        return get_pair(setting.pair)
-    except FsdError:
-        return None
 
 
 def _where(model: Path | HubModel) -> dict[str, str]:
@@ -164,7 +183,7 @@ def _where(model: Path | HubModel) -> dict[str, str]:
     return {"ships as": "/".join(model.parts[-2:])}
 
 
-FORMS: dict[str, Callable[[SettingConfig], str]] = {
+FORMS: dict[str, Callable[[SettingConfig, Weights], str]] = {
     "python": _python, "json": _json, "yaml": _yaml, "vllm": _vllm, "sglang": _sglang,
 }  # fmt: skip
 """by the name that addresses give them"""

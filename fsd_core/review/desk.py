@@ -13,9 +13,10 @@ from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.people import Person, require
 from fsd_core.review import history
 from fsd_core.review.cases import Case, asked, case_of
-from fsd_core.review.chosen_runs import setting_of, weights
+from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import TITLES
 from fsd_core.review.history import Use
+from fsd_core.review.measured_weights import certain_weights, weights
 from fsd_core.tracking.acts import (
     Act,
     AliasMoved,
@@ -72,9 +73,15 @@ class Desk:
         return named
 
     def approved_weights(self, use: Use) -> dict[str, str]:
-        """What the setting that is approved was measured with, by role; empty where its runs were deleted."""
-        basis = use.basis
-        return weights(self.repository.runs(basis.runs, limit=None)) if basis else {}
+        """What the setting that is approved was measured with, by role; empty where that was not recorded."""
+        return self._weights_of(use, use.in_force[-1]) if use.in_force else {}
+
+    def _weights_of(self, use: Use, approval: AliasMoved) -> dict[str, str]:
+        """As its act says; of one of an earlier version, as the runs that it rests on say while they are there."""
+        proposal = use.proposals.get(approval.proposal or "")
+        if approval.weights or proposal is None:
+            return approval.weights
+        return weights(self.repository.runs(proposal.runs, limit=None))
 
     def case(self, proposal_id: str) -> Case:
         """A proposal with its evidence judged anew."""
@@ -213,10 +220,11 @@ class Desk:
                 raise InvalidSetting("Say what is missing: a comment is needed with this verdict.")
         else:
             self._check_gate(case)
+            measured = certain_weights(self.repository.runs([*proposal.runs, *proposal.baselines], limit=None))
             at = datetime.now(UTC)
             proposal.judgements.append(history.Judgement(person.name, verdict, act.comment, case.hash, at))
             if case.use.standing(proposal, case.hash, at).enough:
-                acts.append(_moved(case, act.comment))
+                acts.append(_moved(case, act.comment, measured))
         self._append(case.use.id, person, acts, case.use.sequence)
 
     def withdraw(self, person: Person, case: Case, comment: str = "") -> None:
@@ -235,12 +243,16 @@ class Desk:
             raise InvalidSetting("Say why it is rolled back: a comment is needed.")
         if use.named("approved") is None:
             raise InvalidSetting("Nothing is approved for this use, so nothing can be rolled back.")
-        former = _before(use)
+        before = use.in_force[:-1]  # rolling back twice goes back two steps
         act = AliasMoved.checked(
-            alias="approved", setting=former, former=use.named("approved"), comment=comment.strip()
+            alias="approved",
+            setting=before[-1].setting if before else None,
+            former=use.named("approved"),
+            comment=comment.strip(),
+            weights=self._weights_of(use, before[-1]) if before else {},
         )
         self._append(use_id, person, [act], use.sequence)
-        return former
+        return act.setting
 
     def _check_gate(self, case: Case) -> None:
         if case.missing:
@@ -288,7 +300,7 @@ def _own(person: Person, case: Case, what: str) -> None:
         raise Refused(f"{what} is for its author, {case.proposal.author}, and for admins.")
 
 
-def _moved(case: Case, comment: str) -> AliasMoved:
+def _moved(case: Case, comment: str, measured: dict[str, str]) -> AliasMoved:
     return AliasMoved(
         alias="approved",
         setting=case.proposal.setting,
@@ -296,19 +308,8 @@ def _moved(case: Case, comment: str) -> AliasMoved:
         proposal=case.proposal.id,
         evidence=case.hash,
         comment=comment,
+        weights=measured,
     )
-
-
-def _before(use: Use) -> str | None:
-    """What ``approved`` named before its present setting was approved: rolling back twice goes back two steps."""
-    stack: list[str | None] = [None]
-    for logged in use.log:
-        if isinstance(act := logged.act, AliasMoved) and act.alias == "approved":
-            if act.proposal is None and len(stack) > 1:
-                stack.pop()
-            else:
-                stack.append(act.setting)
-    return stack[-2] if len(stack) > 1 else None
 
 
 def _news(news: Sequence[LoggedAct]) -> str:

@@ -13,10 +13,12 @@ from fsd_core.figures.numbers import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
 from fsd_core.tracking.acts import Requirements
+from fsd_core.tracking.records import same_weights
 
 if TYPE_CHECKING:
     from fsd_core.tracking.records import Prompts, RunView
 
+EXACT = "Lossless: it writes what the target says, however many prompts there are"
 Outcome = Literal["met", "not met", "undecided"]
 TITLES = {name: field.title or name for name, field in Requirements.model_fields.items()}
 
@@ -138,7 +140,20 @@ def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) 
         f"{number(100 * paired.difference, 1, signed=True)} points "
         f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
     )
+    if outcome == "undecided" and _exact(run, baseline):
+        return Finding("margin", "met", f"{points}: {EXACT}")
     return Finding("margin", outcome, f"{points}: {said.sentence(margin)}")
+
+
+def _exact(run: RunView, baseline: RunView) -> bool:
+    """Whether both write what the same target says, sampled alike: then chance alone tells them apart."""
+    ours, theirs = run.decoding, baseline.decoding
+    return (
+        ours.acceptance.lossless and theirs.acceptance.lossless
+        and (run.pair, run.config.dtype, ours.sampling, ours.max_new_tokens)
+        == (baseline.pair, baseline.config.dtype, theirs.sampling, theirs.max_new_tokens)
+        and same_weights(run.weights, baseline.weights)
+    )  # fmt: skip
 
 
 def _ratio(ratio: Estimate | None, words: str, bound: float, better: int) -> tuple[str, Outcome]:
@@ -148,7 +163,7 @@ def _ratio(ratio: Estimate | None, words: str, bound: float, better: int) -> tup
     digits = decimals(ratio.value, ratio.low, ratio.high)
     told = f"{number(ratio.value, digits)} times {words}"
     if ratio.low is None or ratio.high is None:
-        return f"{told}, of too few prompts for an interval", "undecided"
+        return f"{told}, decided by too few prompts for an interval", "undecided"
     told += f" [{number(ratio.low, digits)}, {number(ratio.high, digits)}]"
     sure, against_it = (
         (ratio.low >= bound, ratio.high < bound) if better > 0 else (ratio.high <= bound, ratio.low > bound)

@@ -119,11 +119,16 @@ class Use:
         return self.aliases[alias].setting if alias in self.aliases else None
 
     @property
-    def basis(self) -> Proposal | None:
-        """The proposal by which what is approved now was approved, also where it was rolled back to."""
-        approved = (logged.act for logged in reversed(self.log) if isinstance(logged.act, AliasMoved))
-        ids = (act.proposal for act in approved if (act.alias, act.setting) == ("approved", self.named("approved")))
-        return next((self.proposals[id] for id in ids if id in self.proposals), None)
+    def in_force(self) -> list[AliasMoved]:
+        """The approvals that were not rolled back, oldest first: the last one is what is approved now."""
+        stack: list[AliasMoved] = []
+        for act in (logged.act for logged in self.log):
+            if isinstance(act, AliasMoved) and act.alias == "approved":
+                if act.proposal is None and stack:
+                    stack.pop()
+                else:
+                    stack.append(act)
+        return stack
 
     def about(self, proposal: str) -> list[LoggedAct]:
         """The acts on one proposal."""

@@ -27,24 +27,31 @@ CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
 
 @dataclass(frozen=True)
 class AcceptanceResult:
-    """The judgement of each position, as if all before it had been accepted. All tensors are [B,R].
+    """The judgement of each position, as if all before it had been accepted. All tensors but one are [B,R].
 
     ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
     kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none. ``weight``: what
-    a rule that judges positions together hands on to its correction.
+    a rule that judges positions together hands on to its correction. ``distribution``, [B,R,V]: what a rule of the
+    general form writes from, for its correction.
     """
 
     accepted: Tensor
     strict: Tensor
     divergence: Tensor
     weight: Tensor | None = None
+    distribution: Tensor | None = None
 
     def at(self, position: Tensor) -> AcceptanceResult:
-        """One position of each row of the batch. ``position``: int64 [B] → tensors [B,1]"""
+        """One position of each row of the batch. ``position``: int64 [B] → R = 1"""
         there = position[:, None]
         weight = None if self.weight is None else self.weight.gather(1, there)
+        known = None if self.distribution is None else self.distribution.take_along_dim(there[..., None], 1)
         return AcceptanceResult(
-            self.accepted.gather(1, there), self.strict.gather(1, there), self.divergence.gather(1, there), weight
+            self.accepted.gather(1, there),
+            self.strict.gather(1, there),
+            self.divergence.gather(1, there),
+            weight,
+            known,
         )
 
 

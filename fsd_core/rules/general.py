@@ -31,11 +31,13 @@ class GeneralForm(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self.measured(rows, noise)
-        accepted = passes(rows.of_token(self.distribution(rows, d)), rows.of_token(rows.draft), uniforms)
-        return AcceptanceResult(accepted, strictly(rows, uniforms), d)
+        written = self.distribution(rows, d)
+        accepted = passes(rows.of_token(written), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), d, distribution=written)
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
-        return residual(self.distribution(row, result.divergence), row.draft)
+        known = result.distribution
+        return residual(self.distribution(row, result.divergence) if known is None else known, row.draft)
 
 
 def within(rows: ScoredDraft, kept: Tensor) -> Tensor:

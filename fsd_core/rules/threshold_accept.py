@@ -29,8 +29,8 @@ class ThresholdAccept(Rule):
     greedy_draft = True
     kind: Literal["threshold-accept"] = "threshold-accept"
     threshold_acc: float = option(
-        0.7, "Threshold acc", "Divides the target's probability of a drafted token; 1 is exact SD",
-        plural="Thresholds acc", gt=0, le=1,
+        0.7, "Accept threshold", "Divides the target's probability of a drafted token; 1 is exact SD",
+        plural="Accept thresholds", gt=0, le=1,
     )  # fmt: skip
     threshold_single: float = option(
         1.0, "Threshold single", "A drafted token of at least this probability is always kept; 1 is never", gt=0, le=1

@@ -6,18 +6,15 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import torch
-from scipy.stats import chisquare
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.rules import RULES, Fuzzy, FuzzyReducible, Rule, Speculative, Verifier
+from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit, require
+from fsd_core.testing.verifiers import check_verifier
 from fsd_core.values import kind_of
-
-P = torch.tensor([0.30, 0.25, 0.15, 0.12, 0.08, 0.05, 0.05, 0.00])
-Q_NEAR = torch.tensor([0.25, 0.30, 0.17, 0.10, 0.08, 0.05, 0.05, 0.00])
-Q_FAR = torch.tensor([0.05, 0.05, 0.10, 0.10, 0.20, 0.20, 0.00, 0.30])
 
 
 @dataclass(frozen=True)
@@ -71,8 +68,6 @@ def check_rule(rule: type[Rule], count: int = 200_000) -> None:
     for words in (rule.title, rule.explanation):
         require(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
     if issubclass(rule, Verifier):
-        from fsd_core.testing.verifiers import check_verifier  # which needs what this file has
-
         check_verifier(rule, count)
     else:
         for case, q in product(cases(rule), (Q_NEAR, Q_FAR)):
@@ -127,12 +122,6 @@ def _check_monotone(rule: type[Rule], count: int) -> None:
         require(kept == sorted(kept), f"The rule '{kind_of(rule)}' accepts less with a {way} {knob.field}: {kept}.")
 
 
-def require(holds: bool, sentence: str) -> None:
-    """Raises ``AssertionError`` with the sentence unless it holds."""
-    if not holds:
-        raise AssertionError(sentence)
-
-
 def try_position(rule: Rule, p: Tensor, q: Tensor, count: int, seed: int, allowed: Tensor | None = None) -> Trial:
     """Drafts from q and judges against p, ``count`` times at once. p, q: [V]; allowed: bool [V]."""
     generator = torch.Generator().manual_seed(seed)
@@ -172,15 +161,3 @@ def _rows(rule: Rule, p: Tensor, q: Tensor, drafted: Tensor, allowed: Tensor | N
 def _drafting(rule: Rule, q: Tensor) -> Tensor:
     """What the draft is drawn from: q, or its likeliest token. [V]"""
     return torch.zeros_like(q).index_fill(0, q.argmax(), 1) if rule.greedy_draft else q
-
-
-def fit(emitted: Tensor, distribution: Tensor) -> float:
-    """p-value of a χ² test that ``emitted`` [N] was drawn from ``distribution`` [V]; 0 if it has impossible tokens."""
-    counts = torch.bincount(emitted, minlength=distribution.numel()).double()
-    possible = distribution > 0
-    if counts[~possible].any():
-        return 0.0
-    if possible.sum() == 1:
-        return 1.0
-    expected = distribution[possible].double() / distribution.double().sum() * counts.sum()
-    return float(chisquare(counts[possible].numpy(), expected.numpy()).pvalue)

@@ -37,8 +37,8 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.rules import KSeq
-from fsd_core.testing.acceptance import fit, require
 from fsd_core.testing.decoding import beginnings, distribution_of_texts, next_logits, recomputed_logits
+from fsd_core.testing.fit import fit, require
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
 
 PROMPTS: tuple[Sequence[int], ...] = ((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5), (7,), (2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4))

@@ -2,7 +2,7 @@
 
 What a use, a proposal or an alias is follows from its acts (:mod:`fsd_core.review.history`), so nothing that anybody
 said is ever overwritten. ``as_json`` gives what is stored; :func:`read_act` takes it back. Their JSON has the same keys
-in every version.
+in every version; what is newer is left out where it says nothing.
 """
 
 from __future__ import annotations
@@ -135,6 +135,8 @@ class AliasMoved(_Act):
     """by which it was moved"""
     evidence: str = ""
     comment: Words = ""
+    weights: dict[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """of ``approved``, by role: what the evidence was measured with, for this alone is approved"""
 
 
 class Voted(_Act):

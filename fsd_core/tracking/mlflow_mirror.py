@@ -55,7 +55,7 @@ class MlflowMirror:
         Raises ``TrackingUnavailable``; then the run stays unsynced and can be copied later.
         """
         run = repository.run(run_id)
-        named = repository.named(run.setting_id)
+        named = repository.named(run.setting_id, run.weights)
         self._client, self._experiment = connect(self._uri)
         with _scratch() as folder:
             generations = write_artifacts(folder, repository, run)
@@ -63,7 +63,7 @@ class MlflowMirror:
                 parent = self._parent(repository, run.experiment_id)
                 copy = self._copy(run, named.uses, generations, folder, parent)
                 if run.ended:
-                    repository.mark_synced(run.id, copy, named.moves)
+                    repository.mark_synced(run, copy, named.moves)
                 if run.experiment_id and parent:
                     self._end_parent(repository.experiment(run.experiment_id), parent)
         return copy
@@ -155,6 +155,8 @@ class MlflowMirror:
         if parent is None:
             parent = self._created(experiment.name, "fsd.experiment_id", experiment_id, experiment.created_at)
             self._client.log_dict(parent, experiment.config.as_json(), "config.json")
+        else:
+            self._client.update_run(parent, name=experiment.name)  # it may have another by now
         if experiment.mlflow_run_id != parent:
             repository.set_experiment_mlflow(experiment_id, parent)
         return parent
@@ -240,8 +242,11 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _summary(run: RunView) -> str:
-    """One sentence. MLflow shows it as Markdown, so it holds no text that a user wrote."""
-    done = f"{run.label} on {run.task}, {run.prompts_done} of {run.prompts_total} prompts"
+    """One sentence. MLflow shows it as Markdown, so it holds numbers and our own words alone.
+
+    The names of setting and task may come with an imported file; MLflow shows them elsewhere, as text.
+    """
+    done = f"{run.prompts_done:,} of {run.prompts_total:,} prompts"
     found = run.metrics or {}
     mark = MARK * bool(run.speed_mixed)
     shown = [metric for metric in listed() if _is_number(found.get(metric.key))]

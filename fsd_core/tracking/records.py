@@ -94,6 +94,16 @@ Prompts = Mapping[str, Mapping[int, PromptCounts]]
 """by run and position of the prompt"""
 
 
+def fingerprint_of(told: str) -> str:
+    """Of what is recorded of a model, the fingerprint of its weights alone."""
+    return told.partition(" ")[0]
+
+
+def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether both are known, and no model that both name differs; or whether neither is known."""
+    return bool(one) == bool(other) and all(one[role] == other[role] for role in one.keys() & other.keys())
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunView:
     """One run: setting x task x prompts x seed."""
@@ -146,6 +156,13 @@ class RunView:
         known = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
         chosen = {"dtype"} if self.config.dtype != "auto" else set()
         return [{key: value for key, value in one.items() if key not in chosen} for one in known]
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """By role (target, draft, head, adapter) a fingerprint of what it was measured with, and where that came from;
+        empty where it was not recorded."""
+        told = (self.provenance or {}).get("weights")
+        return {role: str(one) for role, one in told.items()} if isinstance(told, dict) else {}
 
     @property
     def speed_mixed(self) -> tuple[str, ...]:

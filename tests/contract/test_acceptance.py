@@ -13,16 +13,13 @@ from fsd_core.ops.warping import one_hot
 from fsd_core.rules import AcceptanceResult, Knob, Rule
 from fsd_core.testing.acceptance import (
     CASES,
-    Q_FAR,
-    Q_NEAR,
-    P,
     check_rule,
-    fit,
     is_lossless,
     judging_rules,
     try_position,
     written_distribution,
 )
+from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 
 N = 300_000
 name = str  # a case is shown as its own text

@@ -9,7 +9,8 @@ from torch import Tensor
 from fsd_core.decoding.verification.nodes import written_token
 from fsd_core.ops.sampling import draw, draw_several
 from fsd_core.rules import RULES, VERIFIERS, Coupled, Drafts, RecursiveRejection, Verifier
-from fsd_core.testing.acceptance import Q_FAR, Q_NEAR, P, check_rule, fit
+from fsd_core.testing.acceptance import check_rule
+from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 from fsd_core.testing.verifiers import drafted
 from fsd_core.theory.distributions import Vector
 

@@ -26,7 +26,6 @@ from fsd_core.rules import (
     RecursiveRejectionWithout,
     SpecHub,
 )
-from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import (
     beginnings,
     distribution_of_texts,
@@ -36,6 +35,7 @@ from fsd_core.testing.decoding import (
     run,
     written,
 )
+from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.multi_draft import MultiDraft
 from tests.contract.test_loop import PROMPTS, SAMPLED

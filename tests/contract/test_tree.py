@@ -25,7 +25,6 @@ from fsd_core.config import (
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.rules import KSeq, RecursiveRejectionWithout
-from fsd_core.testing.acceptance import fit
 from fsd_core.testing.decoding import (
     beginnings,
     distribution_of_texts,
@@ -35,6 +34,7 @@ from fsd_core.testing.decoding import (
     run,
     written,
 )
+from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_head, toy_model
 from tests.contract.test_loop import PROMPTS, SAMPLED
 

@@ -129,6 +129,20 @@ def test_the_command_prints_a_verdict_and_resume_repeats_it(home: Path) -> None:
     assert f"Experiment {told['experiment_id']}" in out
 
 
+def test_the_same_command_with_more_minutes_goes_on_where_they_ended(home: Path) -> None:
+    chosen = ["--accepted", "0.3", "--limit", "32", "--choosing", "8", "--acceptance", "ensemble"]
+    begun = ["calibrate", *chosen, "--target-weights", "0.9", "--draft-length", "5", "--minutes"]
+    first = command(*begun, "0.01")
+    assert "before the 0.01 minutes ended" in first
+    assert "The same command with --minutes 2 continues." in first
+    second = command(*begun, "2")
+    assert second.startswith("Use ")
+    assert "--minutes" not in second
+    assert first.splitlines()[-1] == second.splitlines()[-1]  # the experiment
+    third = command(*begun, "2")
+    assert third.splitlines()[-1] != second.splitlines()[-1]  # nothing was left
+
+
 def command(*arguments: str) -> str:
     """What a command prints on standard output."""
     done = subprocess.run(

@@ -319,7 +319,7 @@ def test_texts_are_judged_again_without_being_written_again(
         rescore(repository, run_id)
     execute_runs(repository, [run_id], lambda *_: pair)
     before, figures = repository.generations(run_id), repository.run(run_id).metrics or {}
-    repository.mark_synced(run_id, "copy")
+    repository.mark_synced(repository.run(run_id), "copy")
     assert rescore(repository, run_id) == 0
     assert not repository.unsynced_runs()
 

@@ -104,7 +104,7 @@ def test_the_command_line_offers_them(package: Path, home: Path) -> None:
         "error: --weight does not apply to the rule 'fsd-reducible': leave it out, or choose mixture."
     )
     refused = call(package, home, "-m", "fsd_core", "run", "--acceptance", "mixture", "--weight", "2")
-    assert refused.stderr.strip() == "error: --weight is 2.0: expected at most 1.0."
+    assert refused.stderr.strip() == "error: --weight is 2.0: expected at most 1."
 
 
 @pytest.fixture(scope="module")

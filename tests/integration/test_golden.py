@@ -1,7 +1,8 @@
 """What earlier versions wrote is read by this one: settings and their hashes, and a whole database.
 
 ``tests/golden`` was written by commit e8ad2da: settings over every rule, divergence, drafter and shape with their
-hashes and labels, and the database of a sweep and two runs, as SQL.
+hashes and labels, and the database of a sweep and two runs, as SQL. Labels name top-k, top-p and min-p
+since then.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
@@ -117,7 +118,9 @@ def test_a_model_comes_from_a_wheel_where_the_hub_does_not_answer(
     for role in ("target", "draft"):
         (home / "pair" / role).parent.mkdir(exist_ok=True)
         (home / "pair" / role).symlink_to(folder)
-    pair = load_pair(f"path:{home / 'pair'}", device="cpu")
+    (weights,) = folder.glob("*.safetensors")
+    assert {tensor.dtype for tensor in load_file(weights).values()} == {torch.bfloat16}
+    pair = load_pair(f"path:{home / 'pair'}", device="cpu", dtype="bfloat16")  # ``auto`` asks the processor
     assert pair.dtype == "bfloat16"
     assert pair.tokenizer.chat_template.startswith("{% for m in messages %}")
     tokens = torch.tensor([pair.tokenizer("Nine hens", add_special_tokens=False)["input_ids"]])

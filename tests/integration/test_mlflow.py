@@ -16,21 +16,26 @@ from pathlib import Path
 
 import pytest
 from mlflow.exceptions import MlflowException
-from sqlalchemy import make_url
+from sqlalchemy import make_url, update
 from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.jobs.mirroring import Mirroring
 from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.settings import Settings
+from fsd_core.settings import Settings, sqlite_url
 from fsd_core.tracking.acts import Requirements
+from fsd_core.tracking.database.models import Run, Setting
 from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.tracking.edits import Edit
 from fsd_core.tracking.figures import NOTHING, write_figures
 from fsd_core.tracking.links import run_url
 from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from fsd_core.tracking.records import RunView
+from fsd_core.tracking.workspace.export import export
+from fsd_core.tracking.workspace.merge import import_file
 from tests.ui.plausible import add_finished
 
 METRICS = {
@@ -95,7 +100,7 @@ def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     assert found.data.tags["fsd.provenance.versions.torch"] == "2"
     assert (found.data.tags["fsd.task"], "fsd.task_version" in found.data.tags) == ("arithmetic", False)
     note, _, link = found.data.tags["mlflow.note.content"].partition("\n\n")
-    assert note.endswith("0.5 accuracy, 4 tokens per second.")
+    assert note == "2 of 2 prompts: 0.5 accuracy, 4 tokens per second."
     assert link == f"[Open in FSD Lab](../runs?run={run_id})"
     folder = artifact_folder(client, copy)
     table = json.loads((folder / "generations.json").read_text())
@@ -114,6 +119,29 @@ def test_a_run_arrives_whole(repository: Repository, store: str) -> None:
     assert repository.run(run_id).mlflow_run_id == copy
     assert run_url("http://127.0.0.1:5000/", None, copy) == f"http://127.0.0.1:5000/#/runs/{copy}"
     assert run_url("http://h", "7", copy) == f"http://h/#/experiments/7/runs/{copy}"
+
+
+def test_no_text_of_an_imported_run_becomes_markdown(repository: Repository, store: str, tmp_path: Path) -> None:
+    planted = (
+        "[x](http://evil) ![y](http://evil/y.png) <img src=x onerror=alert(1)><script>alert(2)</script> http://evil"
+    )
+    config = run_config(0.15).model_copy(update={"task": planted})
+    run_id = repository.create_run(config)
+    finished(repository, run_id)
+    with repository._database.session() as session:
+        session.execute(update(Setting).values(label=planted))
+    file = tmp_path / "workspace.zip"
+    export(str(repository._database.engine.url), file, tmp_path)
+    upgrade(url := sqlite_url(tmp_path / "other.db"))
+    other = Repository(open_database(url))
+    import_file(other._database, file, tmp_path)
+    run = other.run(run_id)
+    assert (run.task, run.label) == (planted, planted)  # the import keeps what others called it
+    found = client_of(store).get_run(MlflowMirror(store).sync(other, run_id))
+    note = found.data.tags["mlflow.note.content"]
+    assert note == f"2 of 2 prompts: 0.5 accuracy, 4 tokens per second.\n\n[Open in FSD Lab](../runs?run={run_id})"
+    assert (found.info.run_name, found.data.tags["fsd.task"]) == (f"{planted} · seed 0", planted)  # shown as text
+    other._database.close()
 
 
 def test_a_run_that_drafted_nothing_says_so(tmp_path: Path) -> None:
@@ -155,6 +183,46 @@ def test_the_parent_ends_with_its_last_child(repository: Repository, store: str)
     assert {copy.data.tags["mlflow.parentRunId"] for copy in copies} == {parent.info.run_id}
     assert copies[1].data.tags["fsd.error"] == "The weights are missing."
     assert mirror.sync_pending(repository) == 0
+
+
+def test_an_experiment_that_is_renamed_is_renamed_there(repository: Repository, store: str) -> None:
+    experiment_id, ann = repository.create_experiment(sweep("before"), enqueue=False), Person("Ann", "author")
+    runs = [run.id for run in repository.experiment(experiment_id).runs]
+    for run in runs:
+        finished(repository, run)
+    mirror, client = MlflowMirror(store), client_of(store)
+    mirror.sync_pending(repository)
+    parent = str(repository.experiment(experiment_id).mlflow_run_id)
+    ended = client.get_run(parent).info.end_time
+
+    repository.annotate("experiment", experiment_id, Edit(note="nothing of it is in MLflow"), ann)
+    assert repository.unsynced_runs() == []
+    repository.annotate("experiment", experiment_id, Edit(name="after"), ann)
+    with pytest.raises(TrackingUnavailable):  # MLflow is away, and hears of it later
+        MlflowMirror("http://127.0.0.1:9").sync_pending(repository)
+    Mirroring(store, repository, lambda: False).after_runs()
+    found = client.get_run(parent).info
+    assert (found.run_name, found.status, found.end_time) == ("after", "FINISHED", ended)
+    copies = [client.get_run(str(repository.run(run).mlflow_run_id)) for run in runs]
+    assert {copy.data.tags["fsd.experiment"] for copy in copies} == {"after"}
+    assert repository.unsynced_runs() == []
+
+
+@pytest.mark.parametrize("meanwhile", ["renamed", "reopened"])
+def test_a_copy_of_what_changes_meanwhile_is_made_again(repository: Repository, meanwhile: str) -> None:
+    experiment_id = repository.create_experiment(sweep(), enqueue=False)
+    first = repository.experiment(experiment_id).runs[0].id
+    repository.cancel_run(first)
+    copied = repository.run(first)
+    if meanwhile == "renamed":
+        repository.annotate("experiment", experiment_id, Edit(name="after"), Person("Ann", "author"))
+    else:
+        repository.reopen_runs([first], enqueue=False)
+        finished(repository, first)
+    repository.mark_synced(copied, "copy")
+    assert [run.id for run in repository.unsynced_runs()] == [first]
+    repository.mark_synced(repository.run(first), "copy")
+    assert repository.unsynced_runs() == []
 
 
 def test_a_run_that_failed_and_was_gone_on_with_has_no_error_left(repository: Repository, store: str) -> None:
@@ -405,10 +473,10 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     assert (said(first), said(second), said(target)) == ({"fsd.candidate_for": "support-chat"}, {}, {})
 
     approve(proposal)
-    before = repository.named(first.setting_id)
+    before = repository.named(first.setting_id, first.weights)
     rival = proposed(second)  # while the copy is made
     copy = str(repository.run(first.id).mlflow_run_id)
-    repository.mark_synced(first.id, copy, before.moves)
+    repository.mark_synced(first, copy, before.moves)
     assert {run.id for run in repository.unsynced_runs()} == {first.id, second.id}
     mirroring.after_runs()
     assert (said(first), said(second)) == (
@@ -424,6 +492,13 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     mirroring.after_runs()
     assert said(first) == {}
     assert said(second) == {"fsd.approved_for": "support-chat", "fsd.candidate_for": "support-chat"}
+    with repository._database.session() as session:  # what ran with other weights was not approved
+        row = session.get_one(Run, second.id)
+        was, row.provenance, row.mlflow_synced_at = row.provenance, {"weights": {"target": "f" * 16}}, None
+    mirroring.after_runs()
+    assert said(second) == {"fsd.candidate_for": "support-chat"}
+    with repository._database.session() as session:
+        session.get_one(Run, second.id).provenance = was
     desk.roll_back(bob, use, "Answers became worse.", desk.use(use).sequence)
     assert mirror.sync_pending(repository) == 2
     assert (said(first), said(second)) == (

@@ -28,6 +28,7 @@ from fsd_core.tracking.workspace.merge import import_file
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from test_repository_jobs import claim_at_once
+from test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
 from test_workspace import contents
 
 
@@ -126,16 +127,16 @@ def test_a_copy_made_while_an_alias_moves_is_made_again(repository: Repository) 
 
     def copy() -> None:
         for _ in range(60):
-            counted.append(repository.named(setting).moves)
-            repository.mark_synced(run, "copy", counted[-1])
+            counted.append(repository.named(setting, {}).moves)
+            repository.mark_synced(repository.run(run), "copy", counted[-1])
 
     with ThreadPoolExecutor(2) as pool:
         for each in [pool.submit(move), pool.submit(copy)]:
             each.result()
-    named = repository.named(setting)
+    named = repository.named(setting, {})
     assert named.uses == {"approved": ["support-chat"], "candidate": []}
     assert (repository.unsynced_runs() == []) == (counted[-1] == named.moves)
-    repository.mark_synced(run, "copy", named.moves)
+    repository.mark_synced(repository.run(run), "copy", named.moves)
     assert repository.unsynced_runs() == []
 
 
@@ -158,6 +159,14 @@ def test_of_people_who_edit_at_once_all_but_one_are_told(repository: Repository)
         with pytest.raises(Exception, match="the log of changes only grows"), repository._database.session() as session:
             session.execute(text(statement))
     assert [change.kind for change in repository.changes(experiment_id=id, limit=9)] == ["run", "experiment"]
+
+
+def test_sweeps_of_the_same_settings_that_begin_at_once_do_not_wait_for_each_other(repository: Repository) -> None:
+    whole = sweep()
+    turned = whole.model_copy(update={"decodings": whole.decodings[::-1]})
+    with ThreadPoolExecutor(6) as pool:
+        ids = list(pool.map(repository.create_experiment, [whole, turned] * 30))
+    assert len(set(ids)) == repository.count_experiments() == 60
 
 
 def test_accounts(repository: Repository) -> None:
@@ -192,6 +201,10 @@ def test_a_lost_worker(repository: Repository) -> None:
     assert repository.chunks(id, 0) == [(1, chunk(2))]
     repository.report_worker(1, "host", "cpu", "idle")
     assert repository.worker().alive
+
+
+def test_a_calibration(repository: Repository) -> None:
+    is_given_time(repository)
 
 
 def test_a_workspace_moves_there_and_back(repository: Repository, database_url: str, tmp_path: Path) -> None:

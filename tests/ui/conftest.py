@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +17,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 from fsd_core.tracking.database.repository import Repository
+from tests.forked import Forked
 from tests.ui.plausible import new_repository
+from tests.ui.serve import serve
 
 ROOT = Path(__file__).parents[2]
 BROWSER_OPTIONS = [
@@ -58,24 +58,19 @@ def serving(home: Path, **environment: str) -> Iterator[Site]:
         port = free.getsockname()[1]
     temporary = home / "temporary"
     temporary.mkdir()
-    log = (home / "web.log").open("w+")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.ui.serve", str(port)], cwd=ROOT, stdout=log, stderr=log,
-        env=os.environ
-        | {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "TMPDIR": str(temporary)}
-        | environment,
-    )  # fmt: skip
+    log = home / "web.log"
+    own = {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "TMPDIR": str(temporary)}
+    process = Forked(serve, (port,), os.environ | own | environment, log)
     try:
         url = f"http://127.0.0.1:{port}"
-        _wait(url, process, Path(log.name))
-        yield Site(url, home, repository, Path(log.name), temporary)
+        _wait(url, process, log)
+        yield Site(url, home, repository, log, temporary)
     finally:
         process.terminate()
         process.wait(20)
-        log.close()
 
 
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait(url: str, process: Forked, log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
         try:

@@ -17,7 +17,7 @@ from fsd_core.tracking.records import GenerationRecord, RunView
 PROMPTS = 24
 PROVENANCE = {
     "device": "cpu", "dtype": "float32", "threads": 2, "cpu": "Some processor",
-    "git_revision": "c0ffee" * 7 + "+changes",
+    "git_revision": "c0ffee" * 7 + "+changes", "weights": {"target": "3f9c1a77b0d2e845", "draft": "0b6e5d21c4a7f983"},
 }  # fmt: skip
 _HELD_OUT = 600
 THRESHOLDS = (0.05, 0.1, 0.2, 0.4)

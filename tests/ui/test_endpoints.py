@@ -34,7 +34,7 @@ SETTINGS = [
 TOOLS = {
     "list_choices", "list_experiments", "read_experiment", "start_experiment", "cancel_experiment",
     "resume_experiment", "list_runs", "compare_runs", "list_uses", "read_use", "read_verdict", "approved_setting",
-    "propose", "comment", "annotate", "start_calibration", "read_calibration",
+    "propose", "comment", "annotate", "start_calibration", "read_calibration", "continue_calibration",
 }  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             await asked(own, "cancel_experiment", experiment=begun["experiment"])
             refused = await own.call_tool("start_calibration", {"goal": "acceptance", "accepted": 90})
             assert refused.isError
-            assert refused.content[0].text == "accepted is 90.0: expected less than 1.0."
+            assert refused.content[0].text == "accepted is 90.0: expected less than 1."
 
     apart(driven)
 
@@ -245,6 +245,7 @@ def test_roles_hold_at_these_doors_too(lab: Site) -> None:
     writing = {
         "start_experiment": {"settings": SETTINGS},
         "start_calibration": {"goal": "speed"},
+        "continue_calibration": {"experiment": "x", "minutes": 1},
         "cancel_experiment": {"experiment": "0" * 32},
         "resume_experiment": {"experiment": "0" * 32},
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from fsd_core.benchmarks.calibration.plan import Step
 from fsd_core.benchmarks.calibration.running import calibrate
@@ -189,6 +190,43 @@ def test_choosing_a_pair_brings_a_task_that_suits_it(page: Page, site: Site):
     assert (run.pair, run.task) == ("smollm2-135m-math", "arithmetic")
 
 
+def gsm8k(folder: Path) -> None:
+    """As many of its prompts as an experiment asks for."""
+    folder.mkdir(parents=True)
+    for split in ("train", "test"):
+        (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
+
+
+def test_what_is_chosen_while_the_page_asks_for_news_stays_chosen(page: Page, site: Site):
+    asked: list[Route] = []
+
+    def hold(route: Route) -> None:
+        """Lets every request pass but the first one for news: limit, archived, shown, pair and task."""
+        if asked or len(route.request.post_data_json["data"]) != 5:
+            route.continue_()
+        else:
+            asked.append(route)
+
+    opened(page, site)
+    page.route("**/gradio_api/run/**", hold)
+    end = time.monotonic() + 20
+    while not asked and time.monotonic() < end:
+        page.wait_for_timeout(100)
+    choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
+    task = page.get_by_label("Task", exact=True)
+    expect(task).to_have_value("Everyday prompts")
+    gsm8k(site.home / "data" / "gsm8k")
+    try:
+        asked[0].continue_()
+        expect(page.locator(".more-task", has_text="GSM8K")).to_have_count(0)  # it is no longer missing
+        task.click()
+        expect(page.get_by_role("option", name="GSM8K")).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(task).to_have_value("Everyday prompts")
+    finally:
+        shutil.rmtree(site.home / "data" / "gsm8k")
+
+
 def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, site: Site):
     repository, folder = site.repository, site.home / "data" / "gsm8k"
 
@@ -226,10 +264,8 @@ def test_a_missing_task_is_fetched_by_the_worker_and_then_chosen(page: Page, sit
     job = claimed()
     choose(page, "Model pair", "Qwen 2.5 7B with 0.5B")
     expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")
-    folder.mkdir(parents=True)
+    gsm8k(folder)
     try:
-        for split in ("train", "test"):
-            (folder / f"{split}.jsonl").write_text('{"question": "How many?", "answer": "#### 1"}\n' * 60)
         repository.finish_job(job.id, job.claim_token or "", "finished")
         expect(line).to_contain_text("GSM8K is in the list of tasks.")
         expect(page.get_by_label("Task", exact=True)).to_have_value("Everyday prompts")  # nothing is chosen for anybody
@@ -253,11 +289,11 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     page.get_by_role("button", name="Find the setting").first.click()
     panel = page.locator("#find-setting")
     panel.get_by_label("Choose draft lengths by replay").uncheck()
-    panel.get_by_label("Points or percent").fill("0.1")
+    panel.get_by_label("Points", exact=True).fill("0.1")
     start = panel.get_by_role("button", name="Find the setting").last
     start.click()
     expect(page.locator("#find-answer")).to_contain_text("takes at least 2995 prompts beside the 64 that choose")
-    panel.get_by_label("Points or percent").fill("5")
+    panel.get_by_label("Points", exact=True).fill("5")
     panel.get_by_label("Minutes").fill("")
     start.click()
     expect(page.locator("#find-answer")).to_contain_text("A number is missing")
@@ -338,3 +374,21 @@ def test_replay_proposes_and_stands_beside_what_was_measured(page: Page, site: S
     expect(figure).to_contain_text("Target passes per answer, predicted and measured", timeout=30_000)
     expect(figure).to_contain_text("FSD reducible · js")
     assert figure.locator(".scatterlayer .point").count() == 2
+    expect(figure).to_be_in_viewport()
+
+    # The time ended it: one click gives it as much as will probably decide.
+    opened(page, site)
+    expect(shown.locator(".exp-verdict")).to_contain_text("about 16 more decide, in 1 min of decoding.")
+    shown.get_by_role("button", name="Continue for 1 min").click()
+    expect(page.locator(".fsd-notice", has_text="Replayed continues for 1 min.")).to_be_visible()
+    expect(shown).to_contain_text("1.01 min of decoding")
+    expect(shown.get_by_role("button", name="Continue for")).to_have_count(0)
+    job = repository.claim(("experiment",), lease_seconds=600)
+    assert job is not None
+    given = repository.experiment(id).config
+    assert isinstance(given, CalibrationConfig)
+    outcome = calibrate(repository, id, given, load_pair)
+    repository.finish_job(id, str(job.claim_token), "finished")
+    assert outcome.reason != "minutes"
+    expect(shown.locator(".exp-verdict")).to_have_text(verdict(given, outcome), timeout=20_000)
+    expect(shown.get_by_role("button", name="Continue for")).to_have_count(0)

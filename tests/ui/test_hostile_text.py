@@ -88,7 +88,8 @@ def plant(site: Site) -> dict[str, str]:
 
 
 def _hostile(told: dict[str, Any] | None) -> dict[str, Any]:
-    return {name: HOSTILE if isinstance(value, str) else value for name, value in (told or {}).items()}
+    new = {name: HOSTILE if isinstance(value, str) else value for name, value in (told or {}).items()}
+    return {name: _hostile(value) if isinstance(value, dict) else value for name, value in new.items()}
 
 
 # Address, and whether planted text is to be seen there: a door that shows none would prove nothing.

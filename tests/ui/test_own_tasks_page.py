@@ -129,7 +129,7 @@ def test_a_file_in_the_folder_is_a_task_and_a_broken_one_is_told_of(page: Page, 
     opened(page, site)
     expect(page.locator("#own-tasks")).to_contain_text("mail@")
     expect(page.locator("#own-tasks .fsd-notice.warn")).to_contain_text(
-        "bad.jsonl has 1 problem. Line 1: It is no JSON"
+        "bad.jsonl has 1 problem. Line 1: It is not JSON"
     )
     (site.home / "tasks" / "mail.jsonl").write_bytes(lines({"prompt": "Dear all, again"}))
     expect(page.locator("#own-tasks")).to_contain_text("2 versions")

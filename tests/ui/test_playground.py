@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from fsd_core.tracking.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.tracking.records import JobView
@@ -173,6 +173,43 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     finish(site, job)
 
 
+def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed(page: Page, site: Site) -> None:
+    held: list[Route] = []
+    released = False
+    page.goto(site.url)
+    second = page.locator(".setting").nth(1)
+    expect(second.get_by_label("Tree tokens")).to_be_hidden()
+    page.route("**/gradio_api/queue/join**", lambda route: route.continue_() if released else held.append(route))
+    for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
+        second.get_by_label(label, exact=True).click()
+        page.get_by_role("option", name=option).click()
+        end = time.monotonic() + 20
+        while not held and time.monotonic() < end:
+            page.wait_for_timeout(20)
+    assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
+    released = True
+    held[0].continue_()
+    expect(second.get_by_label("Tree tokens")).to_be_visible()
+
+
+def test_a_list_that_is_merely_left_changes_nothing(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    page.get_by_label("Example", exact=True).click()
+    page.get_by_role("option").nth(2).click()
+    expect(prompt(page)).not_to_have_value("")
+    prompt(page).fill("My own words.")
+    for label in ("Example", "Model pair"):
+        page.get_by_label(label, exact=True).click()
+        expect(page.get_by_role("option").first).to_be_visible()
+        page.keyboard.press("Escape")
+        page.locator("h1").click()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.wait_for_timeout(500)
+    expect(prompt(page)).to_have_value("My own words.")
+    assert [url for url in asked if "queue/join" in url] == []
+
+
 def test_settings_are_added_up_to_four(page: Page, site: Site) -> None:
     page.goto(site.url)
     more = page.get_by_role("button", name="Add a setting")
@@ -280,6 +317,14 @@ def test_an_example_fills_the_prompt(page: Page, site: Site) -> None:
     page.get_by_label("Example", exact=True).click()
     page.get_by_role("option").nth(2).click()
     expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
+    prompt(page).fill("")
+    page.get_by_label("Example", exact=True).click()
+    page.get_by_role("option").nth(2).click()  # the same once more
+    expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
+    page.get_by_label("Example", exact=True).press("ArrowDown")
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_label("Example", exact=True)).to_have_value(re.compile("."))
 
 
 def test_the_header_marks_the_page_and_tells_of_the_worker(page: Page, site: Site) -> None:

@@ -15,7 +15,7 @@ from fsd_core.access import accounts
 from fsd_core.people import Person
 from fsd_core.review.desk import Desk
 from tests.ui.conftest import Site, serving
-from tests.ui.plausible import add_finished
+from tests.ui.plausible import PROVENANCE, add_finished
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
@@ -204,10 +204,12 @@ def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     data = json.loads(body)
     assert (code, data["setting"], data["approved"]["by"]) == (200, use.named("approved"), "Bob")
     assert data["options"]["threshold"] == 0.4
+    assert data["weights"] == PROVENANCE["weights"]
     assert get("/anything-goes/approved", Authorization=token, If_None_Match=f'"other", {tag}') == (304, tag, "")
     assert get("/anything-goes/approved", Authorization=token, If_None_Match='"other"')[0] == 200
     code, python_tag, told = get("/anything-goes/approved?form=python", Authorization=token)
     assert (code, python_tag != tag, "custom_generate=fsd_core.generate" in told) == (200, True, True)
+    assert f"load_pair('bundled', weights={PROVENANCE['weights']})" in told
     assert "has no equivalent" in get("/anything-goes/approved?form=vllm", Authorization=token)[2]
     assert get("/anything-goes/approved?form=toml", Authorization=token)[0] == 404
 

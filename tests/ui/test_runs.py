@@ -38,7 +38,7 @@ def filled(site: Site, tmp_path_factory: pytest.TempPathFactory) -> Site:
 def real(site: Site, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of a run whose tokens have texts."""
     run = add_run(site.repository, tmp_path_factory.mktemp("pair"))
-    site.repository.mark_synced(run, "abc123")
+    site.repository.mark_synced(site.repository.run(run), "abc123")
     return run
 
 

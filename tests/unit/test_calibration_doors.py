@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,18 @@ from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.find_setting import calibration_of
 from fsd_core.access.identify import KEY
 from fsd_core.benchmarks.calibration.asking import asked_for
+from fsd_core.benchmarks.calibration.plan import Outcome, Step
+from fsd_core.benchmarks.calibration.standing import standing
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.cli import calibrating
+from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration import LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.people import Person
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import finish
 
 FORM = {
     **{name: option.default for name, option in OPTIONS.items()},
@@ -44,6 +49,10 @@ class Programs:
 
     def read(self, id: str) -> dict[str, Any]:
         return self._endpoints["read_calibration"](id)
+
+    def more(self, id: str, role: str = "author", **asked: Any) -> dict[str, Any]:
+        request = Request({"type": "http", "state": {}, KEY: Person("Ann", role)})
+        return self._endpoints["continue_calibration"](id, request, **asked)
 
     def config(self, **asked: Any) -> CalibrationConfig:
         config = self.repository.experiment(self.start(**asked)["experiment"]).config
@@ -106,6 +115,46 @@ def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
         programs.read(other["experiment"])
 
 
+def ended(repository: Repository, id: str) -> Outcome:
+    """A calibration whose prompts are all done in the time that they would take."""
+    config = repository.experiment(id).config
+    assert isinstance(config, CalibrationConfig)
+    while isinstance(at := standing(repository, config, repository.experiment(id).runs), Step):
+        ids = repository.extend_experiment(id, config.turn(at.decodings, at.start, at.end))
+        for run in repository.runs(ids, limit=None):
+            finish(repository, run)
+    return at
+
+
+def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> None:
+    id = programs.start(settings=[CHOSEN], goal="speed", limit=32, choosing=8, minutes=0.01)["experiment"]
+    with pytest.raises(Refused, match="Giving a calibration time needs the role author"):
+        programs.more(id, "viewer")
+    with pytest.raises(InvalidSetting, match="has not ended: resume it, or wait for its end"):
+        programs.more(id)
+    repository = programs.repository
+    done = ended(repository, id)
+    assert done.more is not None
+    assert programs.read(id)["more"] == done.more._asdict()
+    with pytest.raises(InvalidSetting, match="This work is under way"):
+        programs.more(id, minutes=3)
+    job = repository.claim(("experiment",), lease_seconds=600)
+    assert job is not None
+    repository.finish_job(id, str(job.claim_token), "finished")
+    with pytest.raises(InvalidSetting, match=r"The time added is 20000\.0: expected at most 10080"):
+        programs.more(id, minutes=20_000)
+    with pytest.raises(InvalidSetting, match=r"The time added is -1\.0: expected at least 0"):
+        programs.more(id, minutes=-1)
+    assert programs.more(id)["minutes"] == 0.01 + math.ceil(done.more.minutes)
+    assert repository.experiment(id).status == "queued"
+    assert ended(repository, id).reason != "minutes"
+    with pytest.raises(InvalidSetting, match="did not end for want of time"):
+        programs.more(id)
+    other = repository.create_experiment(SweepConfig(decodings=(DecodingConfig(),), task="arithmetic"))
+    with pytest.raises(InvalidSetting, match="is no calibration: only these are given time"):
+        programs.more(other)
+
+
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -116,6 +165,10 @@ def test_what_has_begun_says_what_is_written(programs: Programs) -> None:
         ({"minutes": 0.0}, "minutes is 0.0: expected more than 0"),
         ({"choosing": 4}, "choosing is 4: expected at least 8"),
         ({"limit": 601}, "a limit from 1 to 600"),
+        (
+            {"task": "everyday", "margin": 20.0, "choosing": 8},
+            "'everyday' scores nothing, so no accuracy",
+        ),
         ({"settings": [{"acceptance": "draft-only"}]}, "drafts nothing, so a calibration cannot choose it"),
         ({"settings": [{"speed": 3}]}, "There is no option 'speed'"),
         ({"settings": [CHOSEN, {**CHOSEN, "temperature": 1.0}]}, "so all are sampled alike"),

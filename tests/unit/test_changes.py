@@ -144,11 +144,18 @@ def test_what_was_said_travels_and_goes_on(
     assert other.experiment(ended).name == "Two"
     repository.annotate("experiment", ended, Edit(note="later", archived=True), ANN)
     export(database_url, tmp_path / "2.zip", tmp_path)
+    for run in other.experiment(ended).runs:
+        other.mark_synced(run, "copy")
     import_file(other._database, tmp_path / "2.zip", tmp_path)
+    assert other.unsynced_runs() == []  # the name is as before
     import_file(other._database, tmp_path / "1.zip", tmp_path)  # an earlier one takes nothing back
     found = other.experiment(ended)
     assert (found.name, found.note, found.archived, found.edits) == ("Two", "later", True, 2)
     assert other.changes(limit=9) == repository.changes(limit=9)
+    repository.annotate("experiment", ended, Edit(name="Three"), ANN)
+    export(database_url, tmp_path / "renamed.zip", tmp_path)
+    import_file(other._database, tmp_path / "renamed.zip", tmp_path)
+    assert {run.experiment_name for run in other.unsynced_runs()} == {"Three"}
     other.annotate("experiment", ended, Edit(note="here"), BOB)
     repository.annotate("experiment", ended, Edit(note="there"), ANN)
     export(database_url, tmp_path / "3.zip", tmp_path)

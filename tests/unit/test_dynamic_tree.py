@@ -13,7 +13,7 @@ from fsd_core.decoding.verification.tree import verify_tree
 from fsd_core.ops.divergences import js
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.ops.tree_attention import TreeBuilder, ancestors
-from fsd_core.testing.acceptance import fit
+from fsd_core.testing.fit import fit
 from fsd_core.topologies import DraftTree, TreeStructure
 from fsd_core.topologies.dynamic_tree import DynamicTree
 

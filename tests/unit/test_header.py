@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from pathlib import Path
 
 import pytest
 from sqlalchemy import update
 from tracking_examples import playground_job
 
+from dashboard.playground.playground_html import worker_notice
 from dashboard.ui.header import Page, navigation
-from dashboard.ui.worker import worker_status
+from dashboard.ui.worker import absence_notice, worker_status
 from dashboard.web import PAGES
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
@@ -30,21 +32,38 @@ def database(database_url: str) -> Iterator[Database]:
 
 def test_the_worker_is_told_as_it_is(database: Database) -> None:
     repository = Repository(database)
-    assert "worker is not running" in worker_status(repository)
+    assert "worker is not running" in worker_status(repository, "worker")
     repository.report_worker(1, "host", "cpu", "idle")
-    assert "<b>worker ready</b><span>cpu</span>" in worker_status(repository)
+    assert "<b>worker ready</b><span>cpu</span>" in worker_status(repository, "worker")
     repository.enqueue(playground_job())
     repository.report_worker(1, "host", "cuda", "SD <b>: prompt 3 of 50")
-    assert "SD &lt;b&gt;: prompt 3 of 50 · cuda · 1 waiting" in worker_status(repository)
+    assert "SD &lt;b&gt;: prompt 3 of 50 · cuda · 1 waiting" in worker_status(repository, "worker")
 
     with database.session() as session:
         session.execute(update(WorkerState).values(heartbeat_at=datetime.now(UTC) - timedelta(seconds=30)))
-    assert "worker is not running" in worker_status(repository)
+    assert "worker is not running" in worker_status(repository, "worker")
+
+
+def test_what_is_missing_is_named_as_the_installation_has_it(database: Database) -> None:
+    repository = Repository(database)
+    assert 'title="Start it with: python -m fsd_core worker."' in worker_status(repository, "worker")
+    for told in (
+        worker_status(repository, "in-process"),
+        absence_notice(None, "in-process", waiting=True),
+        worker_notice(None, "in-process", "queued"),
+    ):
+        plain = unescape(told)
+        assert "app's computing thread is not running" in plain
+        assert "The app begins it anew every few seconds. If this stays, the app's log says why" in plain
+        assert "worker" not in plain.replace("fsd-worker", "")
+    assert "continue where they stopped" in absence_notice(None, "in-process", waiting=True)
+    repository.report_worker(1, "host", "cpu", "idle")
+    assert absence_notice(repository.worker(), "in-process") == ""
 
 
 def test_a_database_that_is_damaged_is_told_and_does_not_raise(database: Database, home: Path) -> None:
     (home / "fsd.db").write_bytes(b"not a database" * 999)
-    assert "database unavailable" in worker_status(Repository(database))
+    assert "database unavailable" in worker_status(Repository(database), "worker")
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.knob_curves import Curves, Measured, Place
+from fsd_core.benchmarks.knob_curves import Curves, Measured, Place, known
 from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
 
 
@@ -115,3 +115,41 @@ def test_a_prompt_that_failed_counts_as_not_solved_and_has_no_cost():
     curves = Curves(Measured(gained, cost, np.array([10.0, 90.0, 10.0, 10.0])))
     assert curves.difference[0] == -0.25
     assert curves.cost[0] == 0.5
+
+
+def rates(rng: np.random.Generator, n: int) -> Measured:
+    """Prompts of unequal length, of which a text's nats a token and its cost vary with the prompt. The target's column
+    is the first. The mean excess is 0, 0.05 and 0.2 nats a token."""
+    tokens = rng.integers(20, 200, (n, 3)).astype(float)
+    prompt = rng.normal(0.5, 0.2, n)
+    nats = np.column_stack([prompt, prompt + rng.normal(0.05, 0.1, n), prompt + rng.normal(0.2, 0.2, n)])
+    cost = tokens * [1.0, 0.7, 0.4] * rng.uniform(0.8, 1.2, (n, 3))
+    return Measured(-nats * tokens, cost, cost[:, 0], tokens, target=0)
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_intervals_of_rates_hold_the_truth(n: int):
+    rng = np.random.default_rng(0)
+    truth = Curves(rates(rng, 400_000), resamples=2)
+    at = (truth.cost[1] + truth.cost[2]) / 2
+    real = truth.along((0, 1, 2), [at]).value[0]
+    assert -real == pytest.approx(0.125, abs=0.01)
+    held = []
+    for trial in range(300):
+        curves = Curves(rates(rng, n), resamples=300, seed=trial)
+        along = curves.along((0, 1, 2), [at])
+        if along.places[0] is not None:
+            low, high = curves.ends(along.value, along.resampled)
+            held.append(low[0] <= real <= high[0])
+    assert len(held) > 250
+    assert 0.92 <= np.mean(held) <= 0.99, np.mean(held)
+
+
+def test_rates_that_no_prompt_tells_apart_have_no_interval_and_lead_nothing():
+    one = rates(np.random.default_rng(1), 40)
+    tied = Measured(one.gained[:, [0, 0, 1]], one.cost[:, [0, 0, 1]], one.reference, one.over[:, [0, 0, 1]])
+    curves = Curves(tied)
+    low, high = curves.ends(*curves.settings())
+    assert [known(a, b) is None for a, b in zip(low, high, strict=True)] == [True, True, False]
+    rows = at_ratio(curves, {"same": (0,), "again": (1,)}, 1.0)
+    assert [row.rank for row in rows] == ["leads", "tied"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from run_views import decoding, metrics, prompts, run_view
 
+from fsd_core.benchmarks.fidelity import Text, fidelity
 from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import beside, missing, with_baselines
@@ -12,7 +14,8 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.figures import draft_lengths, matched_curves
 from fsd_core.figures.matched_tables import absence, beside_rows, caption, records, tables
 from fsd_core.figures.matching import Matched, match
-from fsd_core.tracking.records import RunView
+from fsd_core.figures.qualities import EXCESS_NLL, NOT_RANKED
+from fsd_core.tracking.records import Prompts, RunView
 
 N = 400
 
@@ -136,12 +139,80 @@ def test_a_short_run_that_leaves_few_prompts_is_told():
     assert matched([*RUNS, short]).notes == ["Only 40 prompts of 400 are in all runs: leave out the shortest."]
 
 
-def test_prompts_that_nothing_scores_leave_no_accuracy_to_match():
-    unscored = {
-        id: {i: c._replace(outcome="unscored") for i, c in counts.items()} for id, counts in prompts(*RUNS).items()
-    }
-    found = match(RUNS, TARGET, unscored)
-    assert found.notes == ["The runs have no scored prompt in common, so there is no accuracy to match."]
+def unscored(runs: list[RunView], nats: dict[str, float], seed: int = 0) -> Prompts:
+    """The runs' prompts without an outcome; each text is ``nats`` a token less likely, more or less, than the target's.
+    Texts of the target, SD and block are the same."""
+    rng = np.random.default_rng(seed)
+    base = rng.uniform(0.2, 0.6, N)
+    found = {}
+    for one in runs:
+        lost = rng.normal(nats[one.id], 0.1, N) if one.id in nats else np.zeros(N)
+        found[one.id] = {
+            i: c._replace(outcome="unscored", negative_log_likelihood=float((base[i] + lost[i]) * c.tokens))
+            for i, c in prompts(one)[one.id].items()
+        }
+    return found
+
+
+def test_where_nothing_is_scored_rules_are_matched_in_excess_nll():
+    nats = {one.id: lost for one, lost in zip([*JS, *LENIENT], (0.2, 0.02, 0.06, 0.3, 0.9), strict=True)}
+    given = unscored(RUNS, nats)
+    found = match(RUNS, TARGET, given)
+    assert (found.quality, found.prompts, found.notes) == (EXCESS_NLL, N, [])
+    assert "Draft alone" not in [line.name for line in found.lines]  # its likelihood is of the draft
+    assert found.absent == ()
+    for one in JS:
+        texts = (
+            {i: Text([0] * c.tokens, c.negative_log_likelihood) for i, c in given[id].items()}
+            for id in (one.id, TARGET.id)
+        )
+        known = fidelity(*texts, greedy=False)
+        point = next(p for p in found.compared[0].points if p.knob == one.decoding.threshold)
+        value, low, high = found.quality.told(point.difference)
+        assert value == pytest.approx(known["excess_nll"])
+        assert (low, high) == pytest.approx((known["excess_nll_low"], known["excess_nll_high"]), abs=0.002)
+    exact = next(line for line in found.beside if line.name == "Block · γ 5").points[0].difference
+    assert exact == (0, None, None)  # no prompt tells them apart, which says nothing of others
+    lost, fast = tables(found, [1.3])
+    assert lost.title == "Excess NLL at equal target passes"
+    first, second = (cells[0] for _, cells in lost.rows)
+    assert first.value.startswith("+0.0")
+    assert first.value.endswith(" nats")
+    assert (first.said, second.said) == ("loses least", "loses more")
+    assert fast.columns == ["within 0.02 nats a token", "within 0.05 nats a token", "within 0.1 nats a token"]
+    assert "Nothing is scored here." in caption(found)
+    row = next(row for row in records(found, [1.3]) if row["rank"] == LEADS)
+    assert row["quality"] == "excess_nll"
+    assert 0 < row["low"] < row["difference"] < row["high"]
+    drawn = matched_curves.draw(found)
+    bottom, top = drawn.layout.yaxis.range
+    assert bottom > top  # less is better, and better is up
+    assert drawn.layout.yaxis.title.text == "Excess NLL (nats a token)"
+
+
+def test_sampled_texts_that_nothing_scores_are_shown_and_not_ranked():
+    runs = [
+        sampled("autoregressive", 360), sampled("speculative", 360, 0.5),
+        *(sampled("fsd-reducible", 350, rate, threshold=t) for t, rate in ((0.1, 0.6), (0.4, 0.8))),
+        *(sampled("typical", 350, rate, posterior_threshold=e) for e, rate in ((0.5, 0.55), (0.1, 0.8))),
+    ]  # fmt: skip
+    nats = {one.id: lost for one, lost in zip(runs[2:], (0.1, 0.5, -0.4, -0.6), strict=True)}
+    found = match(runs, runs[0], unscored(runs, nats))
+    (table,) = tables(found, [1.1, 1.2])
+    assert table.verdicts == [NOT_RANKED]
+    assert not any(cell.said for _, cells in table.rows for cell in cells if cell.value)
+    assert {cell.value[0] for _, cells in table.rows for cell in cells if cell.value} == {"+", "−"}
+    assert found.front == ()
+    assert {row["rank"] for row in records(found)} <= {None, OUTSIDE}
+    assert {row["point"] for row in records(found)} == {"ratio", "beside"}
+    assert NOT_RANKED in caption(found)
+    assert NOT_RANKED in matched_curves.draw_within(found, 2).layout.annotations[0].text.replace("<br>", " ")
+
+
+def test_prompts_that_nobody_answered_leave_nothing_to_match():
+    failed = {id: {i: c._replace(tokens=0) for i, c in counts.items()} for id, counts in unscored(RUNS, {}).items()}
+    found = match(RUNS, TARGET, failed)
+    assert found.notes == ["The runs have no prompt in common that all of them answered, so there is nothing to match."]
 
 
 def sampled(kind: str, correct: int, acceptance: float | None = None, **fields: object) -> RunView:

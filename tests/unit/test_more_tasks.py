@@ -75,7 +75,7 @@ def test_a_click_leaves_one_job_however_often_it_is_made(repository: Repository)
 
 def test_it_tells_how_far_a_task_is(repository: Repository, database_url: str, data: Path) -> None:
     request(repository, "fetch", "task", "gsm8k")
-    assert "Waiting: the worker is not running." in html(repository)
+    assert "Waiting: nothing fetches now. The head of this page says what is missing." in html(repository)
     repository.report_worker(1, "here", "cpu", "Fetching gsm8k/test.jsonl of openai/gsm8k: file 1 of 2")
     assert "The worker will begin shortly." in html(repository)
     job = repository.claim(("fetch",), 60)

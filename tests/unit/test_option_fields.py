@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.experiments import experiments_page
+from dashboard.experiments import experiment_form
 from dashboard.playground import playground_page
 from dashboard.playground.setting_card import NAMES, arranged
 from dashboard.ui.algorithms import PLAIN, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
@@ -29,7 +29,7 @@ def test_every_rule_is_offered_by_every_page() -> None:
     assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
     assert set(playground_page.DEFAULTS) <= set(RULES)
-    offered = {*experiments_page.DEPENDENT, *experiments_page.CHOSEN, "acceptance", "draft_length"}
+    offered = {*experiment_form.DEPENDENT, *experiment_form.CHOSEN, "acceptance", "draft_length"}
     assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*NAMES}
 
 

@@ -117,7 +117,7 @@ def test_what_is_wrong_with_a_line_is_one_sentence_that_names_it(row: object, to
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (b"{'prompt': 'a'}", "It is no JSON (Expecting property name enclosed in double quotes at character 2)"),
+        (b"{'prompt': 'a'}", "It is not JSON (Expecting property name enclosed in double quotes at character 2)"),
         (b'{"prompt": "a", "prompt": "b"}', "The field 'prompt' is there twice"),
         (b'{"prompt": "a", "reference": NaN}', "NaN is no value of JSON"),
         (b'{"prompt": "a", "reference": ' + b"9" * 5000 + b"}", "a number in it is too long"),

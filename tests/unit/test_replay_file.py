@@ -146,5 +146,5 @@ def test_a_file_that_is_there_is_left_alone(trace: Trace, file: Path) -> None:
     assert file.read_bytes() == before
     with pytest.raises(InvalidSetting, match="There is no folder"):
         trace_file.write(trace, file.parent / "none" / "run.gz")
-    with pytest.raises(InvalidSetting, match="cannot be read: No such file"):
+    with pytest.raises(InvalidSetting, match="name a trace that `record` has written"):
         trace_file.read(file.parent / "none.gz")

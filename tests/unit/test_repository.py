@@ -6,11 +6,12 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import event, text, update
 from tracking_examples import STEP, generation, run_config, sweep
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
+from fsd_core.tracking.database.models import Setting
 from fsd_core.tracking.database.repository import Repository
 
 
@@ -189,3 +190,12 @@ def test_an_infinite_threshold_is_kept(repository: Repository) -> None:
     experiment = repository.experiment(repository.create_experiment(SweepConfig(decodings=(decoding,))))
     assert experiment.config.decodings == (decoding,)
     assert experiment.runs[0].decoding == decoding
+
+
+def test_a_setting_is_called_what_this_version_calls_it_when_it_is_run_again(repository: Repository) -> None:
+    before = repository.create_run(run_config())
+    with repository._database.session() as session:
+        session.execute(update(Setting).values(label="as earlier"))
+    assert repository.run(before).label == "as earlier"
+    repository.create_run(run_config(seed=1))
+    assert repository.run(before).label == "FSD reducible · js ≤ 0.1 · γ 5"

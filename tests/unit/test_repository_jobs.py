@@ -10,6 +10,7 @@ from multiprocessing import get_context
 import pytest
 from tracking_examples import chunk, generation, playground_job, run_config, sweep
 
+from fsd_core.config.calibration import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
@@ -206,3 +207,25 @@ def test_the_worker_is_seen(repository: Repository) -> None:
     assert not replace(second, heartbeat_at=second.heartbeat_at + hour).alive  # the clock was set back since
     repository.report_worker(8, "host", "cpu", "idle")
     assert repository.worker().started_at > first.started_at
+
+
+def test_a_calibration_is_given_time_once_it_has_ended(repository: Repository) -> None:
+    decodings = tuple(candidates({"acceptance": "ensemble", "draft_length": 5}))
+    asked = CalibrationConfig(decodings=decodings, limit=400)
+    id = repository.create_experiment(asked)
+    with pytest.raises(InvalidSetting, match="under way"):
+        repository.grant_minutes(id, 3)
+    job = repository.claim(("experiment",), 60)
+    repository.finish_job(id, job.claim_token, "failed", "No such pair.")
+    repository.grant_minutes(id, 3)
+    assert repository.experiment(id).config == asked.model_copy(update={"more_minutes": 3.0})
+    again = repository.claim(("experiment",), 60)
+    assert (again.id, again.error) == (id, None)
+    repository.finish_job(id, again.claim_token, "finished")
+    repository.grant_minutes(id, 2, enqueue=False)
+    assert repository.claim(("experiment",), 60) is None
+    assert repository.experiment(id).config.all_minutes == asked.minutes + 5
+    with pytest.raises(InvalidSetting, match="is no calibration"):
+        repository.grant_minutes(repository.create_experiment(sweep()), 1)
+    with pytest.raises(UnknownName):
+        repository.grant_minutes("gone", 1)

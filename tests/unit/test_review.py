@@ -14,6 +14,7 @@ from fsd_core.people import Person
 from fsd_core.review import history
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.desk import Desk, id_of
+from fsd_core.review.evidence import evidence
 from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
 from fsd_core.tracking.database.models import Run
 from fsd_core.tracking.database.repository import Repository
@@ -91,6 +92,20 @@ def test_the_evidence_is_held_against_each_requirement(desk: Desk, runs: dict[st
     assert (waiver.who, waiver.words) == ("Ann", "We can live with the margin.")
     judge(desk, BOB, case.proposal.id)
     assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+
+
+def test_a_lossless_setting_keeps_the_accuracy_however_few_prompts_there_are(
+    desk: Desk, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    close = Requirements(margin=0)
+    (exact,) = desk.case(proposed(desk, runs, "sd", close)).evidence[0].findings
+    assert exact.outcome == "met"
+    assert "on 24 prompts: Lossless" in exact.told
+    measured_with(repository, runs["target"], target="t1", draft="d1")
+    measured_with(repository, runs["sd"], target="t2", draft="d1")  # not the same target
+    ours, theirs = repository.run(runs["sd"].id), repository.run(runs["target"].id)
+    unlike = evidence(close, [ours], [theirs], repository.prompts([ours.id, theirs.id]))
+    assert [finding.outcome for finding in unlike[0].findings] == ["undecided"]
 
 
 def test_what_is_far_from_a_bound_is_met_or_not(desk: Desk, runs: dict[str, RunView]) -> None:
@@ -371,12 +386,53 @@ def test_runs_of_other_weights_are_no_evidence(desk: Desk, repository: Repositor
 def test_what_is_approved_is_told_with_its_weights_also_after_a_rollback(
     desk: Desk, repository: Repository, runs: dict[str, RunView]
 ) -> None:
-    for name, draft in (("target", "d1"), ("0.05", "d1"), ("0.1", "d1")):
-        measured_with(repository, runs[name], target="t1", draft=draft)
-    judge(desk, BOB, proposed(desk, runs, "0.05"))
-    measured_with(repository, runs["target"], target="t1")
-    measured_with(repository, runs["0.1"], target="t1", draft="d2")
+    def approved(name: str, draft: str) -> dict[str, str]:
+        for each in ("target", name):
+            measured_with(repository, runs[each], target="t1", draft=draft)
+        judge(desk, BOB, proposed(desk, runs, name))
+        return desk.approved_weights(desk.use("support-chat"))
+
+    def rolled_back() -> dict[str, str]:
+        desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
+        return desk.approved_weights(desk.use("support-chat"))
+
+    assert approved("0.05", "d1") == {"target": "t1", "draft": "d1"}
+    assert approved("0.05", "d2") == {"target": "t1", "draft": "d2"}  # the same setting, measured with another draft
+    assert approved("0.1", "d3") == {"target": "t1", "draft": "d3"}
+    for run in ("0.05", "0.1", "target"):
+        repository.delete_run(runs[run].id)
+    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d3"}  # the log keeps it
+    assert rolled_back() == {"target": "t1", "draft": "d2"}
+    assert rolled_back() == {"target": "t1", "draft": "d1"}
+    assert desk.use("support-chat").named("approved") == runs["0.05"].setting_id
+    assert rolled_back() == {}
+
+
+def test_an_approval_of_an_earlier_version_has_the_weights_of_its_runs(
+    desk: Desk, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    proposal = proposed(desk, runs)
+    moved = AliasMoved(alias="approved", setting=runs["0.05"].setting_id, former=None, proposal=proposal)
+    assert "weights" not in moved.as_json()  # as it was written then
+    repository.append_acts("support-chat", "Bob", "reviewer", [moved], desk.use("support-chat").sequence)
+    assert desk.approved_weights(desk.use("support-chat")) == runs["0.05"].weights != {}
+    desk.roll_back(CAT, "support-chat", "No.", desk.use("support-chat").sequence)
+    repository.append_acts("support-chat", "Bob", "reviewer", [moved], desk.use("support-chat").sequence)
     judge(desk, BOB, proposed(desk, runs, "0.1"))
-    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d2"}
-    desk.roll_back(CAT, "support-chat", "It repeats itself.", desk.use("support-chat").sequence)
-    assert desk.approved_weights(desk.use("support-chat")) == {"target": "t1", "draft": "d1"}
+    desk.roll_back(CAT, "support-chat", "No.", desk.use("support-chat").sequence)
+    assert desk.approved_weights(desk.use("support-chat")) == runs["0.05"].weights
+
+
+def test_weights_that_changed_or_are_not_known_are_not_approved(
+    desk: Desk, repository: Repository, runs: dict[str, RunView]
+) -> None:
+    proposal = proposed(desk, runs)
+    measured_with(repository, runs["0.05"], target="other")
+    with pytest.raises(InvalidSetting, match="different weights of the target"):
+        judge(desk, BOB, proposal)
+    measured_with(repository, runs["0.05"])
+    with pytest.raises(InvalidSetting, match=r"the run FSD .* was measured were not recorded, so nobody could tell"):
+        judge(desk, BOB, proposal)
+    with pytest.raises(InvalidSetting, match="were not recorded"):
+        desk.choose_evidence(ANN, desk.case(proposal), [runs["0.05"].id], [runs["target"].id])
+    assert desk.use("support-chat").named("approved") is None

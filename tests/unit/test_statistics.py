@@ -66,6 +66,16 @@ def test_one_long_text_among_short_ones_widens_the_interval() -> None:
     assert unequal[1] / unequal[0] > 3 * equal[1] / equal[0]
 
 
+def test_where_one_pause_decides_there_is_no_interval() -> None:
+    """Of a machine that stood still for 100 s in one of 20 prompts, the others do not say how often that happens."""
+    quiet = [(50.0, 1 + i / 100) for i in range(20)]
+    paused = [*quiet[:-1], (50.0, 100.0)]
+    assert ratio_interval(quiet)
+    assert quotient_interval(quiet, [(a, b + i % 3) for i, (a, b) in enumerate(quiet)])
+    assert ratio_interval(paused) is None
+    assert quotient_interval(paused, quiet) is None
+
+
 def test_what_moves_together_cancels_between_paired_runs() -> None:
     rng = np.random.default_rng(1)
     lengths = rng.uniform(20, 200, 30)

@@ -81,7 +81,7 @@ def test_every_rule_can_be_part_of_an_experiment():
             "The draft lengths γ '' cannot be read: expected whole numbers of at least 0, such as 5, 16",
         ),
         ({"draft_length": "5, 99"}, "Draft length γ is 99: expected at most 32."),
-        ({"top_p": 0}, "Top-p is 0.0: expected more than 0.0."),
+        ({"top_p": 0}, "Top-p is 0.0: expected more than 0."),
         ({"drafter": ["prompt-lookup"], "divergence": ["reverse-kl"]}, "copied token"),
         ({"drafter": []}, "No drafter is chosen"),
         ({"topology": []}, "No topology is chosen"),

@@ -19,6 +19,7 @@ from tracking_examples import generation, run_config, sweep
 
 from dashboard.runs.workspace_file import link_html, workspace_routes
 from fsd_core.access.identify import KEY
+from fsd_core.config.calibration import CalibrationConfig, candidates
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.people import Person
 from fsd_core.settings import Settings, sqlite_url
@@ -83,7 +84,7 @@ def filled(repository: Repository) -> Repository:
             conditions = {"threads": 1 + position}
             repository.record_generation(run.id, generation(position, f"{run.position} a ünï\n"), conditions)
         repository.finish_run(run.id, {"accuracy": 1.0, "rates": [0.5, None]})
-        repository.mark_synced(run.id, "copy")
+        repository.mark_synced(repository.run(run.id), "copy")
     alone = repository.create_run(run_config(seed=9))
     repository.start_run(alone, {"device": "cpu"})
     repository.record_generation(alone, generation(0), {"threads": 1})
@@ -236,6 +237,22 @@ def test_a_run_that_has_gone_on_catches_up_and_never_falls_back(
     assert len(other.run(id).sittings) == 1
     assert take(other, tmp_path / "early.zip", tmp_path)[4] == 1
     assert contents(other) == contents(repository)
+
+
+def test_time_that_a_calibration_was_given_later_is_taken_over(
+    repository: Repository, other: Repository, database_url: str, tmp_path: Path
+) -> None:
+    decodings = tuple(candidates({"acceptance": "ensemble", "draft_length": 5}))
+    id = repository.create_experiment(CalibrationConfig(decodings=decodings, limit=400), enqueue=False)
+    repository.extend_experiment(id, [run_config()])
+    export(database_url, tmp_path / "early.zip", tmp_path)
+    repository.grant_minutes(id, 3, enqueue=False)
+    export(database_url, tmp_path / "late.zip", tmp_path)
+    for name, minutes in (("early", 0), ("late", 3), ("early", 3)):
+        take(other, tmp_path / f"{name}.zip", tmp_path)
+        config = other.experiment(id).config
+        assert isinstance(config, CalibrationConfig)
+        assert config.more_minutes == minutes
 
 
 def test_what_went_on_in_two_ways_is_refused_and_nothing_is_written(

@@ -42,8 +42,8 @@ def asked_for(
         asked: other fields of :class:`CalibrationConfig`
 
     Raises ``InvalidSetting``, before anything is loaded: as ``candidates``, for settings that are not sampled alike,
-    for values out of range, for prompts that the task has not or that are too few, and for a drafter that the pair has
-    not.
+    for values out of range, for prompts that the task has not or that are too few, for a promise of accuracy where
+    nothing is scored, and for a drafter that the pair has not.
     """
     given = [{option: value for option, value in one.items() if value is not None and value != []} for one in options]
     replayed = not any("draft_length" in one for one in given)
@@ -61,6 +61,11 @@ def asked_for(
         task=task.name, limit=limit, decodings=tuple(decodings), lengths=REPLAYED if replayed else (), **fields,
     )  # fmt: skip
     task.check_limit(limit)
+    if config.goal == "accuracy" and not task.scored:
+        raise InvalidSetting(
+            f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose the goal of so many "
+            "percent accepted, or the fastest, or a task with references."
+        )
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config

@@ -32,6 +32,18 @@ def capital(values: np.ndarray, bound: float, begun: np.ndarray) -> float:
     return float((begun[:, None] * np.exp(_logs(values, bound))).sum(0).max())
 
 
+def lacking(
+    values: np.ndarray, earlier: np.ndarray, bound: float, begun: np.ndarray, level: float, most: int
+) -> int | None:
+    """After how many more values, ``most`` at most, the bet is won if they are as those so far are on average; ``None``
+    where it is not. values, earlier: float [n], [m] in 0 … 1, those of the bet and others of their kind"""
+    known = np.concatenate([earlier, values])
+    each = _logs(known, bound)[:, -1:] / len(known)  # [shares, 1]
+    ahead = _logs(values, bound)[:, -1:] + each * np.arange(1, most + 1)  # [shares, most]
+    won = (begun[:, None] * np.exp(ahead)).sum(0) >= 1 / level
+    return int(won.argmax()) + 1 if won.any() else None
+
+
 def lower_bound(values: np.ndarray, begun: np.ndarray, level: float) -> float:
     """The largest μ₀ that the values refute at a level: the mean lies above it with a confidence of 1 − ``level``."""
     low, high = 0.0, 1.0

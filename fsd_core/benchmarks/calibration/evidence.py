@@ -53,14 +53,21 @@ class Evidence:
             count.seconds for counts in self.counts.values() for position, count in counts.items() if position in wanted
         )
 
+    def seconds_each(self, decoding: DecodingConfig) -> float:
+        """A prompt's decoding, on average; 0 before the first."""
+        spent = [count.seconds for count in self.of(decoding).values()]
+        return sum(spent) / len(spent) if spent else 0.0
+
 
 def gains(evidence: Evidence, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int) -> np.ndarray:
     """1 where the setting alone solves a prompt, -1 where the target alone does, else 0. → float [n]
 
-    A prompt at which the setting failed is one that it does not solve. Prompts at which the target failed are left out.
+    A prompt at which the setting failed is one that it does not solve. Prompts at which the target failed are left out,
+    and those that nothing scores.
     """
-    pairs = evidence.both(decoding, target, start, end)
-    return np.array([(own.outcome == "correct") - float(its.outcome == "correct") for own, its in pairs])
+    pairs = [(own.outcome, its.outcome) for own, its in evidence.both(decoding, target, start, end)]
+    scored = [(own, its) for own, its in pairs if "unscored" not in (own, its)]
+    return np.array([(own == "correct") - float(its == "correct") for own, its in scored])
 
 
 def acceptance_rates(evidence: Evidence, decoding: DecodingConfig, start: int, end: int) -> np.ndarray:

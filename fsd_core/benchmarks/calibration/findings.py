@@ -39,9 +39,9 @@ class Finding:
     prompts: int
     """fresh ones that it did"""
     sure: bool
-    """whether it keeps the promise, at the level; always so for exact SD"""
+    """whether it keeps the promise, at the level; of accuracy and of speed exact SD always does"""
     difference: float
-    """share of prompts solved less the target's"""
+    """share of prompts solved less the target's; NaN where nothing is scored"""
     at_least: float | None
     """the least difference that the level leaves; ``None`` where accuracy is not the goal, 0 where nothing is lost"""
     acceptance: float
@@ -128,6 +128,14 @@ class Trial:
         hope = chance(both, self._bound, config.limit - end, self._level * capital)
         return Standing(capital >= 1 / self._level, hope, preferred)
 
+    def lacks(self, end: int) -> int | None:
+        """So many more fresh prompts make it sure if they are as those so far; ``None`` where all that are left do
+        not."""
+        values, left = self._values(end), self._config.limit - end
+        if self._config.goal == "speed":
+            return max(0, 2 * FEWEST - len(values))
+        return betting.lacking(values, self._earlier, self._bound, self._begun, self._level, left)
+
     def finding(self, end: int) -> Finding:
         """What the fresh prompts up to before ``end`` say of the setting."""
         values, at_least = self._values(end), None
@@ -140,8 +148,9 @@ class Trial:
 
 
 def of_exact(config: CalibrationConfig, evidence: Evidence, exact: DecodingConfig, end: int) -> Finding:
-    """What is known of exact SD, which loses nothing."""
-    return _finding(config, evidence, exact, exact, end, True, 0.0)
+    """What is known of exact SD, which loses nothing, but need not accept as much as is wanted."""
+    keeps = config.goal != "acceptance"
+    return _finding(config, evidence, exact, exact, end, keeps, 0.0 if keeps else None)
 
 
 def _finding(
@@ -150,8 +159,9 @@ def _finding(
 ) -> Finding:  # fmt: skip
     start = config.choosing if end > config.choosing else 0
     solved, rates = gains(evidence, one, config.target, start, end), acceptance_rates(evidence, one, start, end)
+    fresh = len(evidence.both(one, config.target, start, end)) if start else 0
     return Finding(
-        one, len(solved) if start else 0, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
+        one, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
         float(rates.mean()) if len(rates) else math.nan, speedup(evidence, one, exact, start, end),
         speedup_interval(evidence, one, exact, start, end), speedup(evidence, one, config.target, start, end),
     )  # fmt: skip

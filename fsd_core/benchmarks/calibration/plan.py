@@ -10,8 +10,8 @@
    over the level, keeps the promise. The chance that any that does not keep it gets so far is at most the level,
    whatever was chosen before, since no fresh prompt had a part in that (union bound over the finalists).
 
-It ends when the fastest finalist that may still be sure is sure, when no bet can be won with the prompts that are left,
-or when the time is spent. Exact SD needs no bet: it is what remains.
+It ends when one is sure and none that may still be sure is faster by a twentieth, when no bet can be won with the
+prompts that are left, or when the time is spent. Exact SD needs no bet: it is what remains.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fsd_core.benchmarks.calibration.evidence import Evidence, speedup
 from fsd_core.benchmarks.calibration.findings import Finding, Trial, hopes, of_exact
@@ -31,6 +32,8 @@ CHOOSING_SHARE = 0.5
 TURN = 16
 """fresh prompts that the finalists do before the bets are looked at"""
 HOPELESS = 0.02
+CLOSE = 0.05
+"""share of its speed by which another must be faster than a sure one to be tried on"""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class Step:
     end: int
     lengths_open: bool = False
     """whether replay is to propose their draft lengths first"""
+    sure: DecodingConfig | None = None
+    """the best that keeps the promise already, where others may be better"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,17 @@ class Outcome:
     reason: str
     """what ended it: ``sure``, ``nothing-faster`` (no finalist), ``hopeless``, ``prompts`` or ``minutes``"""
     finalists: tuple[Finding, ...]
+    more: More | None = None
+    """where the minutes ended it: what decides if prompts go on like those so far"""
+    close: tuple[DecodingConfig, ...] = ()
+    """finalists left undecided because they are hardly faster than the chosen one"""
+
+
+class More(NamedTuple):
+    """What is still wanted."""
+
+    prompts: int
+    minutes: float
 
 
 def next_step(config: CalibrationConfig, evidence: Evidence) -> Step | Outcome:
@@ -125,26 +141,48 @@ def _trying(
     config: CalibrationConfig, evidence: Evidence, exact: DecodingConfig, finalists: Sequence[DecodingConfig]
 ) -> Step | Outcome:
     trials = {one: Trial(config, evidence, one, exact, len(finalists)) for one in finalists}
-    still, end = list(finalists), config.choosing
+    still, end, close = list(finalists), config.choosing, list[DecodingConfig]()
     while True:
         stand = {one: trial.until(end) for one, trial in trials.items()}
         sure = [one for one in finalists if stand[one].sure]
         best = max(sure, key=lambda one: stand[one].rank, default=None)
-        still = [
+        bar = -math.inf if best is None else stand[best].rank
+        better = [
             one for one in still
-            if not stand[one].sure and stand[one].hope > HOPELESS
-            and (best is None or stand[one].rank > stand[best].rank)
+            if not stand[one].sure and stand[one].hope > HOPELESS and stand[one].rank > bar
         ]  # fmt: skip
+        still = [one for one in better if _clearly(config, stand[one].rank, bar)]
+        close += [one for one in better if one not in still]
         reason = _ended(config, evidence, best, still, end) if finalists else "nothing-faster"
         if reason is not None:
             break
         until = min(end + TURN, config.limit)
         if missing := _missing(evidence, (config.target, exact, *still), end, until):
-            return Step(missing, end, until)
+            return Step(missing, end, until, sure=best)
         end = until
     found = {one: trial.finding(end) for one, trial in trials.items()}
     chosen = found[best] if best is not None else of_exact(config, evidence, exact, end)
-    return Outcome(chosen, reason, tuple(found.values()))
+    more = _more(evidence, config.target, exact, trials, still, end) if reason == "minutes" else None
+    return Outcome(chosen, reason, tuple(found.values()), more, tuple(one for one in close if stand[one].rank > bar))
+
+
+def _clearly(config: CalibrationConfig, rank: float, bar: float) -> bool:
+    """Whether one is so much better than the best sure one, at the bar, that it is worth more prompts."""
+    return config.goal == "acceptance" or rank > (1 + CLOSE) * bar
+
+
+def _more(
+    evidence: Evidence, target: DecodingConfig, exact: DecodingConfig, trials: Mapping[DecodingConfig, Trial],
+    still: Sequence[DecodingConfig], end: int,
+) -> More | None:  # fmt: skip
+    """What makes the first of the undecided finalists sure if prompts go on like those so far; ``None`` where they are
+    too few."""
+    lacking = [prompts for one in still if (prompts := trials[one].lacks(end)) is not None]
+    if not lacking:
+        return None
+    prompts = TURN * math.ceil(min(lacking) / TURN)
+    seconds = sum(evidence.seconds_each(one) for one in dict.fromkeys((target, exact, *still)))
+    return More(prompts, prompts * seconds / 60)
 
 
 def _ended(
@@ -159,4 +197,4 @@ def _ended(
         return "sure" if best is not None else "hopeless"
     if end >= config.limit:
         return "prompts"
-    return "minutes" if evidence.seconds(end) >= 60 * config.minutes else None
+    return "minutes" if evidence.seconds(end) >= 60 * config.all_minutes else None

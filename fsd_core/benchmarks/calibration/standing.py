@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fsd_core.benchmarks.calibration.evidence import Evidence
 from fsd_core.benchmarks.calibration.plan import Outcome, Step, next_step
+from fsd_core.benchmarks.calibration.words import verdict
 from fsd_core.benchmarks.tasks.own.finding import find_task
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration import CalibrationConfig
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import PromptCounts, RunView
+from fsd_core.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import PromptCounts, RunView
 
 
 def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Step | Outcome:
@@ -29,3 +34,20 @@ def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[R
             failed.pop(run.decoding, None)
     order = config.turn([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
     return next_step(config, Evidence(order, counts, failed))
+
+
+def ended_by_time(repository: Repository, id: str) -> Outcome:
+    """What a calibration left undecided when its minutes ended.
+
+    Raises as :func:`standing`, and ``InvalidSetting`` for another experiment, before the end, and where something else
+    ended it.
+    """
+    experiment = repository.experiment(id)
+    if not isinstance(experiment.config, CalibrationConfig):
+        raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
+    at = standing(repository, experiment.config, experiment.runs)
+    if not isinstance(at, Outcome):
+        raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
+    if at.reason != "minutes":
+        raise InvalidSetting(f"The calibration {id} did not end for want of time: {verdict(experiment.config, at)}")
+    return at

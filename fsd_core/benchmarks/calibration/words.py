@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fsd_core.benchmarks.calibration.findings import Finding
-from fsd_core.benchmarks.calibration.plan import Outcome, Step
+from fsd_core.benchmarks.calibration.plan import CLOSE, Outcome, Step
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration import LEVEL, CalibrationConfig
 
@@ -24,21 +24,40 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     """How the calibration ended, and what to use."""
     chosen, promise = outcome.chosen, goal_words(config)
     if chosen.decoding.acceptance.lossless and config.goal != "acceptance":
-        return f"{_why_not(config, outcome)} Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
-    if not chosen.sure or (config.goal == "acceptance" and outcome.reason != "sure" and not outcome.finalists):
-        return _why_not(config, outcome)
+        use = f"Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
+        return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
+    if not chosen.sure:
+        return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
     sure = "" if config.goal == "speed" else f" with {100 * (1 - LEVEL):g} % confidence"
-    more = {"minutes": " The time ended before a faster one was decided.",
-            "prompts": " The prompts ended before a faster one was decided."}  # fmt: skip
+    better = _better(config)
+    more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
+            "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
     return (
         f"Use {chosen.decoding.label}: {promise}{sure}, by {chosen.prompts} fresh prompts. It is {_speeds(chosen)}."
-        f"{more.get(outcome.reason, '')}"
+        f"{more.get(outcome.reason, '')}{_close(outcome)}"
     )
+
+
+def so_far(config: CalibrationConfig, step: Step) -> str:
+    """What keeps the promise already, while others are tried; empty where nothing does."""
+    if step.sure is None:
+        return ""
+    return f"{step.sure.label} keeps the promise already; what may be {_better(config)} is tried on"
+
+
+def _better(config: CalibrationConfig) -> str:
+    """What the goal prefers among settings that keep the promise."""
+    return "more accurate" if config.goal == "acceptance" else "faster"
+
+
+def _close(outcome: Outcome) -> str:
+    labels = ", ".join(one.label for one in outcome.close)
+    return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
 
 
 def finding_words(finding: Finding) -> str:
     """What is known of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
-    parts = [f"{100 * finding.difference:+.1f} points seen"]
+    parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
     if finding.at_least is not None and not finding.decoding.acceptance.lossless:
         parts.append(f"at least {100 * finding.at_least:+.1f}")
     parts.append(f"{100 * finding.acceptance:.0f} % accepted")
@@ -62,7 +81,8 @@ def standing_json(config: CalibrationConfig, at: Step | Outcome) -> dict[str, An
         return told | as_json(config, at)
     settings = [_named(config, one) for one in at.decodings]
     turn = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
-    return told | {"verdict": None, "goal": config.goal, "task": config.task, "turn": turn}
+    sure = None if at.sure is None else _named(config, at.sure)
+    return told | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": turn}
 
 
 def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
@@ -70,6 +90,7 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
     return {
         "verdict": verdict(config, outcome), "reason": outcome.reason, "goal": config.goal, "task": config.task,
         "chosen": _plain(config, outcome.chosen), "finalists": [_plain(config, one) for one in outcome.finalists],
+        "more": outcome.more and outcome.more._asdict(),
     }  # fmt: skip
 
 
@@ -93,14 +114,35 @@ def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
     promise = goal_words(config)
     if outcome.reason == "nothing-faster" and config.goal == "speed":
         return "No setting is faster than exact SD."
+    if outcome.reason == "nothing-faster" and config.goal == "acceptance":
+        return f"No setting is likely to keep the promise ({promise})."
     if outcome.reason == "nothing-faster":
         return f"Of the settings that are likely to keep the promise ({promise}), none is faster than exact SD."
     ended = {
-        "minutes": f"before the {config.minutes:g} minutes ended",
+        "minutes": f"before the {config.all_minutes:g} minutes ended",
         "prompts": f"by the {config.limit - config.choosing} fresh prompts that there are",
         "hopeless": "by what the fresh prompts showed, nor with those that are left",
     }  # fmt: skip
+    if config.goal == "speed":
+        return f"No setting did enough fresh prompts {ended[outcome.reason]}."
     return f"No setting was found to keep the promise ({promise}) {ended[outcome.reason]}."
+
+
+def _more(outcome: Outcome) -> str:
+    """What would decide; nothing where the time did not end it."""
+    if outcome.reason != "minutes":
+        return ""
+    if outcome.more is None:
+        return "If the prompts that are left are like those so far, they decide no more."
+    prompts, minutes = outcome.more
+    return (
+        f"If prompts go on like those so far, about {prompts} more decide, in {whole_minutes(minutes)} min of decoding."
+    )
+
+
+def whole_minutes(minutes: float) -> int:
+    """A time as coarse as an estimate is, at least a minute."""
+    return max(1, math.ceil(minutes))
 
 
 def _speeds(finding: Finding, *, exact: bool = True) -> str:

@@ -57,6 +57,8 @@ def read(path: Path) -> Trace:
     that is not what was written, or no trace."""
     try:
         data = path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidSetting(f"There is no file {path}: name a trace that `record` has written.") from None
     except OSError as error:
         raise InvalidSetting(f"The trace {path} cannot be read: {error.strerror}.") from None
     try:

@@ -111,6 +111,8 @@ class Task(ABC):
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         """Judges ``text``, which ended for ``stop_reason``: eos, length or context."""
 
+    scored: bool = True
+    """whether an answer can be right or wrong; else texts are held against the target's own"""
     published: int | None = None
     """prompts that its authors' files hold, where that is known before they are here"""
 

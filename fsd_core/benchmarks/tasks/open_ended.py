@@ -21,6 +21,8 @@ _NAMES = {"math_reasoning": "math", **{name: name for name in ("translation", "s
 class OpenEnded(Task):
     """Nothing is right or wrong: of a conversation the first turn is asked."""
 
+    scored = False
+
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         return Score("unscored", None)
 

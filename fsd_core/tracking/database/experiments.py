@@ -9,13 +9,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from fsd_core.config import RunConfig, SweepConfig
+from fsd_core.config.calibration import GRANTED, CalibrationConfig, read_sweep
+from fsd_core.errors import InvalidSetting
 from fsd_core.tracking.database.models import Experiment, Job, Run
-from fsd_core.tracking.database.runs import add_runs
+from fsd_core.tracking.database.runs import add_runs, check_ended, queue_again
 from fsd_core.tracking.database.store import Store, get_row, new_id, unknown
 from fsd_core.tracking.database.views import experiment_view, run_view, storable
 from fsd_core.tracking.edits import checked_name
 from fsd_core.tracking.messages import ExperimentJob
 from fsd_core.tracking.records import ExperimentName, ExperimentView
+from fsd_core.values import checked_words
 
 
 class ExperimentStore(Store):
@@ -44,6 +47,26 @@ class ExperimentStore(Store):
             get_row(session, Experiment, id, "experiment")
             last = session.scalar(select(func.max(Run.position)).where(Run.experiment_id == id))
             return add_runs(session, configs, id, 0 if last is None else last + 1, predicted)
+
+    def grant_minutes(self, id: str, minutes: float, *, enqueue: bool = True) -> None:
+        """More time for a calibration that has ended, which the worker then goes on with, unless the caller does.
+
+        Raises ``UnknownName``, and ``InvalidSetting`` for another experiment, while it is under way, and for minutes
+        out of range.
+        """
+        with self._database.session() as session:
+            row = session.get(Experiment, id, with_for_update=True)
+            if row is None:
+                raise unknown("experiment", id)
+            config = read_sweep(row.config)
+            if not isinstance(config, CalibrationConfig):
+                raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
+            job = session.get(Job, id, with_for_update=True)
+            check_ended(job)
+            asked = config.as_json() | {GRANTED: config.more_minutes + minutes}
+            row.config = storable(checked_words(CalibrationConfig, {GRANTED: "The time added"}, **asked).as_json())
+            if enqueue:
+                queue_again(session, job, ExperimentJob(id), id)
 
     def experiment(self, id: str) -> ExperimentView:
         """Raises ``UnknownName``."""

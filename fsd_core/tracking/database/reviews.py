@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import func, select, update
@@ -14,7 +14,7 @@ from fsd_core.tracking.acts import Act, Alias, AliasMoved, read_act
 from fsd_core.tracking.database.models import ReviewAct, Run
 from fsd_core.tracking.database.store import Store
 from fsd_core.tracking.database.views import storable
-from fsd_core.tracking.records import LoggedAct
+from fsd_core.tracking.records import LoggedAct, same_weights
 
 MOVES = AliasMoved.model_fields["kind"].default
 
@@ -37,18 +37,18 @@ class ReviewStore(Store):
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
-    def named(self, setting_id: str) -> Named:
-        """For which uses the setting is the candidate or approved."""
+    def named(self, setting_id: str, weights: Mapping[str, str]) -> Named:
+        """For which uses the setting is the candidate or approved; not where other ``weights`` of it are approved."""
         statement = select(ReviewAct).where(ReviewAct.kind == MOVES).order_by(ReviewAct.id)
         with self._database.session(readonly=True) as session:
             moves = [_view(row) for row in session.scalars(statement)]
-        aliases: dict[tuple[str, Alias], str | None] = {}
+        aliases: dict[tuple[str, Alias], AliasMoved] = {}
         for move in moves:
             if isinstance(move.act, AliasMoved):
-                aliases[move.use_id, move.act.alias] = move.act.setting
+                aliases[move.use_id, move.act.alias] = move.act
         uses: dict[Alias, list[str]] = {"candidate": [], "approved": []}
-        for (use, alias), setting in sorted(aliases.items()):
-            if setting == setting_id:
+        for (use, alias), act in sorted(aliases.items(), key=lambda item: item[0]):
+            if act.setting == setting_id and (not act.weights or same_weights(act.weights, weights)):
                 uses[alias].append(use)
         return Named(uses, len(moves))
 

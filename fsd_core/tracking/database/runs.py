@@ -126,17 +126,14 @@ class RunStore(Store):
                 raise unknown("run", next(iter(set(ids) - {row.id for row in rows}), "none"))
             owner = rows[0].experiment_id or rows[0].id
             job = session.get(Job, owner, with_for_update=True)
-            if job is not None and job.status in UNENDED:
-                raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
+            check_ended(job)
             reopened = [row.id for row in rows if _reopen(session, row)]
             if not reopened:
                 raise InvalidSetting("Nothing is left to do: every prompt was done, and none of them failed.")
-            if enqueue and job is None:
-                message = RunJob(owner) if rows[0].experiment_id is None else ExperimentJob(owner)
-                session.add(Job(id=owner, kind=message.kind, payload=message.as_json()))
-            elif enqueue and job is not None:
-                job.status, job.error, job.cancel_requested = "queued", None, False
-                job.finished_at, job.stalled = None, 0
+            if enqueue:
+                queue_again(
+                    session, job, RunJob(owner) if rows[0].experiment_id is None else ExperimentJob(owner), owner
+                )
             return reopened
 
     def unsynced_runs(self) -> list[RunView]:
@@ -147,14 +144,19 @@ class RunStore(Store):
             rows = session.execute(statement.order_by(Run.created_at, Run.position, Run.id))
             return [run_view(run, name) for run, name in rows]
 
-    def mark_synced(self, run_id: str, mlflow_run_id: str, moves: int = 0) -> None:
-        """Notes that MLflow has the run. ``moves`` are those of aliases that its copy counts: if one has moved since,
-        the copy is to be made again.
+    def mark_synced(self, copied: RunView, mlflow_run_id: str, moves: int = 0) -> None:
+        """Notes that MLflow has the run as it was when it was ``copied``, with so many ``moves`` of aliases.
+
+        If an alias has moved since, its experiment was renamed or the run reopened, the copy is to be made again.
         """
         with self._database.session() as session:
-            if run := session.get(Run, run_id, with_for_update={"of": Run}):  # not deleted meanwhile
-                run.mlflow_run_id = mlflow_run_id
-                run.mlflow_synced_at = now() if count_moves(session) == moves else None
+            run = session.get(Run, copied.id, with_for_update={"of": Run})
+            if run is None:  # deleted meanwhile
+                return
+            name = run.experiment.name if run.experiment else None
+            same = (name, run.finished_at, count_moves(session)) == (copied.experiment_name, copied.finished_at, moves)
+            run.mlflow_run_id = mlflow_run_id
+            run.mlflow_synced_at = now() if same else None
 
     def _end(self, id: str, **values: Any) -> None:
         self._change(id, values | {"finished_at": now()})
@@ -165,6 +167,21 @@ class RunStore(Store):
             if touched == 0 and session.get(Run, id) is None:
                 raise unknown("run", id)
             return touched == 1
+
+
+def check_ended(job: Job | None) -> None:
+    """Raises ``InvalidSetting`` while the worker has it before it or in hand."""
+    if job is not None and job.status in UNENDED:
+        raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
+
+
+def queue_again(session: Session, job: Job | None, message: RunJob | ExperimentJob, id: str) -> None:
+    """Leaves work to the worker: under its ended job, or under a new one of this id."""
+    if job is None:
+        session.add(Job(id=id, kind=message.kind, payload=message.as_json()))
+    else:
+        job.status, job.error, job.cancel_requested = "queued", None, False
+        job.finished_at, job.stalled = None, 0
 
 
 def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None:
@@ -204,7 +221,8 @@ def add_runs(
 
     ``predicted``: what is expected of settings, by their ids.
     """
-    for setting in dict.fromkeys(config.setting for config in configs):
+    # In one order, so that of two sweeps that begin at once neither waits for a row that the other holds.
+    for setting in sorted(dict.fromkeys(config.setting for config in configs), key=lambda setting: setting.id):
         _add_setting(session, setting)
     moment, expected = now(), predicted or {}  # one moment for all: in a list by time they keep their order
     runs = [
@@ -226,7 +244,8 @@ def _add_setting(session: Session, setting: SettingConfig) -> None:
         id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
-    session.execute(row.on_conflict_do_nothing())  # another process may add the same setting at this moment
+    # It may be there, also from this very moment, and with the name that an earlier version gave it.
+    session.execute(row.on_conflict_do_update(index_elements=[Setting.id], set_={"label": decoding.label}))
 
 
 def _filtered(

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from fsd_core.config.calibration import GRANTED
 from fsd_core.errors import InvalidSetting
 from fsd_core.tracking.database.models import (
     Base,
@@ -113,11 +114,18 @@ def _new_experiments(source: Session, target: Session) -> list[Experiment]:
         ours = target.get(Experiment, theirs.id)
         if ours is None:
             new.append(theirs)
-        elif (ours.config, ours.created_at) != (theirs.config, theirs.created_at):
+        elif (_asked(ours), ours.created_at) != (_asked(theirs), theirs.created_at):
             raise InvalidSetting(
                 f"Nothing was imported: the experiment {theirs.id} is here with other settings. {_ELSEWHERE}"
             )
+        elif theirs.config.get(GRANTED, 0) > ours.config.get(GRANTED, 0):
+            ours.config = dict(theirs.config)
     return new
+
+
+def _asked(experiment: Experiment) -> dict[str, Any]:
+    """What it was asked to do, without the time that a calibration was given later."""
+    return {name: value for name, value in experiment.config.items() if name != GRANTED}
 
 
 def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
@@ -221,6 +229,8 @@ def _add_changes(source: Session, target: Session, changes: Sequence[ChangeEntry
         model = Run if kind == "run" else Experiment
         theirs, ours = source.get(model, subject), target.get(model, subject)
         if theirs is not None and ours is not None:
+            if isinstance(ours, Experiment) and ours.name != getattr(theirs, "name", None):  # as MLflow's copies do
+                target.execute(update(Run).where(Run.experiment_id == subject).values(mlflow_synced_at=None))
             for name in _SAID:
                 if hasattr(ours, name):
                     setattr(ours, name, getattr(theirs, name))

@@ -149,7 +149,7 @@ def _parsed(text: str) -> dict[str, Any]:
     except Wrong:
         raise
     except json.JSONDecodeError as error:
-        raise Wrong(f"It is no JSON ({error.msg} at character {error.pos + 1}): expected one object a line.") from None
+        raise Wrong(f"It is not JSON ({error.msg} at character {error.pos + 1}): expected one object a line.") from None
     except (ValueError, RecursionError):
         raise Wrong("It cannot be read as JSON: a number in it is too long, or it is nested too deep.") from None
     if not isinstance(row, dict):

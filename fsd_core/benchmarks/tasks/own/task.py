@@ -51,6 +51,10 @@ class OwnTask(Task):
     def scorer(self) -> Scorer:
         return get_scorer(self.view.scorer)
 
+    @property
+    def scored(self) -> bool:
+        return self.scorer.needs_reference
+
     def all_examples(self) -> tuple[Example, ...]:
         return self._examples
 

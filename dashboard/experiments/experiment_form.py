@@ -1,0 +1,192 @@
+"""The form of an experiment: fields for what can be chosen, of which those are shown that the choice reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import gradio as gr
+
+from dashboard.experiments.prefill import prefilled
+from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of
+from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
+from dashboard.ui.beginnings import beginning, untouched
+from dashboard.ui.choosing import FOLLOWS, on_choice
+from dashboard.ui.components import escape, on_load, show
+from dashboard.ui.option_fields import field, several
+from fsd_core.benchmarks.tasks import TASKS, Task
+from fsd_core.benchmarks.tasks.own.finding import find_task, own_tasks
+from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
+from fsd_core.config import RULES, SweepConfig
+from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
+from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
+from fsd_core.models.model_pairs import PAIRS, get_pair
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.database.repository import Repository
+
+KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
+DIALS = [
+    name
+    for name, option in METHOD_OPTIONS.items()
+    if name == "strict_first"
+    or (option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *LENGTHS, *KNOBS, "drafts"))
+]
+"""options of which every setting of an experiment has the same value"""
+CHOSEN = [part for part, _ in PARTS] + [name for name in LISTED if name != "acceptance"]
+DEPENDENT = ["divergence", "drafts", *LENGTHS, *KNOBS, *DIALS]
+"""fields that are shown where something that is chosen reads them"""
+USUAL: dict[str, Any] = {
+    "baselines": list(PLAIN), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
+    **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
+}  # fmt: skip
+THRESHOLD_HINT = (
+    "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
+    "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
+)
+BEGUN = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
+"""fields that begin with another value for another pair, with the name of the value"""
+KNOB_HINT = "A list such as these or a range start:stop:count."
+
+
+def visible_fields(values: Mapping[str, Any]) -> dict[str, bool]:
+    """Which of the fields of ``DEPENDENT`` something of what is chosen reads."""
+    chosen = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
+    read = readable(dict.fromkeys(DEPENDENT, 0) | chosen)
+    return {name: name in read for name in DEPENDENT}
+
+
+def grid_of(name: str) -> tuple[float, ...]:
+    """The values of a knob that show its trade-off."""
+    return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
+
+
+def task_choices(pair: str, own: Iterable[Task] = ()) -> list[tuple[str, str]]:
+    """Titles and names of the tasks that can be run, those that suit the pair first."""
+    return [(task.title, task.name) for task in offered(get_pair(pair), own)]
+
+
+def task_names(own: Iterable[Task] = ()) -> tuple[str, ...]:
+    """Names of the tasks that can be run."""
+    return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
+
+
+def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
+    return [(RULES[kind].title, kind) for kind in kinds]
+
+
+class ExperimentForm:
+    """The components as attributes, ``fields`` by the name of what they choose; a method per event."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.fields = self._components()
+
+    def _components(self) -> dict[str, Any]:
+        pairs = [(spec.title, name) for name, spec in PAIRS.items()]
+        tasks, begun = task_choices(pairs[0][1]), beginning(pairs[0][1])
+        fields: dict[str, Any] = {}
+        usual = visible_fields(USUAL)
+        with gr.Group():
+            fields["name"] = gr.Textbox(
+                label="Name", placeholder="What this experiment should find out", max_length=120
+            )
+            with gr.Row():
+                fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
+                fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
+            fields["baselines"] = gr.CheckboxGroup(_titles(PLAIN), value=USUAL["baselines"], label="Baselines")
+            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=USUAL["tuned"], label="Algorithms")
+            with gr.Row():
+                fields["several"] = gr.Dropdown(
+                    _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
+                    info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
+                )  # fmt: skip
+                fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=usual["drafts"])
+            fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=usual["divergence"])
+            for name in KNOBS:
+                grid = ", ".join(f"{value:g}" for value in grid_of(name))
+                fields[name] = gr.Textbox(
+                    begun.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
+                    info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=usual[name],
+                )  # fmt: skip
+            fields["draft_length"] = gr.Textbox(
+                begun.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=usual["draft_length"],
+                info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
+            )  # fmt: skip
+            with gr.Row():
+                fields["limit"] = field(OPTIONS["limit"], value=begun.limit)
+                fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
+                fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
+        self.measured = show(escape(begun.sentence), elem_classes=["exp-measured"])
+        with gr.Accordion("Drafting and sampling", open=False):
+            with gr.Row():
+                fields["drafter"] = several(METHOD_OPTIONS["drafter"])
+                fields["topology"] = several(METHOD_OPTIONS["topology"])
+            with gr.Row():
+                for name in DIALS:
+                    fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
+            with gr.Row():
+                fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
+                fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
+                fields["top_p"] = field(METHOD_OPTIONS["top_p"], info="1 is off")
+                fields["min_p"] = field(METHOD_OPTIONS["min_p"], info="0 is off")
+            fields["batch"] = field(
+                OPTIONS["batch"],
+                info="1 times each text by itself. A larger batch finishes sooner, and its texts share its time.",
+            )  # fmt: skip
+        return fields
+
+    def listen(self) -> None:
+        """What a change of one field does to the others."""
+        chosen = [self.fields[name] for name in CHOSEN]
+        gr.on(
+            [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
+            queue=False, **FOLLOWS,
+        )  # fmt: skip
+        on_load(self.prefill, None, list(self.fields.values()))
+        offered = [self.fields[name] for name in ("task", *BEGUN)]
+        on_choice(self.fields["pair"])(
+            self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], queue=False, **FOLLOWS
+        )
+
+    def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:
+        """The experiment that the fields ask for. Raises ``FsdError``."""
+        return build_sweep({name: values[part] for name, part in self.fields.items()}, self.task)
+
+    def task(self, name: str) -> Task:
+        """A task of the house or of one's own. Raises ``UnknownName``."""
+        return find_task(name, self.repository)
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def prefill(self, request: gr.Request) -> Any:
+        """The form as the page's address asks for it."""
+        values = prefilled(self.repository, request.query_params)
+        if not values:
+            return gr.skip()
+        found = {self.fields[name]: value for name, value in values.items() if name in self.fields}
+        tasks = (
+            gr.Dropdown(task_choices(values["pair"]), value=values["task"]) if values["pair"] in PAIRS else gr.skip()
+        )
+        return found | {self.fields["task"]: tasks}
+
+    def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """Shows the fields that something of what is chosen reads."""
+        visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
+        return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
+
+    def offer(self, values: dict[Any, Any]) -> dict[Any, Any]:
+        """The tasks, those that suit the pair first; the first of them in place of one that does not. Fields that
+        nobody has changed begin anew with what was measured of the pair."""
+        pair, task = values[self.fields["pair"]], self.fields["task"]
+        begun = beginning(pair)
+        anew = {
+            self.fields[name]: gr.update(value=getattr(begun, value))
+            for name, value in BEGUN.items()
+            if untouched(value, values[self.fields[name]])
+        }
+        own = own_tasks(self.repository)
+        suits = kept_or_first(values[task], get_pair(pair), own)
+        another: dict[str, Any] = {} if suits == values[task] else {"value": suits}
+        tasks = gr.Dropdown(task_choices(pair, own), **another)
+        return {task: tasks, self.measured: escape(begun.sentence), **anew}

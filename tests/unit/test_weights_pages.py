@@ -1,0 +1,71 @@
+"""Pages keep runs of other weights apart, and say with which weights something is approved."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import pytest
+
+from dashboard.review.proposal_html import case_html
+from dashboard.review.use_html import use_html
+from dashboard.settings.settings_page import setting_page
+from dashboard.tables.company import company
+from fsd_core.people import Person
+from fsd_core.review.desk import Desk
+from fsd_core.tracking.acts import Requirements
+from fsd_core.tracking.database.models import Run
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.records import RunView
+from tests.ui.plausible import PROVENANCE, add_finished
+
+ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
+OURS = PROVENANCE["weights"]
+CHANGED = "The models of this pair have changed: its runs measured 2 sets of weights."
+
+
+@pytest.fixture
+def runs(repository: Repository) -> list[RunView]:
+    return list(repository.experiment(add_finished(repository)).runs)
+
+
+def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
+    with repository._database.session() as session:
+        session.get_one(Run, run.id).provenance = PROVENANCE | {"weights": weights}
+
+
+def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repository, runs: list[RunView]) -> None:
+    setting = runs[3].setting_id
+    (again,) = (run for run in repository.experiment(add_finished(repository)).runs if run.setting_id == setting)
+    html = setting_page(repository, setting)
+    assert "Measured in 2 runs" in html
+    assert CHANGED not in html
+    assert f"weights={OURS}" in unescape(html)
+    measured_with(repository, again, target="<b>t2</b> https://huggingface.co/a/b/tree/c0ffee", draft=OURS["draft"])
+    waiting = repository.create_run(again.config)  # measures nothing yet, so of no other weights
+    html = setting_page(repository, setting)
+    assert CHANGED in html
+    assert [part in html for part in ("Measured in 2 runs", "Measured in 1 run<", waiting)] == [True, True, True]
+    assert "target <code>&lt;b&gt;t2&lt;/b&gt;</code> (https://huggingface.co/a/b/tree/c0ffee)" in html
+    assert f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>." in html
+
+
+def test_a_baseline_of_other_weights_is_no_company(repository: Repository, runs: list[RunView]) -> None:
+    target, run = runs[0], runs[3]
+    assert target.id in {other.id for other in company(repository, run)}
+    measured_with(repository, target, target="t2", draft="d2")
+    assert target.id not in {other.id for other in company(repository, run)}
+
+
+def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: list[RunView]) -> None:
+    desk, target, run = Desk(repository), runs[0], runs[3]
+    desk.describe(ANN, "Chat", requirements=Requirements(margin=None))
+    proposal = desk.propose(ANN, "chat", [run.id], [target.id])
+    told = f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>"
+    assert f"Measured with {told}" in case_html(desk.case(proposal), "SD")
+    assert told not in use_html(desk.use("chat"), {})
+    measured_with(repository, target, target="t2", draft="d2")
+    assert "The runs were measured with different weights of the target" in case_html(desk.case(proposal), "SD")
+    measured_with(repository, target, **OURS)
+    case = desk.case(proposal)
+    desk.judge(BOB, case, "approve", "", case.use.sequence)
+    assert f"with {told}</li>" in use_html(desk.use("chat"), {})

@@ -38,7 +38,10 @@ def test_a_first_run_makes_the_database_and_prints_its_figures(call: Call, home:
     assert (status, err) == (0, "")
     figures = json.loads(out.splitlines()[-1])
     for name in ("mean_acceptance_length", "tokens_per_second"):
-        assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"]
+        if name == "tokens_per_second" and figures[f"{name}_low"] is None:  # the machine paused in one of the prompts
+            assert figures[f"{name}_high"] is None
+        else:
+            assert figures[f"{name}_low"] <= figures[name] <= figures[f"{name}_high"]
     if figures["acceptance_rate"] in (0, 1):  # where all prompts are alike nothing tells how much others would differ
         assert (figures["acceptance_rate_low"], figures["acceptance_rate_high"]) == (None, None)
     else:

@@ -159,16 +159,20 @@ SMALL = {"goal": "speed", "limit": 32, "choosing": 8, "minutes": 60}
 def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site) -> None:
     author = client(lab, "author")
     settings = [{"acceptance": "fsd-reducible", "threshold": 0.3, "draft_length": 5}]
-    begun = author.predict(settings, **SMALL, name="By a program", api_name="/start_calibration")
-    assert (begun["standing"], begun["candidates"]) == ("choosing", 3)
-    assert begun["promise"] == "the fastest, whatever it costs"
-    id = begun["experiment"]
 
-    def standing() -> str:
-        return author.predict(id, api_name="/read_calibration")["standing"]
+    def calibrated() -> dict[str, Any]:
+        begun = author.predict(settings, **SMALL, name="By a program", api_name="/start_calibration")
+        assert (begun["standing"], begun["candidates"]) == ("choosing", 3)
+        assert begun["promise"] == "the fastest, whatever it costs"
+        read = {"experiment": begun["experiment"], "api_name": "/read_calibration"}
+        until(lambda: author.predict(**read)["standing"] == "ended", "the calibration's verdict", 240)
+        return author.predict(**read)
 
-    until(lambda: standing() == "ended", "the calibration's verdict", 240)
-    found = author.predict(id, api_name="/read_calibration")
+    found = calibrated()
+    if not found["evidence"]["runs"]:  # where the machine pauses in one of the eight prompts, nothing may look faster
+        assert found["verdict"].startswith("No setting is faster")
+        found = calibrated()
+    id = found["experiment"]
     assert found["chosen"]["setting"]["decoding"]["acceptance"]["kind"] in ("fsd-reducible", "speculative", "block")
     assert found["verdict"].startswith(("Use ", "No setting is faster"))
     assert found["chosen"]["over_target"] > 0

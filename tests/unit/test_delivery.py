@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
@@ -57,34 +58,88 @@ def test_json_and_yaml_hold_the_same_and_lead_back_to_the_setting() -> None:
     assert described(setting())["models"]["target"] == {"ships as": "bundled/target"}
 
 
-def test_engines_get_what_they_can_do() -> None:
-    exact: dict[str, Any] = {"acceptance": "speculative", "draft_length": 4}
-    vllm = deliver(setting("qwen2.5-7b", **exact), "vllm")
-    command, _, rest = vllm.partition(" --speculative-config ")
-    assert command == "vllm serve Qwen/Qwen2.5-7B-Instruct"
-    found = json.loads(rest.strip().strip("'"))
-    assert (found["method"], found["num_speculative_tokens"]) == ("draft_model", 4)
-    assert found["model"].startswith("Qwen/")
-    sglang = deliver(setting("qwen2.5-7b", **exact), "sglang")
-    assert "--speculative-algorithm STANDALONE" in sglang
-    assert "--speculative-num-steps 4 --speculative-eagle-topk 1" in sglang
-    assert "--speculative-num-draft-tokens 5" in sglang
-    copied = exact | {"drafter": "prompt-lookup"}
-    assert '"method": "ngram"' in deliver(setting("qwen2.5-7b", **copied), "vllm")
-    assert "--speculative-algorithm NGRAM" in deliver(setting("qwen2.5-7b", **copied), "sglang")
-    eagle = "hub:meta-llama/Llama-3.1-8B-Instruct+meta-llama/Llama-3.2-1B-Instruct+yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
-    tree = {"acceptance": "speculative", "drafter": "eagle", "topology": "dynamic-tree", "tree_tokens": 30}
-    told = deliver(setting(eagle, **tree), "sglang")
-    assert "--speculative-algorithm EAGLE --speculative-draft-model-path yuhuili/EAGLE3" in told
-    assert "--speculative-num-draft-tokens 30" in told
-    assert "vLLM verifies chains only" in deliver(setting(eagle, **tree), "vllm")
-    assert deliver(setting("qwen2.5-7b", acceptance="autoregressive"), "sglang").count("--") == 1
-    relaxed = {"acceptance": "threshold-accept", "threshold_acc": 0.7, "temperature": 1.0}
-    told = deliver(setting("qwen2.5-7b", **relaxed), "sglang")
-    assert "--speculative-accept-threshold-acc 0.7 --speculative-accept-threshold-single 1" in told
-    assert "vLLM has no equivalent of Threshold accept" in deliver(setting("qwen2.5-7b", **relaxed), "vllm")
-    begun = deliver(setting("qwen2.5-7b", strict_first=2, **relaxed), "sglang")
-    assert begun.startswith("SGLang cannot judge the first tokens of an answer strictly")
+QWEN = "qwen2.5-7b"
+EAGLE = "hub:meta-llama/Llama-3.1-8B-Instruct+meta-llama/Llama-3.2-1B-Instruct+yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
+EXACT: dict[str, Any] = {"acceptance": "speculative", "draft_length": 4}
+WARM = {"temperature": 0.7, "top_p": 0.9}
+
+
+def to_vllm(pair: str, **options: Any) -> dict[str, Any]:
+    """What follows each flag of vLLM's command, read as JSON."""
+    told = deliver(setting(pair, **options), "vllm").replace("\\\n", " ")
+    words = iter(shlex.split(told)[3:])
+    return {flag: json.loads(value) if value[0] == "{" else value for flag, value in zip(words, words, strict=True)}
+
+
+def test_vllm_gets_what_it_can_do() -> None:
+    assert deliver(setting(QWEN, **EXACT), "vllm").startswith("vllm serve Qwen/Qwen2.5-7B-Instruct \\\n")
+    greedy = to_vllm(QWEN, **EXACT, max_new_tokens=99)
+    assert (greedy["--generation-config"], greedy["--override-generation-config"]) == (
+        "vllm", {"temperature": 0, "max_new_tokens": 99},
+    )  # fmt: skip
+    drafted = {"num_speculative_tokens": 4, "method": "draft_model", "model": "Qwen/Qwen2.5-0.5B-Instruct"}
+    assert greedy["--speculative-config"] == drafted
+    sampled = to_vllm(QWEN, **EXACT, **WARM)
+    assert sampled["--override-generation-config"] == WARM | {"max_new_tokens": 128}
+    assert sampled["--speculative-config"] == drafted | {"draft_sample_method": "probabilistic"}
+    block = to_vllm(QWEN, **EXACT | {"acceptance": "block"}, **WARM)["--speculative-config"]
+    assert block == sampled["--speculative-config"] | {"rejection_sample_method": "block"}
+    assert to_vllm(QWEN, **EXACT | {"acceptance": "block"})["--speculative-config"] == drafted  # greedily the same
+    assert to_vllm(QWEN, **EXACT, drafter="prompt-lookup", max_ngram=4)["--speculative-config"] == {
+        "num_speculative_tokens": 4, "method": "ngram", "prompt_lookup_max": 4, "prompt_lookup_min": 1,
+    }  # fmt: skip
+    assert to_vllm(EAGLE, **EXACT, drafter="eagle")["--speculative-config"]["method"] == "eagle3"
+    assert to_vllm("hub:a/b+a/c+a/head", **EXACT, drafter="eagle")["--speculative-config"]["method"] == "eagle"
+    alone = to_vllm(QWEN, acceptance="autoregressive", min_p=0.1, **WARM)
+    assert alone["--override-generation-config"]["min_p"] == 0.1
+    assert "--speculative-config" not in alone
+
+
+def test_sglang_gets_what_it_can_do() -> None:
+    def told(pair: str, **options: Any) -> str:
+        return deliver(setting(pair, **options), "sglang").replace(" \\\n ", "")
+
+    greedy = told(QWEN, **EXACT)
+    assert greedy.startswith(
+        '# With each request: {"temperature": 0.0, "max_tokens": 128}\npython -m sglang.launch_server'
+    )
+    assert "--sampling-defaults openai --speculative-algorithm STANDALONE" in greedy
+    assert greedy.endswith("--speculative-num-steps 4 --speculative-eagle-topk 1 --speculative-num-draft-tokens 5\n")
+    assert "# SGLang drafts likeliest tokens" in told(QWEN, **EXACT, **WARM)
+    assert "likeliest" not in greedy
+    copied = told(QWEN, **EXACT, drafter="prompt-lookup")
+    assert "--speculative-algorithm NGRAM --speculative-num-draft-tokens 5 " in copied  # the last token is one of them
+    assert "--speculative-ngram-max-bfs-breadth 1" in copied
+    tree = told(EAGLE, **EXACT, drafter="eagle", topology="dynamic-tree", tree_tokens=30)
+    assert "--speculative-algorithm EAGLE3 --speculative-draft-model-path yuhuili/EAGLE3" in tree
+    assert "--speculative-num-draft-tokens 30" in tree
+    chain = told(EAGLE, **EXACT, drafter="eagle", **WARM)
+    assert chain.endswith("--speculative-use-rejection-sampling\n")
+    block = told(EAGLE, **EXACT | {"acceptance": "block"}, drafter="eagle", **WARM)
+    assert block == chain.rstrip() + " --speculative-use-block-verification\n"
+    assert told(QWEN, **EXACT | {"acceptance": "block"}) == greedy
+    assert told(QWEN, acceptance="autoregressive").endswith("--sampling-defaults openai\n")
+    relaxed = told(QWEN, acceptance="threshold-accept", threshold_acc=0.7, temperature=1.0)
+    assert relaxed.endswith("--speculative-accept-threshold-acc 0.7 --speculative-accept-threshold-single 1\n")
+    assert "# SGLang drafts" not in relaxed
+
+
+@pytest.mark.parametrize(
+    ("engine", "pair", "options", "sentence"),
+    [
+        ("vllm", EAGLE, EXACT | {"drafter": "eagle", "topology": "dynamic-tree"}, "vLLM verifies one chain"),
+        ("vllm", QWEN, {"acceptance": "threshold-accept"}, "vLLM has no equivalent of Threshold accept"),
+        ("vllm", QWEN, EXACT | WARM | {"min_p": 0.1}, "vLLM does not apply min-p where it decodes speculatively"),
+        ("sglang", QWEN, EXACT | WARM | {"min_p": 0.1}, "SGLang does not apply min-p where it decodes speculatively"),
+        ("sglang", QWEN, WARM | {"acceptance": "block"}, "SGLang verifies as a block with EAGLE heads only"),
+        ("sglang", QWEN, EXACT | {"topology": "dynamic-tree"}, "SGLang drafts one chain, or a tree with an EAGLE head"),
+        ("sglang", QWEN, {"acceptance": "threshold-accept", "strict_first": 2}, "SGLang cannot judge the first tokens"),
+    ],
+)
+def test_what_an_engine_does_otherwise_is_a_sentence(
+    engine: str, pair: str, options: dict[str, Any], sentence: str
+) -> None:
+    assert deliver(setting(pair, **options), engine).startswith(sentence)
 
 
 HUB, COMMITS = "https://huggingface.co", {"target": "a" * 40, "draft": "b" * 40, "head": "c" * 40}
@@ -105,8 +160,8 @@ def test_what_was_measured_is_what_every_form_names() -> None:
     assert data["weights"] == weights
     assert data["setting"] == chosen.id == json.loads(deliver(chosen, "json"))["setting"]  # of what was asked for
     vllm = deliver(chosen, "vllm", weights)
-    assert vllm.startswith(f"vllm serve {big} --revision {COMMITS['target']} --speculative-config ")
-    assert json.loads(vllm.partition("-config ")[2].strip().strip("'"))["revision"] == COMMITS["draft"]
+    assert vllm.startswith(f"vllm serve {big} --revision {COMMITS['target']} \\\n")
+    assert json.loads(vllm.partition("-speculative-config ")[2].strip().strip("'"))["revision"] == COMMITS["draft"]
     sglang = deliver(chosen, "sglang", weights)
     assert f"--model-path {big} --revision {COMMITS['target']} " in sglang
     assert f"--speculative-draft-model-path {small} --speculative-draft-model-revision {COMMITS['draft']} " in sglang
@@ -118,11 +173,11 @@ def test_what_was_measured_is_what_every_form_names() -> None:
 def test_a_revision_that_the_pair_names_is_kept() -> None:
     exact: dict[str, Any] = {"acceptance": "speculative", "drafter": "eagle"}
     chosen = setting("hub:a/target@v1+a/draft+a/head@v3", **exact)
-    assert deliver(chosen, "vllm").startswith("vllm serve a/target --revision v1 --speculative-config ")
+    assert deliver(chosen, "vllm").startswith("vllm serve a/target --revision v1 \\\n")
     assert '"model": "a/head", "revision": "v3"' in deliver(chosen, "vllm")
     assert "--speculative-draft-model-path a/head --speculative-draft-model-revision v3 " in deliver(chosen, "sglang")
     copied = setting("hub:a/target@v1+a/draft", **exact | {"drafter": "prompt-lookup"})
-    assert "revision" not in deliver(copied, "vllm").partition("config")[2]
+    assert "revision" not in deliver(copied, "vllm").partition("--speculative-config")[2]
 
 
 def test_an_engine_is_not_offered_the_hub_for_what_was_measured_from_elsewhere() -> None:

@@ -138,6 +138,17 @@ def test_no_prompts_are_spent_on_what_is_hardly_faster_than_a_sure_one(faster: f
         assert steps[-1].end > outcome.chosen.prompts + asked.choosing
 
 
+@pytest.mark.parametrize("goal", ["speed", "accuracy"])
+def test_a_pause_of_the_machine_does_not_hide_what_is_faster(goal: str) -> None:
+    """It stood still for a minute, of the 11 s that 32 answers take, in one prompt of those that choose."""
+    asked, best = config(goal=goal), LOSSY[3]
+    made = world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 1.5)) | {best: (0.0, 3.0)}, 3)
+    made[best][2] = made[best][2]._replace(seconds=made[best][2].seconds + 60)
+    outcome, _ = calibrated(asked, made)
+    assert (outcome.chosen.decoding, outcome.reason) == (best, "sure")
+    assert outcome.chosen.over_exact == pytest.approx(1.5, rel=0.1)  # of the fresh prompts
+
+
 def test_where_every_fast_setting_is_bad_exact_sd_remains() -> None:
     asked = config()
     ruined, steps = calibrated(

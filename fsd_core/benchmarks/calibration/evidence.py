@@ -86,6 +86,21 @@ def speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig,
     return sum(its for _, its in times) / sum(own for own, _ in times) if times else math.nan
 
 
+def steady_speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
+    """:func:`speedup` as a machine that never pauses would show it: Σ rounds times the median of seconds per round.
+
+    What is chosen hangs on it, since in one of eight prompts a pause of a second hides a rule that is twice as fast;
+    what is told is what was measured.
+    """
+    pairs = [(own, its) for own, its in evidence.both(decoding, other, start, end) if own.seconds > 0 < its.seconds]
+    return _steady([its for _, its in pairs]) / _steady([own for own, _ in pairs]) if pairs else math.nan
+
+
+def _steady(counts: Sequence[PromptCounts]) -> float:
+    rounds = [max(1, count.rounds) for count in counts]
+    return sum(rounds) * float(np.median([count.seconds / n for count, n in zip(counts, rounds, strict=True)]))
+
+
 def speedup_interval(
     evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
 ) -> Interval | None:

@@ -9,7 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from fsd_core.benchmarks.calibration import betting
-from fsd_core.benchmarks.calibration.evidence import Evidence, acceptance_rates, gains, speedup, speedup_interval
+from fsd_core.benchmarks.calibration.evidence import (
+    Evidence,
+    acceptance_rates,
+    gains,
+    speedup,
+    speedup_interval,
+    steady_speedup,
+)  # fmt: skip
 from fsd_core.benchmarks.statistics import Interval
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration import FEWEST, LEVEL, CalibrationConfig
@@ -63,7 +70,7 @@ class Standing(NamedTuple):
 
 def rank(config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exact: DecodingConfig, end: int) -> float:
     """What the goal prefers among settings that keep the promise: speed; of those that accept enough, accuracy."""
-    faster = speedup(evidence, one, exact, 0, end)
+    faster = steady_speedup(evidence, one, exact, 0, end)
     if config.goal != "acceptance":
         return faster
     solved = gains(evidence, one, config.target, 0, end)

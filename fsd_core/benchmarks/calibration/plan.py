@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsd_core.benchmarks.calibration.evidence import Evidence, speedup
+from fsd_core.benchmarks.calibration.evidence import Evidence, steady_speedup
 from fsd_core.benchmarks.calibration.findings import Finding, Trial, hopes, of_exact
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration import FEWEST, FINALISTS, CalibrationConfig
@@ -104,7 +104,7 @@ def _missing(evidence: Evidence, wanted: Sequence[DecodingConfig], start: int, e
 def best_exact(evidence: Evidence, alive: Sequence[DecodingConfig], target: DecodingConfig, end: int) -> DecodingConfig:
     """The fastest of those that lose nothing."""
     return max(
-        (one for one in alive if one.acceptance.lossless), key=lambda one: speedup(evidence, one, target, 0, end)
+        (one for one in alive if one.acceptance.lossless), key=lambda one: steady_speedup(evidence, one, target, 0, end)
     )
 
 
@@ -114,7 +114,7 @@ def _better_half(
     """The better half of the lossy ones and of the exact ones, in the order in which they were given."""
     exact = best_exact(evidence, alive, config.target, done)
     lossy = {one: hopes(config, evidence, one, exact, done).worth for one in _asked(config, alive)}
-    exacts = {one: speedup(evidence, one, exact, 0, done) for one in alive if one.acceptance.lossless}
+    exacts = {one: steady_speedup(evidence, one, exact, 0, done) for one in alive if one.acceptance.lossless}
     kept = _best(lossy, max(FINALISTS, math.ceil(len(lossy) / 2))) + _best(exacts, math.ceil(len(exacts) / 2))
     return tuple(one for one in alive if one in kept)
 

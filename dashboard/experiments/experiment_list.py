@@ -10,6 +10,7 @@ from dashboard.ui.annotations import archive_button, tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
 from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
 from fsd_core.benchmarks.statistics import wilson
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.figures.numbers import count
 from fsd_core.jobs.queue import time_left
 from fsd_core.tracking.records import Deletion
@@ -44,9 +45,8 @@ def experiments_html(
 
 def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: str | None) -> str:
     under_way = e.status in OPEN
-    body = (_bar(e) + _runs_table(e.runs, scores)) if under_way else _failures(e.runs)
-    if calibrated is not None:
-        body = (_bar(e) if under_way else _failures(e.runs)) + calibrated
+    body = _bar(e) if under_way else _failures(e.runs)
+    body += calibrated if calibrated is not None else _runs_table(e.runs, scores) * under_way
     name = f'<a href="runs?experiment={escape(e.id)}">{escape(e.name)}</a>{tags_html(e)}'
     return (
         f'<article class="exp" data-experiment="{escape(e.id)}"><div class="exp-head"><h3>{name}</h3>'
@@ -69,7 +69,9 @@ def _actions(e: ExperimentView, is_calibration: bool) -> str:
 def _line(e: ExperimentView, is_calibration: bool) -> str:
     prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
     if is_calibration:  # nobody knows how many it will take
-        return f"{count(e.prompts_done, 'text')} written, begun {ago(e.created_at)}"
+        return f"{count(e.prompts_done, 'text')} written, " + (
+            "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
+        )
     if e.status not in OPEN:
         return f"{prompts}, {ago(e.created_at)}"
     return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
@@ -89,10 +91,14 @@ def _remaining(seconds: float | None) -> str:
 
 
 def _bar(e: ExperimentView) -> str:
-    share = 100 * e.prompts_done / e.prompts_total if e.prompts_total else 0
+    """Of prompts, or of a calibration's time: nobody knows how many prompts that will take."""
+    done, whole, what = e.prompts_done, e.prompts_total, "Prompts done"
+    if isinstance(e.config, CalibrationConfig):
+        done, whole, what = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
+    share = min(100, 100 * done / whole) if whole else 0
     return (
         f'<div class="exp-bar" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share:.0f}" '
-        f'aria-label="Prompts done"><i style="width: {share:.1f}%"></i></div>'
+        f'aria-label="{what}"><i style="width: {share:.1f}%"></i></div>'
     )
 
 

@@ -23,7 +23,7 @@ from dashboard.ui.worker import absence_notice
 from fsd_core.benchmarks.tasks.own.finding import own_tasks
 from fsd_core.benchmarks.tasks.suitable import kept_or_first
 from fsd_core.errors import FsdError
-from fsd_core.jobs import asked_by
+from fsd_core.jobs import asked_by, own_work
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.people import require
 
@@ -180,7 +180,8 @@ class ExperimentsPage:
 
     def _latest(self, limit: int, archived: bool) -> tuple[Shown, bool]:
         """What the page shows, and whether there are older experiments."""
-        experiments = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
+        found = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
+        experiments = [own_work.as_it_stands(one, self.home) for one in found]
         waiting = any(experiment.status in OPEN for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.status in OPEN for run in e.runs if run.prompts_done]

@@ -35,8 +35,8 @@ class OpenedProposal:
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
         self.case = show()
-        self.answer = show()
         show(section("Verdict"))
+        self.own = show()
         self.verdict_words = gr.Textbox(label="Comment on the verdict", lines=2, max_length=LONGEST_WORDS)
         with gr.Row(elem_classes=["rev-forms"]):
             self.approve = gr.Button("Approve", variant="primary")
@@ -50,6 +50,7 @@ class OpenedProposal:
             )
             self.waiver = gr.Textbox(label="Why that is acceptable", info=BY_NAME, max_length=LONGEST_WORDS, scale=3)
             self.waive = gr.Button("Answer for it")
+        self.answer = show()
         show(section("Comments"))
         self.conversation = show()
         with gr.Row(elem_classes=["rev-forms"]):
@@ -69,11 +70,15 @@ class OpenedProposal:
         """What :meth:`open` may change."""
         reading = [*self.reader.outputs, self.reader.filter, self.reader.size]
         changing = [*self._buttons, *self._fields, *self.votes.outputs, *reading]
-        return [self.case, self.conversation, self.prompts, self.shown, self.answer, *changing]
+        return [self.case, self.own, self.conversation, self.prompts, self.shown, self.answer, *changing]
 
     @property
     def _buttons(self) -> list[Any]:
         return [self.approve, self.changes, self.decline, self.withdraw, self.waive]
+
+    @property
+    def _verdicts(self) -> list[Any]:
+        return [self.approve, self.changes, self.decline]
 
     @property
     def _fields(self) -> list[Any]:
@@ -97,7 +102,7 @@ class OpenedProposal:
         read = None
         if case.evidence:
             read = Runs(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
-        decided = case.proposal.state != "open"
+        is_open, own = case.proposal.state == "open", case.proposal.author == person.name
         reading = self.reader.read(read, "text", SIZES[0], 0, person, pairing)
         return (
             self.votes.open(case, pairing, person)
@@ -109,7 +114,9 @@ class OpenedProposal:
                 self.reader.filter: "text",
                 self.reader.size: SIZES[0],
                 self.shown: (case.proposal.id, case.use.sequence),
-                **{button: gr.Button(interactive=not decided) for button in self._buttons},
+                self.own: notice(_own(person), "warn") if is_open and own else "",
+                **{button: gr.Button(interactive=is_open) for button in self._buttons},
+                **{button: gr.Button(interactive=is_open and not own) for button in self._verdicts},
                 self.answer: "",
             }
         )
@@ -158,6 +165,17 @@ class OpenedProposal:
             self.desk.remark(person, case, words or "", read(reply, "Answers #", int), *place)
 
         return self._done(person, shown, say, "Said.", self.words, self.reply, self.prompt)
+
+
+def _own(person: Person) -> str:
+    """What an author is told in place of a verdict."""
+    told = "This proposal is your own: somebody else gives the verdict."
+    if person.known:
+        return told
+    return (
+        f"{told} Here nobody signs in, so there is nobody else. Start the app with FSD_ACCESS=password, and add people "
+        "with `python -m fsd_core users add`."
+    )
 
 
 def worst_first(pairs: Sequence[Pair]) -> list[Pair]:

@@ -63,7 +63,7 @@ class ProposeForm:
         repository = self.desk.repository
         setting, uses = repository.setting(setting_id), self.desk.uses()
         own = _measurements(repository, setting_id, calibration)
-        chosen = [runs for runs in own if runs[0].experiment_id == calibration] if calibration else own
+        chosen = [runs for runs in own if runs[0].experiment_id == calibration] if calibration else _strongest(own)
         if not chosen and calibration:
             raise UnknownName(
                 f"The experiment '{calibration[:32]}' tried this setting on no fresh prompts: propose what its verdict "
@@ -118,6 +118,19 @@ def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
     return grouped(sorted(fresh, key=lambda one: (BASELINES.index(one.decoding.acceptance.kind), one.position)))
 
 
+def _strongest(measurements: Iterable[Measurement]) -> list[Measurement]:
+    """Of each task and seed the one of most prompts: fewer of the same would be counted as a second, weaker witness."""
+    best: dict[tuple[str, int], Measurement] = {}
+    for runs in measurements:
+        key = runs[0].task, runs[0].seed
+        best[key] = max(best.get(key, runs), runs, key=_prompts)
+    return list(best.values())
+
+
+def _prompts(runs: Measurement) -> int:
+    return sum(run.prompts_done for run in runs)
+
+
 def _value(runs: Measurement) -> str:
     return ",".join(run.id for run in runs)
 
@@ -131,9 +144,10 @@ def _choices(measurements: Iterable[Measurement]) -> list[tuple[str, str]]:
 
 
 def _name(runs: Measurement) -> str:
-    run, prompts = runs[0], sum(run.prompts_done for run in runs)
+    run, prompts = runs[0], _prompts(runs)
     if is_turn(run):
-        return f"{run.label} · {run.task}, {prompts} fresh prompts of {run.experiment_name}, seed {run.seed}"
+        of = f"{run.experiment_name}, seed {run.seed} · {(run.experiment_id or '')[:6]}"
+        return f"{run.label} · {run.task}, {prompts} fresh prompts of {of}"
     return f"{run.label} · {run.task}, {prompts} prompts, seed {run.seed} · {run.id[:6]}"
 
 

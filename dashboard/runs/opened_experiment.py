@@ -17,6 +17,7 @@ from dashboard.ui.links import copy_link
 from dashboard.ui.people import person_of
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.figures.numbers import count
+from fsd_core.jobs import own_work
 from fsd_core.tracking.records import Deletion
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class OpenedExperiment:
         return gr.skip() if updates[self.shown] == drawn else updates
 
     def _experiment(self, experiment: ExperimentView) -> Updates:
+        experiment = own_work.as_it_stands(experiment, self.home)
         calibrated = calibration_html(self.repository, experiment)
         head = _header_html(experiment) + (f'<article class="exp">{calibrated}</article>' if calibrated else "")
         runs = runs_html(experiment.runs, filtered=False)

@@ -48,7 +48,8 @@ def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
     setting = escape(SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id)
     links = [f'<a href="settings?setting={setting}">The setting, to take along</a>'] if outcome.chosen.sure else []
     if outcome.chosen.sure and outcome.chosen.prompts:
-        links.insert(0, f'<a href="review?propose={setting}&calibration={escape(e.id)}">Propose this setting</a>')
+        chosen = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
+        links.insert(0, f'<a href="review?propose={setting}&calibration={escape(e.id)}">Propose {chosen}</a>')
     further = ""
     if outcome.more and not e.under_way:
         further = button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")

@@ -21,9 +21,9 @@ Pairs = Sequence[tuple[float, float]]
 """numerator and denominator of each prompt"""
 Ends = tuple[np.ndarray, np.ndarray]
 """low and high, NaN where there is no interval"""
-_WIDEST = 10.0
-"""An interval on the logarithm's scale that reaches further, such as ten times up and down, is none: one or two prompts
-decide the ratio, as where the machine paused in one of them."""
+_WIDEST, _WIDEST_SHARE = 5.0, 0.8
+"""An interval that reaches further, five times up and down or over four fifths of all that a share can be, is none: one or two
+prompts decide the ratio, as where the machine paused in one of them."""
 _ROUNDING = 1e-12
 """below which a standard error is none: prompts that do not differ say nothing of how others would"""
 
@@ -39,7 +39,7 @@ class _Parts(NamedTuple):
 
 def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
     """The interval of 95 % of ``Σ numerators / Σ denominators``; ``None`` below three prompts that have either,
-    where these do not differ, and where it would reach more than ten times up and down.
+    where these do not differ, and where it would reach more than five times up and down, or over four fifths of 0 … 1.
 
     It is symmetric on the logarithm's scale, of a share of something (``is_share``) on the logit's, so that it stays
     where such ratios are. Raises ``ValueError`` if every denominator is 0.
@@ -51,7 +51,7 @@ def quotient_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
     """The interval of 95 % of one ratio of sums over another, of the same prompts in the same order.
 
     ``None`` where fewer than three prompts differ between the two, which leaves nothing to estimate their spread by,
-    and where it would reach more than ten times up and down. Raises ``ValueError`` as :func:`ratio_interval`.
+    and where it would reach more than five times up and down. Raises ``ValueError`` as :func:`ratio_interval`.
     """
     return _interval(quotient_ends(np.hstack([_table(ours), _table(theirs)])))
 
@@ -70,7 +70,8 @@ def ratio_ends(table: np.ndarray, *, is_share: bool = False) -> Ends:
         if is_share:
             inside, odds, factor = (ratio > 0) & (ratio < 1), ratio / (1 - ratio), np.exp(half / (ratio * (1 - ratio)))
             low, high = odds / (factor + odds), 1 - 1 / (1 + odds * factor)
-            return np.where(inside, low, np.nan), np.where(inside, high, np.nan)
+            told = inside & (high - low <= _WIDEST_SHARE)
+            return np.where(told, low, np.nan), np.where(told, high, np.nan)
         factor = _bounded(np.exp(half / ratio))
         return np.where(ratio > 0, ratio / factor, ratio - half), np.where(ratio > 0, ratio * factor, ratio + half)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsd_core.jobs import handling
+from fsd_core.jobs import handling, lock
 from fsd_core.jobs.last_words import LastWords
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
     from fsd_core.benchmarks.execution import Writing
     from fsd_core.tracking.database.repository import Repository
+    from fsd_core.tracking.records import ExperimentView
 
 
 def open_repository(settings: Settings) -> Repository:
@@ -35,6 +37,14 @@ def has_database(settings: Settings) -> bool:
 
     path = session.sqlite_path(session.parse(settings.resolved_database_url))
     return path is None or path.exists()
+
+
+def as_it_stands(experiment: ExperimentView, home: Path) -> ExperimentView:
+    """The experiment, ``stopped`` where a process of this home that did it by itself is gone before its end: the
+    database says ``running`` until somebody goes on with it."""
+    path = home / "runs" / f"{experiment.id}.lock"
+    left = experiment.under_way and experiment.job_id is None and path.exists() and lock.holder(path) is None
+    return replace(experiment, status="stopped") if left else experiment
 
 
 @contextmanager

@@ -187,7 +187,8 @@ class ExperimentView:
     name: str
     config: SweepConfig
     status: str
-    """queued, running, finished, failed or cancelled: of its job, and of its runs where the job is done"""
+    """queued, running, finished, failed or cancelled: of its job, and of its runs where the job is done; or stopped,
+    where the process that did it by itself is known to be gone"""
     error: str | None
     cancel_requested: bool
     job_id: str | None

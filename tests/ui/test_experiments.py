@@ -331,7 +331,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     Desk(repository).describe(Person("Ann", "author"), "Sums", requirements=Requirements(margin=20))
     page.goto(f"{site.url}/runs?experiment={job.id}")
     expect(page.locator(".exp-verdict")).to_have_text(verdict(config, step))
-    page.get_by_role("link", name="Propose this setting").click()
+    page.get_by_role("link", name=re.compile("^Propose ")).click()
     expect(page.locator("h1")).to_contain_text("Propose FSD reducible · js ≤ 0.05 · γ 5")
     fresh = step.chosen.prompts
     named = f"{fresh} fresh prompts of Find the setting on Arithmetic word problems"

@@ -86,8 +86,8 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     )
     expect(requirements.nth(1)).to_contain_text(re.compile(r"Speed\d\.\d+ times as fast \[\d.*, \d.*\]met"))
     proposal = ann.url
-    press(ann, "Approve")
-    expect(notices(ann).last).to_contain_text("A verdict needs the role reviewer, and Ann is author")
+    expect(ann.get_by_role("button", name="Approve")).to_be_disabled()
+    expect(ann.get_by_text("This proposal is your own: somebody else gives the verdict.")).to_be_visible()
 
     # Bob asks about one prompt, and for changes; Ann answers; he is satisfied.
     bob = window("Bob")

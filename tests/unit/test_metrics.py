@@ -54,7 +54,12 @@ def test_totals_and_ratios_are_of_sums_not_means_of_ratios() -> None:
     assert figures["mean_tokens"] == 30
     assert figures["fuzzy_tokens"] == 4
     third = Generated(tokens=20, rounds=7, accepted=9, seconds=3.0)
-    figures = summarise([Generated(), long, third, Generated(tokens=25, rounds=6, seconds=2.0)], [])
+    more = [
+        third,
+        Generated(tokens=25, rounds=6, seconds=2.0),
+        Generated(tokens=30, rounds=6, seconds=2.5, accepted=11),
+    ]
+    figures = summarise([Generated(), long, *more], [])
     for name in ("acceptance_rate", "mean_acceptance_length", "tokens_per_second", "negative_log_likelihood"):
         assert figures[f"{name}_low"] < figures[name] < figures[f"{name}_high"]
 

@@ -53,8 +53,9 @@ def test_below_three_prompts_there_is_no_interval() -> None:
 
 
 def test_a_share_stays_within_0_and_1_and_has_none_at_the_ends() -> None:
-    low, high = ratio_interval([(9, 10), (1, 10), (10, 10)], is_share=True) or (-1, 2)
-    assert 0 < low < 2 / 3 < high < 1
+    low, high = ratio_interval([(9, 10), (6, 10), (8, 10)], is_share=True) or (-1, 2)
+    assert 0 < low < 23 / 30 < high < 1
+    assert ratio_interval([(9, 10), (1, 10), (10, 10)], is_share=True) is None  # from 1 % to 99.9 %
     assert ratio_interval([(10, 10)] * 5, is_share=True) is None
 
 

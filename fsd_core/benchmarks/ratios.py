@@ -22,8 +22,8 @@ Pairs = Sequence[tuple[float, float]]
 Ends = tuple[np.ndarray, np.ndarray]
 """low and high, NaN where there is no interval"""
 _WIDEST, _WIDEST_SHARE = 5.0, 0.8
-"""An interval that reaches further, five times up and down or over four fifths of all that a share can be, is none: one or two
-prompts decide the ratio, as where the machine paused in one of them."""
+"""An interval that reaches further, five times up and down or over four fifths of all that a share can be, is none: one
+or two prompts decide the ratio, as where the machine paused in one of them."""
 _ROUNDING = 1e-12
 """below which a standard error is none: prompts that do not differ say nothing of how others would"""
 

@@ -36,7 +36,7 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
     ]
     if decoding.drafter is not None:
         flags.append(f"--speculative-config {_json(_of_vllm(setting, drafts))}")
-    return _command(flags)
+    return f"# vLLM 0.33, setting {setting.id}\n{_command(flags)}"
 
 
 def _of_vllm(setting: SettingConfig, drafts: HubModel) -> dict[str, Any]:
@@ -67,7 +67,10 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
         f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}",
         "--sampling-defaults openai",
     ]
-    notes = [f"# With each request: {json.dumps(_sampling(setting, 'max_tokens'))}\n"]
+    notes = [
+        f"# SGLang 0.5.23, setting {setting.id}\n",
+        f"# With each request: {json.dumps(_sampling(setting, 'max_tokens'))}\n",
+    ]
     if (drafter := setting.decoding.drafter) is not None:
         shape = _shape(setting)
         if shape != "chain" and (shape, drafter.kind) != ("dynamic-tree", "eagle"):
@@ -115,19 +118,23 @@ def _none(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) ->
     """Why an engine cannot do what the setting asks for; ``None`` where it can. ``lossy``: kinds of its own rules."""
     rule, spec = setting.decoding.acceptance, pinned(setting.pair, weights)
     if rule.kind not in ("autoregressive", "speculative", "block", *lossy):
-        return f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own.\n"
+        return (
+            f"{engine} has no equivalent of {rule.title}: it verifies exactly, or by rules of its own. The form for "
+            "Python runs it, with transformers.\n"
+        )
     if setting.decoding.strict_first:
         return f"{engine} cannot judge the first tokens of an answer strictly and the others by {rule.title}.\n"
     sampling, role = setting.decoding.sampling, _drafts_with(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         return f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.\n"
+    hub = f"{engine} is given models of the Hugging Face hub, and"
     if spec is None or not isinstance(spec.target, HubModel) or spec.adapter is not None:
-        return f"{engine} loads models of the Hugging Face hub, and the models of '{setting.pair}' are not there.\n"
+        return f"{hub} those of '{setting.pair}' are not there.\n"
     if role is not None and not isinstance(getattr(spec, role), HubModel):
-        return f"{engine} loads models of the Hugging Face hub, and what drafts for '{setting.pair}' is not there.\n"
+        return f"{hub} what drafts for '{setting.pair}' is not there.\n"
     for used in filter(None, ("target", role)):
         if used in weights and hub_model_of(weights[used]) is None:
-            return f"{engine} loads models of the Hugging Face hub, and the {used} that was measured is not of there.\n"
+            return f"{hub} the {used} that was measured did not come from there.\n"
     return None
 
 

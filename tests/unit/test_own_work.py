@@ -1,0 +1,36 @@
+"""Work of the command line, seen from the pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dashboard.experiments.experiment_list import experiments_html
+from dashboard.ui.actions import perform
+from fsd_core.config import DecodingConfig, SweepConfig
+from fsd_core.jobs import lock
+from fsd_core.jobs.own_work import alone, as_it_stands
+from fsd_core.people import LOCAL
+from fsd_core.tracking.database.repository import Repository
+
+
+def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repository: Repository, home: Path) -> None:
+    id = repository.create_experiment(SweepConfig(name="Alone", decodings=(DecodingConfig(),)), enqueue=False)
+    repository.start_run(repository.experiment(id).runs[0].id, {})
+
+    def card() -> tuple[str, str]:
+        seen = as_it_stands(repository.experiment(id), home)
+        return seen.status, experiments_html([seen], {})
+
+    status, html = card()  # of a process elsewhere, as far as anybody knows
+    assert status == "running"
+    assert 'data-act="resume"' not in html
+    with alone(repository, home, "experiment", id):
+        assert card()[0] == "running"
+    (home / "runs" / f"{id}.lock").touch()  # as a kill leaves it
+    status, html = card()
+    assert status == "stopped"
+    for act in ("resume", "archive", "delete"):
+        assert f'data-act="{act}"' in html
+    assert perform(repository, home, LOCAL, "resume", "experiment", id) == "Alone continues at its next prompt."
+    assert as_it_stands(repository.experiment(id), home).status == "queued"
+    assert lock.holder(home / "runs" / f"{id}.lock") is None

@@ -79,7 +79,8 @@ class RunTheory:
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         names = [(_name(run), run.id) for run in runs]
-        first = next((run for run in runs if of_run(run)), runs[0] if runs else None)
+        drafted = (run for run in runs if run.decoding.drafter is not None)
+        first = next((run for run in runs if of_run(run)), None) or next(drafted, None) or next(iter(runs), None)
         chosen = [first.id] if first else []
         seen = self.look(chosen) if chosen else {self.said: notice(NONE)}
         return {self.runs: gr.Dropdown(names, value=chosen)} | seen

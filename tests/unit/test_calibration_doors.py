@@ -98,7 +98,7 @@ def test_without_settings_every_rule_that_forgives_takes_part_at_lengths_that_re
     form = {name: value for name, value in FORM.items() if name != "draft_length"}
     assert calibration_of(form, "speed", None, 1.0, get_task).lengths == REPLAYED
     assert len({one.acceptance.kind for one in config.decodings}) > 5
-    assert config.name == "Calibration on Arithmetic word problems"
+    assert config.name == "Find the setting on Arithmetic word problems"
 
 
 def test_what_has_begun_says_what_is_written(programs: Programs) -> None:

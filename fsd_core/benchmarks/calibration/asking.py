@@ -57,7 +57,7 @@ def asked_for(
     fields = {field: value for field, value in asked.items() if value is not None}
     limit = min(task.size, MOST_PROMPTS) if limit is None else limit
     config = checked_words(
-        CalibrationConfig, words, name=name.strip()[:LONGEST_NAME] or f"Calibration on {task.title}", pair=pair,
+        CalibrationConfig, words, name=name.strip()[:LONGEST_NAME] or f"Find the setting on {task.title}", pair=pair,
         task=task.name, limit=limit, decodings=tuple(decodings), lengths=REPLAYED if replayed else (), **fields,
     )  # fmt: skip
     task.check_limit(limit)

@@ -11,6 +11,7 @@ from fsd_core.figures.numbers import count
 from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 
 MOST_SETTINGS = 4
+BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."
 
 
 @dataclass
@@ -73,11 +74,13 @@ def payload(
 
 
 def comparison(lanes: Sequence[SettingView]) -> list[str]:
-    """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part."""
+    """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part; and one
+    that doubts the speeds where the machine was busy."""
     first, *others = lanes
     if first.error or not first.tokens:
         return []
-    return [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
+    told = [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
+    return [*told, BUSY] if told and any(lane.figures and lane.figures.held_up for lane in lanes) else told
 
 
 def _beside(lane: SettingView, first: SettingView) -> str:

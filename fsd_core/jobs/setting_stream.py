@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -38,6 +40,7 @@ class SettingStream:
     drafted: int = 0
     accepted: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         tokenizer: Any = self.pair.tokenizer
@@ -58,28 +61,33 @@ class SettingStream:
             decoder = Decoder(self.pair, job.decoding(self.index))
             ids = decoder.prompt_ids(job.prompt)
             list(islice(decoder.stream(ids, job.seed), WARM_UP_ROUNDS))
-            begun = time.perf_counter()
-            self.session = decoder.session(ids, job.seed)
-            self.seconds = time.perf_counter() - begun
+            with self._clock():
+                self.session = decoder.session(ids, job.seed)
         except (FsdError, RuntimeError) as error:
             self._fail(error)
 
     def run_round(self) -> None:
         """One round."""
         assert self.session is not None
-        begun = time.perf_counter()
         try:
-            record = self.session.run_round()
+            with self._clock():
+                record = self.session.run_round()
         except (FsdError, RuntimeError) as error:
             self._fail(error)
             return
-        self.seconds += time.perf_counter() - begun
         self.rounds += 1
         self.drafted += len(record.drafted)
         self.accepted += record.accepted
         emitted = self._builder.add(record, last=self.done)
         self.pending += emitted[max(0, self.sent - self.tokens) :]  # the page has the others
         self.tokens += len(emitted)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        begun, of_cpu = time.perf_counter(), time.process_time()
+        yield
+        self.seconds += time.perf_counter() - begun
+        self.cpu_seconds += time.process_time() - of_cpu
 
     def close(self) -> None:
         """Gives the session's buffers back to the next."""
@@ -96,7 +104,8 @@ class SettingStream:
         tokens, self.pending = tuple(self.pending), []
         self.end_sent = self.done
         figures = StreamFigures.of(
-            tokens=self.tokens, rounds=self.rounds, drafted=self.drafted, accepted=self.accepted, seconds=self.seconds
-        )
+            tokens=self.tokens, rounds=self.rounds, drafted=self.drafted, accepted=self.accepted,
+            seconds=self.seconds, cpu_seconds=self.cpu_seconds if self.pair.device == "cpu" else None,
+        )  # fmt: skip
         stop_reason = self.session.stop_reason if self.session else None
         return Chunk(self.index, tokens, figures, self.done, stop_reason, self.error)

@@ -165,6 +165,10 @@ _TOKEN_TYPES = {
 }  # fmt: skip
 
 
+_OWN = 0.8
+"""share of a text's time for which a process that computes alone has the processor, at least"""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamFigures:
     """How a setting of the playground has fared so far."""
@@ -178,9 +182,18 @@ class StreamFigures:
     """``None`` where nothing was drafted"""
     mean_acceptance_length: float
     """tokens a round"""
+    cpu_seconds: float | None = None
+    """of the processor, meanwhile, for this process; ``None`` where another device computes, or nobody looked"""
+
+    @property
+    def held_up(self) -> bool:
+        """Whether other processes had the processor for a good part of the time, so that the speed is not its own."""
+        return self.cpu_seconds is not None and self.cpu_seconds < _OWN * self.seconds
 
     @classmethod
-    def of(cls, *, tokens: int, rounds: int, drafted: int, accepted: int, seconds: float) -> StreamFigures:
+    def of(
+        cls, *, tokens: int, rounds: int, drafted: int, accepted: int, seconds: float, cpu_seconds: float | None = None
+    ) -> StreamFigures:
         """The figures that follow from counts; ``drafted`` and ``accepted`` are tokens."""
         return cls(
             tokens,
@@ -189,6 +202,7 @@ class StreamFigures:
             tokens_per_second=tokens / seconds if seconds else 0.0,
             acceptance_rate=accepted / drafted if drafted else None,
             mean_acceptance_length=tokens / rounds if rounds else 0.0,
+            cpu_seconds=cpu_seconds,
         )
 
     @classmethod
@@ -202,16 +216,20 @@ class StreamFigures:
             seconds=seconds,
         )
 
+    def as_json(self) -> dict[str, Any]:
+        """As it is stored; without the processor's time where that is not known."""
+        return {name: value for name, value in asdict(self).items() if value is not None or name != "cpu_seconds"}
+
     @classmethod
     def read(cls, value: Json) -> StreamFigures:
         """Raises ``LookupError`` or ``TypeError`` for what are no figures."""
-        rate = value["acceptance_rate"]
+        rate, cpu = value["acceptance_rate"], value.get("cpu_seconds")
         names = "tokens", "rounds", "seconds", "tokens_per_second", "mean_acceptance_length"
         numbers = {name: value[name] for name in names}
-        for number in (*numbers.values(), 0 if rate is None else rate):
+        for number in (*numbers.values(), *(one for one in (rate, cpu) if one is not None)):
             if not isinstance(number, float | int):
                 raise TypeError(f"no number: {number!r}")
-        return cls(**numbers, acceptance_rate=rate)
+        return cls(**numbers, acceptance_rate=rate, cpu_seconds=cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +248,7 @@ class Chunk:
     def as_json(self) -> Json:
         return {
             "setting": self.setting, "tokens": [token.as_json() for token in self.tokens],
-            "stats": asdict(self.figures), "done": self.done, "stop_reason": self.stop_reason, "error": self.error,
+            "stats": self.figures.as_json(), "done": self.done, "stop_reason": self.stop_reason, "error": self.error,
         }  # fmt: skip
 
     @classmethod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
 from tracking_examples import chunk
 
-from dashboard.playground.setting_views import Job, SettingView, comparison, payload
+from dashboard.playground.setting_views import BUSY, Job, SettingView, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.tracking.messages import EmittedToken, StreamFigures
@@ -36,6 +37,15 @@ def test_the_comparison_tells_the_pace_and_where_texts_part() -> None:
     ]
     assert "differ from token 2 (2 tokens and 2)" in comparison([lane([1, 2]), lane([1, 3])])[0]
     assert "differ from token 3" in comparison([lane([1, 2]), lane([1, 2, 3])])[0]
+
+
+@pytest.mark.parametrize(("cpu", "doubted"), [(0.9, False), (0.5, True), (None, False)])
+def test_speeds_on_a_busy_machine_are_doubted(cpu: float | None, doubted: bool) -> None:
+    busy = lane([1, 2])
+    assert busy.figures is not None
+    told = None if cpu is None else cpu * busy.figures.seconds
+    busy.figures = StreamFigures.read(asdict(replace(busy.figures, cpu_seconds=told)))
+    assert (BUSY in comparison([lane([1, 2]), busy])) == doubted
 
 
 def test_sampled_lossless_texts_may_differ_and_greedy_ones_are_not_excused() -> None:

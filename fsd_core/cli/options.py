@@ -55,17 +55,27 @@ def _one_of(option: Option) -> Callable[[Any], Any]:
     return check
 
 
-def _number_of(option: Option) -> Callable[[str], Any]:
-    """Reads what was typed for an option. Raises ``FsdError``, which Typer lets through, for what is no number."""
+def read_number(flag: str, kind: type, low: float | None = None, high: float | None = None) -> Callable[[Any], Any]:
+    """Reads what was typed for an option that is an ``int`` or a ``float`` from ``low`` to ``high``. Raises
+    ``FsdError``, which Typer lets through, for anything else."""
+    within = f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
 
     def read(typed: Any) -> Any:
         try:
-            return option.type(typed)
+            value = kind(typed)
         except ValueError:
-            kind = "whole number" if option.type is int else "number"
-            raise FsdError(f"{flag(option)} is {str(typed)[:60]!r}: expected a {kind}.") from None
+            expected = "whole number" if kind is int else "number"
+            raise FsdError(f"{flag} is {str(typed)[:60]!r}: expected a {expected}.") from None
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            raise FsdError(f"{flag} is {value}: expected {within}.")
+        return value
 
     return read
+
+
+def number(flag: str, kind: type, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A command's own option that is a number, for ``Annotated``; see :func:`read_number`."""
+    return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
 
 
 def _parameter(option: Option, swept: bool) -> inspect.Parameter:
@@ -83,7 +93,7 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
     elif option.type in (int, float):
-        more |= {"parser": _number_of(option), "metavar": f"<{option.type.__name__}>"}
+        more |= {"parser": read_number(flag(option), option.type), "metavar": f"<{option.type.__name__}>"}
     if option.choices:
         description += f": {', '.join(option.choices)}"
         more |= {"metavar": "NAME", "callback": _one_of(option)}
@@ -150,7 +160,10 @@ def run_of(chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _documented(name: str) -> Any:
-    return typer.Option(flag(OPTIONS[name]), help=f"{OPTIONS[name].help}.")
+    option = OPTIONS[name]
+    if option.type in (int, float):
+        return number(flag(option), option.type, f"{option.help}.")
+    return typer.Option(flag(option), help=f"{option.help}.")
 
 
 Pair = Annotated[str, _documented("pair")]

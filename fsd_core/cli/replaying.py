@@ -31,8 +31,10 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 @options.taking(("pair", "task", "limit", *_SAMPLING, "max_new_tokens", "seed", "dtype", "device"))
 def record(
     file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
-    draft_length: Annotated[int, typer.Option(help="Longest draft that replay can tell of, 1 to 32.")] = 8,
-    top: Annotated[int, typer.Option(help="Tokens of either model that are told apart at a position.")] = 10,
+    draft_length: Annotated[
+        int, options.number("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
+    ] = 8,
+    top: Annotated[int, options.number("--top", int, "Tokens of either model that are told apart at a position.")] = 10,
     full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
     costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
     json: options.Json = False,

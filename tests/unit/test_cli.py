@@ -127,8 +127,11 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep", "--thresholds", "0.1", "--topology", "chain", "--tree-top-k", "2"), "--tree-top-k does not apply"),
         (("train", "eagle-head", "--target", "gemma2-9b"), "No EAGLE head can be trained for 'gemma2-9b'"),
         (("train", "eagle-head", "--generation", "2"), "Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3)"),
+        (("runs", "--limit", "0"), "--limit is 0: expected from 1 to 1000."),
+        (("bench", "--threads", "0"), "--threads is 0: expected at least 1."),
+        (("bench", "--synthetic", "llama-8b/1b", "--probability", "nan"), "expected from 0 to 1."),
         (("bounds", "12345"), "'12345' is too short"),
-        (("bounds", "123456", "--positions", "1"), "--positions is 1: expected 2 to 10,000."),
+        (("bounds", "123456", "--positions", "1"), "--positions is 1: expected from 2 to 10000."),
         (("run", "--dtype", "int8"), "expected one of auto"),
         (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
         (("run", "--threshold", "nan"), "'nan' is not a number: expected one such as 0.1"),
@@ -189,9 +192,22 @@ def test_a_bad_environment_variable_is_a_sentence(call: Call, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "kind"),
-    [("--draft-length", "x", "whole number"), ("--limit", "2.5", "whole number"), ("--temperature", "hot", "number")],
+    ("command", "option", "value", "kind"),
+    [
+        (("sweep",), "--draft-length", "x", "whole number"),
+        (("sweep",), "--limit", "2.5", "whole number"),
+        (("sweep",), "--temperature", "hot", "number"),
+        (("sweep",), "--seed", "x", "whole number"),
+        (("calibrate",), "--within", "lots", "number"),
+        (("calibrate",), "--choosing", "2.5", "whole number"),
+        (("runs",), "--limit", "all", "whole number"),
+        (("bounds", "123456"), "--positions", "few", "whole number"),
+        (("record", "new.gz"), "--top", "x", "whole number"),
+        (("bench",), "--max-new-tokens", "x", "whole number"),
+        (("train", "draft"), "--steps", "x", "whole number"),
+    ],
 )
-def test_what_is_no_number_is_told_in_our_words(call: Call, option: str, value: str, kind: str) -> None:
-    told = f"error: {option} is '{value}': expected a {kind}.\n"
-    assert call("sweep", "--thresholds", "0.1", option, value) == (2, "", told)
+def test_what_is_no_number_is_told_in_our_words(
+    call: Call, command: tuple[str, ...], option: str, value: str, kind: str
+) -> None:
+    assert call(*command, option, value) == (2, "", f"error: {option} is '{value}': expected a {kind}.\n")

@@ -28,7 +28,10 @@ _GOALS = {
     "speed": ("The fastest, whatever it costs", "Points or percent", None),
 }
 """title, what the bound is called, and its usual value"""
-_WORDS = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
+_WORDS = {
+    "margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes",
+    "other goals": "the goal of so many percent accepted, or the fastest",
+}  # fmt: skip
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
     "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "

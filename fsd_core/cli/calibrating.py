@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
-          "limit": "--limit"}  # fmt: skip
+          "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
 
 
 @options.taking(("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True)

@@ -158,7 +158,7 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, and 536 are left"),
+        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, 1561 in all, and the task"),
         ({"margin": 21.0}, "margin is 21.0: expected at most 20"),
         ({"goal": "acceptance", "accepted": 1.0}, "accepted is 1.0: expected less than 1"),
         ({"goal": "acceptance", "accepted": 0.0}, "accepted is 0.0: expected more than 0"),

@@ -25,7 +25,10 @@ _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minute
           "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
 
 
-@options.taking(("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True)
+@options.taking(
+    ("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True,
+    usual={"acceptance": "all that forgive by a knob", "draft_length": "those that replay proposes"},
+)  # fmt: skip
 def calibrate(
     within: Annotated[
         float | None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTHS, LISTED
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.rules import RULES
 
 
 def _present(typed: str) -> str:
@@ -78,8 +80,8 @@ def number(flag: str, kind: type, help: str, low: float | None = None, high: flo
     return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
 
 
-def _parameter(option: Option, swept: bool) -> inspect.Parameter:
-    """The parameter of a command that is an option, with what Typer must know of it."""
+def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parameter:
+    """The parameter of a command that is an option, with what Typer must know of it. ``usual``: as help shows it."""
     several = swept and option.name in (*LISTED, *LENGTHS) and option.name != "divergence"
     name, declared = option.name, flag(option)
     description, more = option.help, {}
@@ -88,8 +90,8 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
         more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
             name, declared = swept_name(option), swept_flag(option)
-            description = "A list such as 0.05,0.1,0.2 or a range start:stop:count; without it the rule's own values"
-            more["metavar"] = "TEXT"
+            description += f". For {', '.join(option.owners)}: a list such as 0.1,0.2 or a range start:stop:count"
+            more["metavar"], usual = "TEXT", "the rule's own values"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
     elif option.type in (int, float):
@@ -99,7 +101,7 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
         more |= {"metavar": "NAME", "callback": _one_of(option)}
     if several:
         description += "; may be given several times"
-    if (usual := _usual(option)) is not None:
+    if usual is not None:
         description += f" ({usual})"
     annotation: Any = (list[kind] if several else kind) | None
     parameter = typer.Option(declared, help=f"{description}.", **more)
@@ -110,23 +112,34 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
 
 def _usual(option: Option) -> str | None:
     """The value of an option that is not given, as help shows it; ``None`` where the help says it."""
-    if option.is_knob or option.name in ("device",):
+    if option.name == "device":
         return None
     if option.name == "task":
         return "the pair's own"
-    return ("on" if option.default else "off") if option.type is bool else f"{option.default}"
+    words = _value(option.default)
+    for kind in option.owners if option.part == "acceptance" else ():  # a rule may have a value of its own
+        if (own := _value(RULES[kind].model_fields[option.field].default)) != _value(option.default):
+            words += f"; {kind}: {own}"
+    return words
 
 
-def taking(names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False) -> Callable[[Callable], Callable]:
+def _value(value: Any) -> str:
+    return "off" if value is None or value is False else "on" if value is True else f"{value}"
+
+
+def taking(
+    names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False, usual: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable], Callable]:
     """Gives a command the options of these names in place of its ``**chosen``; ``None`` is one that was not given.
 
-    ``swept``: several values of what a sweep takes several of.
+    ``swept``: several values of what a sweep takes several of. ``usual``: what stands for options that are not given,
+    where that is not their default.
     """
 
     def give(command: Callable) -> Callable:
         written = inspect.signature(command, eval_str=True)
         own = [p for p in written.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        given = [_parameter(OPTIONS[name], swept) for name in names]
+        given = [_parameter(OPTIONS[name], swept, usual.get(name) or _usual(OPTIONS[name])) for name in names]
         last = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.default is not p.empty]
         first = [p for p in own if p.default is p.empty]
         parameters = [*first, *given, *last]

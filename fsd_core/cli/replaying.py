@@ -75,7 +75,10 @@ def record(
         )
 
 
-@options.taking((*OF_RULES, "draft_length"), swept=True)
+@options.taking(
+    (*OF_RULES, "draft_length"), swept=True,
+    usual={"acceptance": "all that can be replayed", "draft_length": "all up to that of the record"},
+)  # fmt: skip
 def replay(
     file: Annotated[Path, typer.Argument(help="A file that `record` has written, here or elsewhere.")],
     measure: Annotated[bool, typer.Option("--measure", help="Decode the same settings too, with the pair.")] = False,

@@ -55,6 +55,26 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
 
 
+def test_help_of_an_option_says_what_it_is_whose_it_is_and_what_stands_for_it(call: Call) -> None:
+    def help_of(command: str, option: str) -> str:
+        words = " ".join(call(command, "--help")[1].split("Options:")[1].split())
+        return words.split(f" {option} ")[1].split(" --")[0]
+
+    assert help_of("generate", "--threshold").endswith(
+        "Largest divergence forgiven; off is exact SD (0.1; fsd-official: 0.4)."
+    )
+    assert help_of("run", "--lookahead-entropy").endswith("off is exact SD (0.3).")
+    written = "a list such as 0.1,0.2 or a range start:stop:count (the rule's own values)."
+    for command in ("sweep", "calibrate", "replay"):
+        told = f"TEXT Weight of the target in the mixture; 1 is exact SD. For ensemble: {written}"
+        assert help_of(command, "--target-weights") == told
+        assert " For mentored: " in help_of(command, "--kl-budgets")
+    assert help_of("sweep", "--acceptance").endswith("may be given several times (fsd-reducible).")
+    assert help_of("calibrate", "--acceptance").endswith("may be given several times (all that forgive by a knob).")
+    assert help_of("calibrate", "--draft-length").endswith("(those that replay proposes).")
+    assert help_of("replay", "--draft-length").endswith("(all up to that of the record).")
+
+
 @pytest.mark.parametrize("option", ["--topology", "--shape"])
 def test_a_former_name_of_an_option_goes_on_working(call: Call, option: str) -> None:
     """Help offers the present names alone; a refusal tells that both were understood, in these names."""

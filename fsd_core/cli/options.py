@@ -201,14 +201,18 @@ SHORTEST_ID = 6  # characters
 def _beginning_of_id(text: str) -> str:
     begins = text.strip().lower()
     if len(begins) < SHORTEST_ID:
-        raise InvalidSetting(f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters.")
+        raise InvalidSetting(
+            f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters. `runs` lists the ids "
+            "of runs and experiments."
+        )
     return begins
 
 
 Id = Annotated[
     str,
     typer.Argument(
-        callback=_beginning_of_id, help=f"Id of a run or an experiment; its first {SHORTEST_ID} characters are enough."
+        callback=_beginning_of_id,
+        help=f"Id of a run or an experiment, as `runs` lists them; its first {SHORTEST_ID} characters are enough.",
     ),
 ]
 

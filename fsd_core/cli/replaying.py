@@ -70,8 +70,8 @@ def record(
         output.print_json({"file": str(file), "prompts": prompts, "positions": trace.positions, "bytes": size})
     else:
         print(
-            f"{file} holds {trace.positions:,} positions of {count(prompts, 'prompt')}: {size / 1000:,.0f} kB, "
-            f"{size / 1000 / prompts:.1f} kB a prompt."
+            f"{file.absolute()} holds {trace.positions:,} positions of {count(prompts, 'prompt')}: "
+            f"{size / 1000:,.0f} kB, {size / 1000 / prompts:.1f} kB a prompt."
         )
 
 

@@ -180,7 +180,7 @@ def backup_database(
     from fsd_core.tracking.database.upkeep import backup
 
     size = backup(get_settings().resolved_database_url, file)
-    print(f"{file} is a checked copy of the database: {size / 1e6:,.1f} MB.")
+    print(f"{file.absolute()} is a checked copy of the database: {size / 1e6:,.1f} MB.")
 
 
 @database.command("restore")

@@ -169,7 +169,10 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "--thresholds does not apply"),
         (("sweep", "--thresholds", "0.1", "--seed", "0", "--seed", "-1"), "--seed is -1: expected at least 0."),
         (("sweep", "--thresholds", "0.1", "--acceptance", "fsd", "--no-guard"), "--no-guard does not apply"),
-        (("resume", "12345"), "'12345' is too short: expected at least its first 6 characters"),
+        (
+            ("resume", "12345"),
+            "expected at least its first 6 characters. `runs` lists the ids of runs and experiments.",
+        ),
         (("bench", "--threshold", "-1"), "expected a number from 0"),
         (("bench", "--draft-length", "0"), "--draft-length is 0"),
         (

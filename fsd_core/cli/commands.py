@@ -6,8 +6,11 @@ without waiting for torch.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -44,12 +47,37 @@ app.add_typer(own_tasks, name="task")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted."""
+    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted, 143
+    asked to end by SIGTERM."""
+    with _ending_as_interrupted():
+        try:
+            app(arguments)
+        except FsdError as error:
+            output.say(f"error: {error}")
+            sys.exit(2)
+
+
+@contextmanager
+def _ending_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as an interrupt from the keyboard does, so that it says how to go on."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
+        yield
+        return
+    asked: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        app(arguments)
-    except FsdError as error:
-        output.say(f"error: {error}")
-        sys.exit(2)
+        yield
+    except SystemExit:
+        if asked:
+            sys.exit(128 + signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _OF_A_TEXT = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")

@@ -28,7 +28,10 @@ _GOALS = {
     "speed": ("The fastest, whatever it costs", "Points or percent", None),
 }
 """title, what the bound is called, and its usual value"""
-_WORDS = {"margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes"}
+_WORDS = {
+    "margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes",
+    "other goals": "the goal of so many percent accepted, or the fastest",
+}  # fmt: skip
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
     "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "
@@ -89,6 +92,8 @@ def calibration_of(
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
     if minutes is None or (bound is None and goal != "speed"):
         raise InvalidSetting("A number is missing: say how much may be lost, and how many minutes may be spent.")
+    if goal == "acceptance" and bound is not None and not 0 < bound < 100:
+        raise InvalidSetting(f"The percent accepted is {bound:g}: expected more than 0 and less than 100.")
     drafting = [kind for kind in rules_of(values) if not RULES[kind].baseline]
     if not drafting:
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")

@@ -22,22 +22,31 @@ if TYPE_CHECKING:
     from fsd_core.tracking.records import RunView
 
 _TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
-          "limit": "--limit"}  # fmt: skip
+          "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
 
 
-@options.taking(("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True)
+@options.taking(
+    ("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True,
+    usual={"acceptance": "all that forgive by a knob", "draft_length": "those that replay proposes"},
+)  # fmt: skip
 def calibrate(
     within: Annotated[
-        float | None, typer.Option(help="Points of accuracy that may be lost against the target alone. [default: 2]")
+        float | None,
+        options.number("--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"),
     ] = None,
-    accepted: Annotated[float | None, typer.Option(help="Instead: least mean acceptance rate, such as 0.9.")] = None,
+    accepted: Annotated[
+        float | None, options.number("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
+    ] = None,
     fastest: Annotated[bool, typer.Option("--fastest", help="Instead: the fastest, whatever it costs.")] = False,
-    minutes: Annotated[float | None, typer.Option(help="Of decoding that may be spent. [default: 10]")] = None,
+    minutes: Annotated[
+        float | None, options.number("--minutes", float, "Of decoding that may be spent. [default: 10]")
+    ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Prompts that may be used. [default: the task's, up to 600]")
+        int | None, options.number("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
     ] = None,
     choosing: Annotated[
-        int | None, typer.Option(help="Prompts that choose the finalists; the others try them. [default: 64]")
+        int | None,
+        options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
     ] = None,
     fresh: options.Fresh = False,
     json: options.Json = False,

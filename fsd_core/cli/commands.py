@@ -6,8 +6,11 @@ without waiting for torch.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +34,7 @@ from fsd_core.config.building import checked, method
 from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.errors import FsdError
 from fsd_core.jobs import own_work
 from fsd_core.settings import Settings, get_settings
 
@@ -44,12 +47,37 @@ app.add_typer(own_tasks, name="task")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted."""
+    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted, 143
+    asked to end by SIGTERM."""
+    with _ending_as_interrupted():
+        try:
+            app(arguments)
+        except FsdError as error:
+            output.say(f"error: {error}")
+            sys.exit(2)
+
+
+@contextmanager
+def _ending_as_interrupted() -> Iterator[None]:
+    """SIGTERM ends the block as an interrupt from the keyboard does, so that it says how to go on."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
+        yield
+        return
+    asked: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        asked.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        app(arguments)
-    except FsdError as error:
-        output.say(f"error: {error}")
-        sys.exit(2)
+        yield
+    except SystemExit:
+        if asked:
+            sys.exit(128 + signal.SIGTERM)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _OF_A_TEXT = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")
@@ -110,7 +138,9 @@ def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any)
 @app.command()
 @options.taking(("pair", *METHOD_OPTIONS, "task", "limit", "dtype", "device", "batch"), swept=True)
 def sweep(
-    seed: Annotated[list[int] | None, typer.Option(help="Seed; may be given several times. [default: 0]")] = None,
+    seed: Annotated[
+        list[int] | None, options.number("--seed", int, "Seed; may be given several times. [default: 0]")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the experiment.")] = None,
     baselines: Annotated[bool, typer.Option(help="Measure the target alone and exact SD too.")] = True,
     all_baselines: Annotated[
@@ -214,15 +244,15 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
 def bounds(
     id: options.Id,
     temperature: Annotated[
-        float | None, typer.Option(help="Temperature of p and q. [default: the run's, or 1]")
+        float | None, options.number("--temperature", float, "Temperature of p and q. [default: the run's, or 1]")
     ] = None,
-    positions: Annotated[int, typer.Option(help="Positions to sample from its texts, 2 to 10,000.")] = 48,
+    positions: Annotated[
+        int, options.number("--positions", int, "Positions to sample from its texts, 2 to 10,000.", 2, 10_000)
+    ] = 48,
     seed: options.Seed = 0,
     json: options.Json = False,
 ) -> None:
     """Compute how often several drafts could have been accepted in ended runs, by every verifier and at best."""
-    if not 2 <= positions <= 10_000:
-        raise InvalidSetting(f"--positions is {positions}: expected 2 to 10,000.")
     settings = get_settings()
     repository = own_work.open_repository(settings)
     work = find_work(repository, id)

@@ -52,8 +52,7 @@ def find_work(repository: Repository, beginning: str) -> Work:
     for id in filter(None, experiments):
         return _of_experiment(repository.experiment(id))
     raise UnknownName(
-        f"There is no run and no experiment '{beginning}': expected an id that `run` or `sweep` has printed, or that "
-        "the pages show."
+        f"There is no run and no experiment '{beginning}': expected an id that `runs` lists, or that the pages show."
     )
 
 

@@ -40,8 +40,8 @@ def export_workspace(
     rows = done.rows
     tasks = f" {count(rows['tasks'], 'version')} of tasks of your own went along." * bool(rows["tasks"])
     print(
-        f"{file} holds {count(rows['runs'], 'run')} of {count(rows['experiments'], 'experiment')} with "
-        f"{count(rows['generations'], 'prompt')}, and {count(rows['review_log'], 'act')} of reviews: "
+        f"{file.absolute()} holds {count(rows['runs'], 'run')} of {count(rows['experiments'], 'experiment')} with "
+        f"{count(rows['generations'], 'prompt')}, and {_of_the_log(rows['review_log'])}: "
         f"{done.size / 1e6:,.1f} MB.{tasks}"
     )
 
@@ -59,5 +59,9 @@ def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `exp
     tasks = f" {count(done.tasks, 'version')} of tasks of your own came along." * bool(done.tasks)
     print(
         f"Added {count(done.runs, 'run')} and {count(done.experiments, 'experiment')} with "
-        f"{count(done.prompts, 'prompt')}, and {count(done.acts, 'act')} of reviews.{there}{tasks}"
+        f"{count(done.prompts, 'prompt')}, and {_of_the_log(done.acts)}.{there}{tasks}"
     )
+
+
+def _of_the_log(entries: int) -> str:
+    return f"{entries:,} {'entry' if entries == 1 else 'entries'} of the review log"

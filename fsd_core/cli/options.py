@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTHS, LISTED
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.rules import RULES
 
 
 def _present(typed: str) -> str:
@@ -55,21 +57,31 @@ def _one_of(option: Option) -> Callable[[Any], Any]:
     return check
 
 
-def _number_of(option: Option) -> Callable[[str], Any]:
-    """Reads what was typed for an option. Raises ``FsdError``, which Typer lets through, for what is no number."""
+def read_number(flag: str, kind: type, low: float | None = None, high: float | None = None) -> Callable[[Any], Any]:
+    """Reads what was typed for an option that is an ``int`` or a ``float`` from ``low`` to ``high``. Raises
+    ``FsdError``, which Typer lets through, for anything else."""
+    within = f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
 
     def read(typed: Any) -> Any:
         try:
-            return option.type(typed)
+            value = kind(typed)
         except ValueError:
-            kind = "whole number" if option.type is int else "number"
-            raise FsdError(f"{flag(option)} is {str(typed)[:60]!r}: expected a {kind}.") from None
+            expected = "whole number" if kind is int else "number"
+            raise FsdError(f"{flag} is {str(typed)[:60]!r}: expected a {expected}.") from None
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
+            raise FsdError(f"{flag} is {value}: expected {within}.")
+        return value
 
     return read
 
 
-def _parameter(option: Option, swept: bool) -> inspect.Parameter:
-    """The parameter of a command that is an option, with what Typer must know of it."""
+def number(flag: str, kind: type, help: str, low: float | None = None, high: float | None = None) -> Any:
+    """A command's own option that is a number, for ``Annotated``; see :func:`read_number`."""
+    return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
+
+
+def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parameter:
+    """The parameter of a command that is an option, with what Typer must know of it. ``usual``: as help shows it."""
     several = swept and option.name in (*LISTED, *LENGTHS) and option.name != "divergence"
     name, declared = option.name, flag(option)
     description, more = option.help, {}
@@ -78,18 +90,18 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
         more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
             name, declared = swept_name(option), swept_flag(option)
-            description = "A list such as 0.05,0.1,0.2 or a range start:stop:count; without it the rule's own values"
-            more["metavar"] = "TEXT"
+            description += f". For {', '.join(option.owners)}: a list such as 0.1,0.2 or a range start:stop:count"
+            more["metavar"], usual = "TEXT", "the rule's own values"
     elif option.type is bool:
         declared = f"{flag(option)}/{flag(option, False)}"
     elif option.type in (int, float):
-        more |= {"parser": _number_of(option), "metavar": f"<{option.type.__name__}>"}
+        more |= {"parser": read_number(flag(option), option.type), "metavar": f"<{option.type.__name__}>"}
     if option.choices:
         description += f": {', '.join(option.choices)}"
         more |= {"metavar": "NAME", "callback": _one_of(option)}
     if several:
         description += "; may be given several times"
-    if (usual := _usual(option)) is not None:
+    if usual is not None:
         description += f" ({usual})"
     annotation: Any = (list[kind] if several else kind) | None
     parameter = typer.Option(declared, help=f"{description}.", **more)
@@ -100,23 +112,34 @@ def _parameter(option: Option, swept: bool) -> inspect.Parameter:
 
 def _usual(option: Option) -> str | None:
     """The value of an option that is not given, as help shows it; ``None`` where the help says it."""
-    if option.is_knob or option.name in ("device",):
+    if option.name == "device":
         return None
     if option.name == "task":
         return "the pair's own"
-    return ("on" if option.default else "off") if option.type is bool else f"{option.default}"
+    words = _value(option.default)
+    for kind in option.owners if option.part == "acceptance" else ():  # a rule may have a value of its own
+        if (own := _value(RULES[kind].model_fields[option.field].default)) != _value(option.default):
+            words += f"; {kind}: {own}"
+    return words
 
 
-def taking(names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False) -> Callable[[Callable], Callable]:
+def _value(value: Any) -> str:
+    return "off" if value is None or value is False else "on" if value is True else f"{value}"
+
+
+def taking(
+    names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False, usual: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable], Callable]:
     """Gives a command the options of these names in place of its ``**chosen``; ``None`` is one that was not given.
 
-    ``swept``: several values of what a sweep takes several of.
+    ``swept``: several values of what a sweep takes several of. ``usual``: what stands for options that are not given,
+    where that is not their default.
     """
 
     def give(command: Callable) -> Callable:
         written = inspect.signature(command, eval_str=True)
         own = [p for p in written.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        given = [_parameter(OPTIONS[name], swept) for name in names]
+        given = [_parameter(OPTIONS[name], swept, usual.get(name) or _usual(OPTIONS[name])) for name in names]
         last = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.default is not p.empty]
         first = [p for p in own if p.default is p.empty]
         parameters = [*first, *given, *last]
@@ -150,7 +173,10 @@ def run_of(chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _documented(name: str) -> Any:
-    return typer.Option(flag(OPTIONS[name]), help=f"{OPTIONS[name].help}.")
+    option = OPTIONS[name]
+    if option.type in (int, float):
+        return number(flag(option), option.type, f"{option.help}.")
+    return typer.Option(flag(option), help=f"{option.help}.")
 
 
 Pair = Annotated[str, _documented("pair")]
@@ -175,14 +201,18 @@ SHORTEST_ID = 6  # characters
 def _beginning_of_id(text: str) -> str:
     begins = text.strip().lower()
     if len(begins) < SHORTEST_ID:
-        raise InvalidSetting(f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters.")
+        raise InvalidSetting(
+            f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters. `runs` lists the ids "
+            "of runs and experiments."
+        )
     return begins
 
 
 Id = Annotated[
     str,
     typer.Argument(
-        callback=_beginning_of_id, help=f"Id of a run or an experiment; its first {SHORTEST_ID} characters are enough."
+        callback=_beginning_of_id,
+        help=f"Id of a run or an experiment, as `runs` lists them; its first {SHORTEST_ID} characters are enough.",
     ),
 ]
 

@@ -31,8 +31,10 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p")
 @options.taking(("pair", "task", "limit", *_SAMPLING, "max_new_tokens", "seed", "dtype", "device"))
 def record(
     file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
-    draft_length: Annotated[int, typer.Option(help="Longest draft that replay can tell of, 1 to 32.")] = 8,
-    top: Annotated[int, typer.Option(help="Tokens of either model that are told apart at a position.")] = 10,
+    draft_length: Annotated[
+        int, options.number("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
+    ] = 8,
+    top: Annotated[int, options.number("--top", int, "Tokens of either model that are told apart at a position.")] = 10,
     full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
     costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
     json: options.Json = False,
@@ -68,12 +70,15 @@ def record(
         output.print_json({"file": str(file), "prompts": prompts, "positions": trace.positions, "bytes": size})
     else:
         print(
-            f"{file} holds {trace.positions:,} positions of {count(prompts, 'prompt')}: {size / 1000:,.0f} kB, "
-            f"{size / 1000 / prompts:.1f} kB a prompt."
+            f"{file.absolute()} holds {trace.positions:,} positions of {count(prompts, 'prompt')}: "
+            f"{size / 1000:,.0f} kB, {size / 1000 / prompts:.1f} kB a prompt."
         )
 
 
-@options.taking((*OF_RULES, "draft_length"), swept=True)
+@options.taking(
+    (*OF_RULES, "draft_length"), swept=True,
+    usual={"acceptance": "all that can be replayed", "draft_length": "all up to that of the record"},
+)  # fmt: skip
 def replay(
     file: Annotated[Path, typer.Argument(help="A file that `record` has written, here or elsewhere.")],
     measure: Annotated[bool, typer.Option("--measure", help="Decode the same settings too, with the pair.")] = False,

@@ -34,7 +34,10 @@ _WHO = "command line"
 def _checked(file: Path, scorer: str | None) -> Checked:
     """What a file holds. Raises ``InvalidSetting`` after every problem is told on standard error."""
     from fsd_core.benchmarks.tasks.own.reading import check, read_file
+    from fsd_core.benchmarks.tasks.own.scorers import SCORERS
 
+    if scorer is not None and scorer not in SCORERS:
+        raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     checked = check(read_file(file), scorer)
     for problem in checked.problems:
         output.say(problem.sentence)

@@ -20,12 +20,18 @@ def bench(
     synthetic: Annotated[
         str | None, typer.Option(help="Time rounds with random weights in real sizes instead: llama-8b/1b.")
     ] = None,
-    probability: Annotated[float, typer.Option(min=0, max=1, help="With --synthetic: chance to keep a token.")] = 0.8,
+    probability: Annotated[
+        float, options.number("--probability", float, "With --synthetic: chance to keep a token, 0 to 1.", 0, 1)
+    ] = 0.8,
     limit: options.Limit = 50,
-    draft_length: Annotated[int, typer.Option(help="Tokens drafted per round, here and by transformers.")] = 5,
+    draft_length: Annotated[
+        int, options.number("--draft-length", int, "Tokens drafted per round, here and by transformers.")
+    ] = 5,
     threshold: Annotated[str, typer.Option(metavar="NUMBER|off", help="FSD's threshold on js.")] = "0.1",
     max_new_tokens: options.MaxNewTokens = 128,
-    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads (FSD_THREADS, or as many as help).")] = None,
+    threads: Annotated[
+        int | None, options.number("--threads", int, "CPU threads (FSD_THREADS, or as many as help).", 1)
+    ] = None,
     dtype: options.Dtype = "float32",
     device: options.Device = None,
     json: options.Json = False,

@@ -32,12 +32,12 @@ def train_bundled_pair(
 def train_draft(
     target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
-    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped draft]")] = None,
+    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped draft]", 1)] = None,
     texts: Annotated[
-        int | None, typer.Option(min=1, help="Texts that the target writes. [default: as the shipped draft]")
+        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1)
     ] = None,
     existing: Annotated[
-        int | None, typer.Option(min=0, help="Texts that it reads. [default: as the shipped draft]")
+        int | None, options.number("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
     seed: options.Seed = 0,
@@ -61,14 +61,16 @@ def train_eagle_head(
     target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
     generation: Annotated[
-        int | None, typer.Option(min=1, max=3, help="1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]")
+        int | None,
+        options.number("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
     ] = None,
     test_steps: Annotated[
-        int | None, typer.Option(min=1, max=8, help="Steps of EAGLE-3's training-time test; 1 is none.")
+        int | None,
+        options.number("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped head]")] = None,
+    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped head]", 1)] = None,
     texts: Annotated[
-        int | None, typer.Option(min=1, help="Texts that the target writes. [default: as the shipped head]")
+        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1)
     ] = None,
     start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
     seed: options.Seed = 0,
@@ -86,7 +88,9 @@ def train_eagle_head(
 def train_adapter(
     target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
     out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
-    steps: Annotated[int | None, typer.Option(min=1, help="Batches. [default: as the shipped adapter]")] = None,
+    steps: Annotated[
+        int | None, options.number("--steps", int, "Batches. [default: as the shipped adapter]", 1)
+    ] = None,
     seed: options.Seed = 0,
 ) -> None:
     """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
@@ -103,7 +107,9 @@ def train_adapter(
 @train.command("card")
 def train_card(
     what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",
-    limit: Annotated[int | None, typer.Option(min=1, help="Prompts of each set. [default: as shipped]")] = None,
+    limit: Annotated[
+        int | None, options.number("--limit", int, "Prompts of each set. [default: as shipped]", 1)
+    ] = None,
 ) -> None:
     """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
     from fsd_core.training import adapter_card, draft_card, head_card
@@ -120,8 +126,8 @@ def train_card(
 def train_calibration(
     pair: Annotated[str, typer.Option(help="bundled, or path:FOLDER.")] = "bundled",
     task: Annotated[str | None, typer.Option(help="One with answers. Without it, the one that suits the pair.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Prompts that decide what is solved.")] = 600,
-    timed: Annotated[int, typer.Option(min=1, help="Those written one by one, which decide the speed.")] = 100,
+    limit: Annotated[int, options.number("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
+    timed: Annotated[int, options.number("--timed", int, "Those written one by one, which decide the speed.", 1)] = 100,
 ) -> None:
     """Measure where leniency is free for a pair. Its pages begin with what this writes beside the models."""
     from fsd_core.training import calibration
@@ -174,7 +180,7 @@ def backup_database(
     from fsd_core.tracking.database.upkeep import backup
 
     size = backup(get_settings().resolved_database_url, file)
-    print(f"{file} is a checked copy of the database: {size / 1e6:,.1f} MB.")
+    print(f"{file.absolute()} is a checked copy of the database: {size / 1e6:,.1f} MB.")
 
 
 @database.command("restore")

@@ -66,9 +66,8 @@ class CalibrationConfig(SweepConfig):
             raise InvalidSetting("A calibration needs exact SD among its settings, to fall back on.")
         if any(one.acceptance.baseline for one in self.decodings):
             raise InvalidSetting("A calibration chooses among settings that draft: leave the baselines out.")
-        fresh = self.limit - self.choosing
-        if fresh < self.fewest_fresh:
-            raise InvalidSetting(self._too_few(fresh))
+        if self.limit < self.fewest:
+            raise InvalidSetting(f"{self.needs}, and there are {self.limit}: take more prompts, or let fewer choose.")
         return self
 
     @property
@@ -98,6 +97,20 @@ class CalibrationConfig(SweepConfig):
             prompts, capital = prompts + 1, capital * (1 + share / (1 - share))
         return prompts
 
+    @property
+    def fewest(self) -> int:
+        """Prompts in all without which the goal cannot be reached."""
+        return self.choosing + self.fewest_fresh
+
+    @property
+    def needs(self) -> str:
+        """How many prompts there must be, as a sentence begins."""
+        what = f"within {self.margin:g} points" if self.goal == "accuracy" else f"the goal '{self.goal}'"
+        return (
+            f"To be sure of {what} takes at least {self.fewest_fresh} prompts beside the {self.choosing} that choose, "
+            f"{self.fewest} in all"
+        )
+
     def runs(self) -> list[RunConfig]:
         """None to begin with: what is run follows from what was seen."""
         return []
@@ -115,13 +128,6 @@ class CalibrationConfig(SweepConfig):
             )
             for decoding in decodings
         ]
-
-    def _too_few(self, fresh: int) -> str:
-        what = f"within {self.margin:g} points" if self.goal == "accuracy" else f"the goal '{self.goal}'"
-        return (
-            f"To be sure of {what} takes at least {self.fewest_fresh} prompts beside the {self.choosing} that choose, "
-            f"and {max(fresh, 0)} are left: take a task with more prompts, fewer to choose, or a wider margin."
-        )
 
 
 def candidates(chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:

@@ -247,7 +247,8 @@ def test_mlflow_down_is_a_warning_and_the_run_is_kept(
     assert figures["run_id"] in {run.id for run in repository(home).unsynced_runs()}
 
 
-def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str, number: int, status: int) -> None:
     command = ("run", "--pair", toy, "--task", "arithmetic", "--limit", "600", "--max-new-tokens", "128")
     process = ForkedCommand(command, {**os.environ, "FSD_HOME": str(tmp_path)}, tmp_path / "printed")
     try:
@@ -255,11 +256,11 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path, toy: str) -> None:
         while not (done := _prompts_done(tmp_path)) and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.1)
         assert done
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         printed, _ = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == status
     run = repository(tmp_path).runs()[0]
     assert run.status == "running"
     assert printed == f"Interrupted. Finished prompts are kept: continue with `python -m fsd_core resume {run.id}`.\n"

@@ -158,7 +158,7 @@ def test_time_is_given_to_what_the_minutes_ended_alone(programs: Programs) -> No
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, and 536 are left"),
+        ({"margin": 0.2}, "takes at least 1497 prompts beside the 64 that choose, 1561 in all, and the task"),
         ({"margin": 21.0}, "margin is 21.0: expected at most 20"),
         ({"goal": "acceptance", "accepted": 1.0}, "accepted is 1.0: expected less than 1"),
         ({"goal": "acceptance", "accepted": 0.0}, "accepted is 0.0: expected more than 0"),
@@ -206,3 +206,10 @@ def test_roles_and_names_hold(programs: Programs) -> None:
 def test_the_form_answers_in_its_own_words(change: dict[str, Any], told: str) -> None:
     with pytest.raises((InvalidSetting, UnknownName), match=told):
         calibration_of(FORM | change, "accuracy", 5.0, 3.0, get_task)
+
+
+def test_the_page_speaks_of_percent_and_of_what_it_lets_choose() -> None:
+    with pytest.raises(InvalidSetting, match="The percent accepted is 100: expected more than 0 and less than 100"):
+        calibration_of(FORM, "acceptance", 100.0, 3.0, get_task)
+    with pytest.raises(InvalidSetting, match=r"takes at least 2995 prompts .* has 600: raise the margin\."):
+        calibration_of(FORM, "accuracy", 0.1, 3.0, get_task)

@@ -269,8 +269,8 @@ def test_rungs_double_up_to_all_that_choose() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"limit": 200}, "takes at least 149 prompts beside the 64 that choose, and 136 are left"),
-        ({"limit": 30}, "and 0 are left"),
+        ({"limit": 200}, "takes at least 149 prompts beside the 64 that choose, 213 in all, and there are 200"),
+        ({"limit": 30}, "and there are 30"),
         ({"seeds": (0, 1)}, "one seed"),
         ({"batch": 4}, "times each text alone"),
         ({"decodings": tuple(LOSSY)}, "needs exact SD"),

@@ -55,6 +55,26 @@ def test_run_has_exactly_the_promised_options(call: Call) -> None:
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  --")] == [*expected, "--help"]
 
 
+def test_help_of_an_option_says_what_it_is_whose_it_is_and_what_stands_for_it(call: Call) -> None:
+    def help_of(command: str, option: str) -> str:
+        words = " ".join(call(command, "--help")[1].split("Options:")[1].split())
+        return words.split(f" {option} ")[1].split(" --")[0]
+
+    assert help_of("generate", "--threshold").endswith(
+        "Largest divergence forgiven; off is exact SD (0.1; fsd-official: 0.4)."
+    )
+    assert help_of("run", "--lookahead-entropy").endswith("off is exact SD (0.3).")
+    written = "a list such as 0.1,0.2 or a range start:stop:count (the rule's own values)."
+    for command in ("sweep", "calibrate", "replay"):
+        told = f"TEXT Weight of the target in the mixture; 1 is exact SD. For ensemble: {written}"
+        assert help_of(command, "--target-weights") == told
+        assert " For mentored: " in help_of(command, "--kl-budgets")
+    assert help_of("sweep", "--acceptance").endswith("may be given several times (fsd-reducible).")
+    assert help_of("calibrate", "--acceptance").endswith("may be given several times (all that forgive by a knob).")
+    assert help_of("calibrate", "--draft-length").endswith("(those that replay proposes).")
+    assert help_of("replay", "--draft-length").endswith("(all up to that of the record).")
+
+
 @pytest.mark.parametrize("option", ["--topology", "--shape"])
 def test_a_former_name_of_an_option_goes_on_working(call: Call, option: str) -> None:
     """Help offers the present names alone; a refusal tells that both were understood, in these names."""
@@ -127,8 +147,11 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep", "--thresholds", "0.1", "--topology", "chain", "--tree-top-k", "2"), "--tree-top-k does not apply"),
         (("train", "eagle-head", "--target", "gemma2-9b"), "No EAGLE head can be trained for 'gemma2-9b'"),
         (("train", "eagle-head", "--generation", "2"), "Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3)"),
+        (("runs", "--limit", "0"), "--limit is 0: expected from 1 to 1000."),
+        (("bench", "--threads", "0"), "--threads is 0: expected at least 1."),
+        (("bench", "--synthetic", "llama-8b/1b", "--probability", "nan"), "expected from 0 to 1."),
         (("bounds", "12345"), "'12345' is too short"),
-        (("bounds", "123456", "--positions", "1"), "--positions is 1: expected 2 to 10,000."),
+        (("bounds", "123456", "--positions", "1"), "--positions is 1: expected from 2 to 10000."),
         (("run", "--dtype", "int8"), "expected one of auto"),
         (("run", "--threshold", "-1"), "expected a number from 0 to 0.6931"),
         (("run", "--threshold", "nan"), "'nan' is not a number: expected one such as 0.1"),
@@ -146,10 +169,25 @@ def test_help_and_pairs_do_not_wait_for_torch() -> None:
         (("sweep", "--thresholds", "0.1", "--acceptance", "speculative"), "--thresholds does not apply"),
         (("sweep", "--thresholds", "0.1", "--seed", "0", "--seed", "-1"), "--seed is -1: expected at least 0."),
         (("sweep", "--thresholds", "0.1", "--acceptance", "fsd", "--no-guard"), "--no-guard does not apply"),
-        (("resume", "12345"), "'12345' is too short: expected at least its first 6 characters"),
+        (
+            ("resume", "12345"),
+            "expected at least its first 6 characters. `runs` lists the ids of runs and experiments.",
+        ),
         (("bench", "--threshold", "-1"), "expected a number from 0"),
         (("bench", "--draft-length", "0"), "--draft-length is 0"),
-        (("calibrate", "--within", "0.2"), "takes at least 1497 prompts beside the 64 that choose, and 536 are left"),
+        (
+            ("calibrate", "--within", "0.2"),
+            "takes at least 1497 prompts beside the 64 that choose, 1561 in all, and the task 'arithmetic' has 600: "
+            "take a task with 1561 prompts or more and raise --limit to 1561, or raise --within.",
+        ),
+        (
+            ("calibrate", "--limit", "2"),
+            "takes at least 149 prompts beside the 64 that choose, 213 in all, and the task 'arithmetic' has 600, of "
+            "which 2 may be used: raise --limit to 213 or more (at most 600), or raise --within.",
+        ),
+        (("calibrate", "--limit", "200"), "or lower --choosing to 51 or less, or raise --within."),
+        (("calibrate", "--task", "everyday"), "scores nothing, so no accuracy can be promised: choose --accepted or"),
+        (("calibrate", "--accepted", "90"), "is 90.0: expected less than 1, for it is a share, such as 0.9 for 90 %."),
         (("calibrate", "--within", "21"), "--within is 21.0: expected at most 20"),
         (("calibrate", "--within", "1", "--fastest"), "are different goals: give one of them"),
         (("calibrate", "--accepted", "1"), "--accepted is 1.0: expected less than 1"),
@@ -189,9 +227,22 @@ def test_a_bad_environment_variable_is_a_sentence(call: Call, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "kind"),
-    [("--draft-length", "x", "whole number"), ("--limit", "2.5", "whole number"), ("--temperature", "hot", "number")],
+    ("command", "option", "value", "kind"),
+    [
+        (("sweep",), "--draft-length", "x", "whole number"),
+        (("sweep",), "--limit", "2.5", "whole number"),
+        (("sweep",), "--temperature", "hot", "number"),
+        (("sweep",), "--seed", "x", "whole number"),
+        (("calibrate",), "--within", "lots", "number"),
+        (("calibrate",), "--choosing", "2.5", "whole number"),
+        (("runs",), "--limit", "all", "whole number"),
+        (("bounds", "123456"), "--positions", "few", "whole number"),
+        (("record", "new.gz"), "--top", "x", "whole number"),
+        (("bench",), "--max-new-tokens", "x", "whole number"),
+        (("train", "draft"), "--steps", "x", "whole number"),
+    ],
 )
-def test_what_is_no_number_is_told_in_our_words(call: Call, option: str, value: str, kind: str) -> None:
-    told = f"error: {option} is '{value}': expected a {kind}.\n"
-    assert call("sweep", "--thresholds", "0.1", option, value) == (2, "", told)
+def test_what_is_no_number_is_told_in_our_words(
+    call: Call, command: tuple[str, ...], option: str, value: str, kind: str
+) -> None:
+    assert call(*command, option, value) == (2, "", f"error: {option} is '{value}': expected a {kind}.\n")

@@ -60,10 +60,11 @@ def test_every_problem_is_told_with_its_line_and_nothing_is_kept(call: Call, tmp
     ("arguments", "told"),
     [
         (("check", "nowhere.jsonl"), "error: There is no file nowhere.jsonl: expected one of JSON Lines."),
-        (("check", "."), "error: There is no file .: expected one of JSON Lines."),
+        (("check", "."), "error: . is a folder: expected a file of JSON Lines."),
         (("add", "FILE", "--name", "../evil"), "error: The task name '../evil' cannot be used"),
         (("add", "FILE", "--name", "arithmetic"), "error: The name 'arithmetic' is that of a task of the program"),
-        (("add", "FILE", "--scorer", "bleu"), "The scorer 'bleu' is not known: expected one of number, choice, exact"),
+        (("add", "FILE", "--scorer", "bleu"), "error: --scorer 'bleu' is not known: expected one of number, choice"),
+        (("check", "FILE", "--scorer", ""), "error: --scorer '' is not known: expected one of number, choice, exact"),
         (("add", "FILE"), "The lines have references, and no scorer is chosen"),
         (("show", "nothing"), "error: There is no task 'nothing': expected one of arithmetic"),
         (("show", "arithmetic"), "error: 'arithmetic' is a task of the program"),

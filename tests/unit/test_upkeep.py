@@ -107,7 +107,8 @@ def test_what_is_no_backup_is_refused_and_nothing_changes(
     newer.close()
     for name, error, told in (
         ("missing.db", InvalidSetting, "There is no file"),
-        ("letter.db", DatabaseUnavailable, "not a database"),
+        ("home", InvalidSetting, "is a folder"),
+        ("letter.db", InvalidSetting, "not a database of FSD Lab: name a backup that `db backup` has made"),
         ("other.db", InvalidSetting, "not a database of FSD Lab"),
         ("newer.db", DatabaseOutdated, "newer one"),
         ("damaged.db", DatabaseUnavailable, "damaged|malformed"),

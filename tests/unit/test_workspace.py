@@ -350,11 +350,12 @@ def test_damaged_and_foreign_files_are_refused_before_anything_is_written(
     flipped[len(whole) // 3] ^= 0xFF
     refused: list[tuple[Path, type[FsdError], str]] = [
         (made / "missing.zip", InvalidSetting, "There is no file"),
+        (made, InvalidSetting, "is a folder: name a file that `export` has made"),
         (of("letter.zip", b"Dear Sir, " * 100), InvalidSetting, "is no export of FSD Lab"),
         (of("empty.zip", b""), InvalidSetting, "is no export of FSD Lab"),
         (made / "zip.zip", InvalidSetting, "is no export of FSD Lab"),
-        (of("short.zip", whole[: len(whole) // 2]), DataDamaged, "is damaged"),
-        (of("flipped.zip", bytes(flipped)), DataDamaged, "is damaged"),
+        (of("short.zip", whole[: len(whole) // 2]), DataDamaged, r"is damaged \(it was cut off, or its bytes were"),
+        (of("flipped.zip", bytes(flipped)), DataDamaged, r"is damaged \((it was cut off|its bytes were changed|row )"),
         (twice, DataDamaged, "does not hold the tables that its manifest names"),
         (
             rewritten(file, made / "version.zip", manifest(version=2)),
@@ -393,7 +394,12 @@ def test_damaged_and_foreign_files_are_refused_before_anything_is_written(
     both = rewritten(file, made / "both.zip", {"runs.jsonl": lambda data: data + data}, honest=True)
     refused.append((both, DataDamaged, "two of its rows have one key"))
     nested = {"runs.jsonl": lambda data: b"[" * 100_000 + b"\n" + data}
-    refused.append((rewritten(file, made / "nested.zip", nested, honest=True), DataDamaged, "is damaged"))
+    refused.append(
+        (rewritten(file, made / "nested.zip", nested, honest=True), DataDamaged, "row 1 of runs cannot be read")
+    )
+    joined = {"runs.jsonl": lambda data: data.replace(b"\n", b"", 1)}
+    told = r"is damaged \(row 1 of runs cannot be read\), so nothing was imported: export it again"
+    refused.append((rewritten(file, made / "joined.zip", joined, honest=True), DataDamaged, told))
     unknown = line("settings", config={"pair": "bundled", "decoding": {"speed": 9}})
     refused.append((rewritten(file, made / "unknown.zip", unknown, honest=True), InvalidSetting, "install the package"))
     before = contents(other)
@@ -446,18 +452,20 @@ def test_an_admin_fetches_the_file_from_the_app_and_nobody_else_does(
 
 def test_the_commands(call: Call, filled: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     id = filled.experiments()[0].id
-    status, out, _ = call("export", str(tmp_path / "a.zip"))
-    assert (status, "4 runs of 1 experiment with 7 prompts, and 2 acts of reviews" in out) == (0, True)
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = call("export", "a.zip")
+    assert out.startswith(f"{tmp_path / 'a.zip'} holds ")
+    assert (status, "4 runs of 1 experiment with 7 prompts, and 2 entries of the review log" in out) == (0, True)
     status, _, err = call("export", str(tmp_path / "a.zip"))
     assert (status, "already exists" in err) == (2, True)
     status, out, _ = call("export", str(tmp_path / "b.zip"), "--experiment", id[:8])
-    assert (status, "3 runs of 1 experiment with 6 prompts, and 0 acts" in out) == (0, True)
+    assert (status, "3 runs of 1 experiment with 6 prompts, and 0 entries" in out) == (0, True)
     status, _, err = call("export", str(tmp_path / "c.zip"), "--run", id)
     assert (status, f"{id} is an experiment: give it as --experiment." in err) == (2, True)
     status, out, _ = call("import", str(tmp_path / "a.zip"))
     assert (status, "Added 0 runs" in out, "4 runs of it were here already." in out) == (0, True, True)
     monkeypatch.setenv("FSD_DATABASE_URL", sqlite_url(tmp_path / "new" / "fsd.db"))
     status, out, _ = call("import", str(tmp_path / "b.zip"))
-    assert (status, out) == (0, "Added 3 runs and 1 experiment with 6 prompts, and 0 acts of reviews.\n")
+    assert (status, out) == (0, "Added 3 runs and 1 experiment with 6 prompts, and 0 entries of the review log.\n")
     status, _, err = call("import", str(tmp_path / "no.zip"))
     assert (status, "There is no file" in err) == (2, True)

@@ -8,16 +8,20 @@ from typing import Any
 
 from fsd_core.benchmarks.tasks import Task
 from fsd_core.config.building import Named, in_python
-from fsd_core.config.calibration import LENGTHS, MOST_PROMPTS, REPLAYED, CalibrationConfig, candidates
+from fsd_core.config.calibration import FEWEST, LENGTHS, MOST_PROMPTS, REPLAYED, CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.values import checked_words
 
 LONGEST_NAME = 120
+_MORE_THAN_ENOUGH = 10**9
+"""prompts, for any margin"""
 IN_PYTHON = MappingProxyType(
-    {"acceptance": "accepted"} | {name: name for name in ("margin", "minutes", "limit", "choosing")}
+    {"acceptance": "accepted"}
+    | {name: name for name in ("margin", "minutes", "limit", "choosing")}
+    | {"other goals": "the goal 'acceptance' or 'speed'"}
 )
-"""what programs call the fields of a calibration, where ``acceptance`` is the rules"""
+"""what programs call the fields of a calibration, where ``acceptance`` is the rules, and the goals besides accuracy"""
 
 
 def asked_for(
@@ -56,16 +60,41 @@ def asked_for(
         )
     fields = {field: value for field, value in asked.items() if value is not None}
     limit = min(task.size, MOST_PROMPTS) if limit is None else limit
-    config = checked_words(
-        CalibrationConfig, words, name=name.strip()[:LONGEST_NAME] or f"Find the setting on {task.title}", pair=pair,
-        task=task.name, limit=limit, decodings=tuple(decodings), lengths=REPLAYED if replayed else (), **fields,
-    )  # fmt: skip
-    task.check_limit(limit)
-    if config.goal == "accuracy" and not task.scored:
+    fields |= {"name": name.strip()[:LONGEST_NAME] or f"Find the setting on {task.title}"}
+    fields |= {"pair": pair, "task": task.name, "decodings": tuple(decodings), "lengths": REPLAYED if replayed else ()}
+    if isinstance(share := fields.get("acceptance"), int | float) and share >= 1:
         raise InvalidSetting(
-            f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose the goal of so many "
-            "percent accepted, or the fastest, or a task with references."
+            f"{words['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
+    unlimited = checked_words(CalibrationConfig, words, limit=_MORE_THAN_ENOUGH, **fields)  # every other field is right
+    if unlimited.goal == "accuracy" and not task.scored:
+        raise InvalidSetting(
+            f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose {words['other goals']}, "
+            "or a task with references."
+        )
+    if isinstance(limit, int) and 1 <= limit <= task.size and limit < unlimited.fewest:
+        raise InvalidSetting(_too_few(unlimited, task, limit, words))
+    config = checked_words(CalibrationConfig, words, limit=limit, **fields)
+    task.check_limit(limit)
     for decoding in decodings:
         check_drafter(pair, decoding)
     return config
+
+
+def _too_few(config: CalibrationConfig, task: Task, limit: int, words: Mapping[str, str]) -> str:
+    """That a calibration needs more prompts than it may use, and what of that which ``words`` names is enough."""
+    fewest, there = config.fewest, f"the task '{task.name}' has {task.size}"
+    if limit < task.size:
+        there += f", of which {limit} may be used"
+    remedies = []
+    if fewest <= task.size and "limit" in words:
+        remedies.append(f"raise {words['limit']} to {fewest} or more (at most {task.size})")
+    elif fewest <= MOST_PROMPTS:
+        remedies.append(f"take a task with {fewest} prompts or more")
+    elif "limit" in words:
+        remedies.append(f"take a task with {fewest} prompts or more and raise {words['limit']} to {fewest}")
+    if config.fewest_fresh + FEWEST <= limit and "choosing" in words:
+        remedies.append(f"lower {words['choosing']} to {limit - config.fewest_fresh} or less")
+    if config.goal == "accuracy":
+        remedies.append(f"raise {words['margin'][0].lower()}{words['margin'][1:]}")
+    return f"{config.needs}, and {there}: {', or '.join(remedies)}."

@@ -56,6 +56,8 @@ def restore(url: str, file: Path) -> Path | None:
     ``DatabaseUnavailable`` if it is damaged or cannot be copied.
     """
     path = _file(url, "pg_restore")
+    if file.is_dir():
+        raise InvalidSetting(f"{file} is a folder: name a backup that `db backup` has made.")
     if not file.is_file():
         raise InvalidSetting(f"There is no file {file}: name a backup that `db backup` has made.")
     check(file)
@@ -95,10 +97,10 @@ def check(file: Path) -> None:
         try:
             known = connection.execute("SELECT version_num FROM alembic_version").fetchall()
             connection.execute("SELECT id FROM experiments LIMIT 1")
-        except sqlite3.OperationalError as error:
-            if "no such" in str(error):
+        except sqlite3.DatabaseError as error:
+            if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB or "no such" in str(error):
                 raise InvalidSetting(
-                    f"{file} is not a database of FSD Lab: name a backup that `db backup` made."
+                    f"{file} is not a database of FSD Lab: name a backup that `db backup` has made."
                 ) from None
             raise
         schema.check_known(known[0][0] if known else None)

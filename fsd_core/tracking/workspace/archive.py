@@ -104,7 +104,10 @@ class Archive:
                 size, count = size + len(line), count + 1
                 if size > expected.bytes or len(line) > LONGEST_LINE:
                     raise damaged(self._file, f"{table} is longer than its manifest says")
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise damaged(self._file, f"row {count} of {table} cannot be read") from None
                 if not isinstance(row, dict):
                     raise damaged(self._file, f"row {count} of {table} is no row")
                 yield row, len(line)
@@ -116,6 +119,8 @@ class Archive:
 def opened(file: Path) -> Iterator[Archive]:
     """The file, its manifest checked. Raises ``InvalidSetting`` for one that is none of ours or of a newer version,
     and ``DataDamaged``, also from within the block, for one that is not whole."""
+    if file.is_dir():
+        raise InvalidSetting(f"{file} is a folder: name a file that `export` has made.")
     if not file.is_file():
         raise InvalidSetting(f"There is no file {file}: name one that `export` has made.")
     try:
@@ -126,11 +131,11 @@ def opened(file: Path) -> Iterator[Archive]:
     except zipfile.BadZipFile as error:
         if not _begins_as_zip(file):
             raise _foreign(file) from None
-        raise damaged(file, str(error)) from error
+        raise damaged(file, "it was cut off, or its bytes were changed") from error
     except FsdError:
         raise
     except (zlib.error, EOFError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise damaged(file, type(error).__name__) from error
+        raise damaged(file, "its bytes were changed") from error
     except (NotImplementedError, RuntimeError):  # a way of packing, or a password, that no file of ours has
         raise _foreign(file) from None
     except OSError as error:

@@ -81,6 +81,8 @@ class _Found:
 def read_file(path: Path) -> bytes:
     """The bytes of a task file, at most one more than may be. Raises ``InvalidSetting``."""
     try:
+        if path.is_dir():
+            raise InvalidSetting(f"{path} is a folder: expected a file of JSON Lines.")
         if not path.is_file():
             raise InvalidSetting(f"There is no file {path}: expected one of JSON Lines.")
         with path.open("rb") as file:

@@ -19,7 +19,7 @@ from dashboard.runs.run_html import (
     tiles_html,
 )
 from dashboard.runs.token_text import shown_tokens
-from dashboard.tables.company import company
+from dashboard.tables.company import company, on_same_prompts
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
@@ -234,7 +234,9 @@ class OpenedRun:
 
     def _target_alone(self, run: RunView) -> RunView | None:
         """The target alone on the same prompts, if the experiment of the run measured it."""
-        return next(iter(company(self.repository, run, "autoregressive")), None) if run.metrics else None
+        if not run.metrics:
+            return None
+        return next(iter(on_same_prompts(run, company(self.repository, run, "autoregressive"))), None)
 
     def _prompt(self, run: RunView, generation: GenerationView) -> str:
         try:

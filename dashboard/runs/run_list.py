@@ -77,6 +77,15 @@ def runs_html(runs: Sequence[RunView], filtered: bool) -> str:
     return link + table(_COLUMNS, [_row(run) for run in runs], "Runs")
 
 
+def only_turns_html() -> str:
+    """Where all runs that the filters leave are turns of calibrations, which are not listed by themselves."""
+    return empty_state(
+        "Only turns of calibrations",
+        "A calibration's card on Experiments says what it found.",
+        ("/runs?turns=true", "Show its turns"),
+    )
+
+
 def _row(run: RunView) -> tuple[str, ...]:
     m = run.metrics or {}
     box = f'<input type="checkbox" data-run="{escape(run.id)}" aria-label="Select {escape(run.label)}">'

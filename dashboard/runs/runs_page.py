@@ -10,7 +10,7 @@ import gradio as gr
 
 from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
-from dashboard.runs.run_list import ORDERS, SELECTION, runs_html
+from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.changes import changes_html, sentence
 from dashboard.ui.choosing import FOLLOWS, on_choice
@@ -46,6 +46,7 @@ FILTERS = {
     "status": ALL,
     "sort": next(iter(ORDERS)),
     "archived": "",
+    "turns": "",
 }
 
 # The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
@@ -119,7 +120,10 @@ class RunList:
             self.archived = gr.Checkbox(
                 False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
             )
-        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived]
+            self.turns = gr.Checkbox(
+                False, label="Turns of calibrations", container=False, min_width=170, elem_classes=["fsd-quiet"]
+            )
+        self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived, self.turns]
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
@@ -180,8 +184,9 @@ class RunList:
         return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
 
     def _latest(
-        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool
-    ) -> tuple[int, int, str]:
+        self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool,
+        turns: bool,
+    ) -> tuple[int, int, str]:  # fmt: skip
         """The number of the nearest page there is, of how many runs, and its runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
         filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
@@ -190,8 +195,12 @@ class RunList:
         filtered = bool(filters)
         if not archived:
             filters["archived"] = False
+        if not turns and not search.strip():  # what is searched for is found wherever it is
+            filters["turns"] = False
         _, column, descending = ORDERS[order]
         total = self.repository.count_runs(**filters)
+        if not total and "turns" in filters and self.repository.count_runs(**dict(filters, turns=True)):
+            return 0, 0, only_turns_html()
         page = self.pager.clamp(page, total)
         runs = self.repository.runs(
             **filters, order_by=column, descending=descending, limit=RUNS_PER_PAGE, offset=page * RUNS_PER_PAGE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
@@ -14,10 +14,16 @@ from fsd_core.conditions import differences
 from fsd_core.figures.cells import ratio_mixed, speedup
 from fsd_core.figures.numbers import count
 from fsd_core.metrics import METRICS
+from fsd_core.review.pooling import is_turn
 
 if TYPE_CHECKING:
+    from dashboard.settings.measurements import Beside
     from fsd_core.review.history import Use
-    from fsd_core.tracking.records import LoggedAct, Prompts, RunView, SettingSummary, SettingView
+    from fsd_core.review.pooling import Pool
+    from fsd_core.tracking.records import LoggedAct, RunView, SettingSummary, SettingView
+
+COMPARED = 20
+"""runs of a setting, the newest, that its link to Compare takes"""
 
 _LIST = (
     Column("Setting", "wide"), Column("Pair"), Column("Tasks", "wide"), Column("Runs", "num"), Column("Approved for"),
@@ -30,18 +36,18 @@ _RUNS = (
 )  # fmt: skip
 
 
-class Beside(NamedTuple):
-    """A run, and those of its experiment that it is held against: the target alone, and SD at its fastest."""
-
-    run: RunView
-    target: RunView | None
-    speculative: RunView | None
-
-
-def settings_html(settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool) -> str:
-    """A page of settings; ``approved``: the uses whose alias names a setting, by its id."""
+def settings_html(
+    settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool, left_out: bool
+) -> str:
+    """A page of settings; ``approved``: the uses whose alias names a setting, by its id; ``left_out``: whether there
+    are others, which a calibration measured while it chose."""
     if not settings and filtered:
         return empty_state("No setting matches", "Search for another pair, rule or task.", ("/settings", "Show all"))
+    if not settings and left_out:
+        return empty_state(
+            "No setting was measured beyond a choice",
+            "Calibrations measured some while they chose. Tick “Dropped by calibrations” to see them.",
+        )
     if not settings:
         return empty_state(
             "No setting was measured yet",
@@ -76,8 +82,8 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
         for alias in ("approved", "candidate")
         if use.named(alias) == setting.id
     ]
-    measured = [run.id for run in runs if run.metrics]
-    links = [f'<a href="/compare?runs={escape(",".join(measured[:20]))}">Compare its runs</a>'] if measured else []
+    measured = [run for run in runs if run.metrics]
+    links = _runs_links(measured)
     links += [f'<a href="/review?propose={escape(setting.id)}">Propose it for a use</a>'] if measured else []
     return (
         f'<p class="run-back"><a href="/settings">All settings</a></p><h1 class="fsd-h1">{escape(setting.label)}</h1>'
@@ -85,6 +91,21 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
         f'content: it never changes</p><p class="run-links">{"".join(links)}</p>'
         + (f'<ul class="set-aliases">{"".join(named)}</ul>' if named else "")
     )
+
+
+def _runs_links(measured: Sequence[RunView]) -> list[str]:
+    """To a comparison of its runs, and to its newest calibration: turns on prompts of their own cannot be compared."""
+    turns = [run for run in measured if is_turn(run)]
+    runs = [run.id for run in measured if not is_turn(run)]
+    links = []
+    if runs:
+        words = "Compare its runs" if len(runs) <= COMPARED else f"Compare its newest {COMPARED} runs"
+        links.append(f'<a href="/compare?runs={escape(",".join(runs[:COMPARED]))}">{words}</a>')
+    if turns:
+        several = len({run.experiment_id for run in turns}) > 1
+        words = "Its newest calibration" if several else "Its calibration"
+        links.append(f'<a href="/runs?experiment={escape(turns[0].experiment_id or "")}">{words}</a>')
+    return links
 
 
 def facts_html(values: Mapping[str, object]) -> str:
@@ -114,23 +135,31 @@ def apart_html(groups: int) -> str:
     )
 
 
-def runs_html(runs: Sequence[Beside], prompts: Prompts, weights: Mapping[str, str]) -> str:
-    """Runs of the setting that measured the same weights, beside the baselines of their experiments."""
-    rows = [_row(one, prompts) for one in runs]
+def runs_html(found: Sequence[Beside], weights: Mapping[str, str]) -> str:
+    """What measured the setting with the same weights, beside the baselines of its experiment."""
+    runs = [run for one in found for run in one.ours.runs]
     told = section(f"Measured in {count(len(runs), 'run')}")
-    measured = [one.run.conditions for one in runs if one.run.metrics]
+    measured = [run.conditions for run in runs if run.metrics]
     told += f'<p class="fsd-lead">With {weights_html(weights)}.</p>' if weights or measured else ""
-    if len(measured) > 1 and (found := differences(measured)):
-        names = ", ".join(difference.name for difference in found)
+    if len(measured) > 1 and (differing := differences(measured)):
+        names = ", ".join(difference.name for difference in differing)
         told += f'<p class="fsd-lead">Its runs differ in {escape(names)}: their speeds are not one figure.</p>'
-    return told + table(_RUNS, rows, "Runs of the setting")
+    if any(one.ours.calibration for one in found):
+        told += f'<p class="fsd-lead">{_OF_TURNS}</p>'
+    return told + table(_RUNS, [_row(one) for one in found], "Runs of the setting")
 
 
-def _row(one: Beside, prompts: Prompts) -> tuple[str, ...]:
-    run = one.run
+_OF_TURNS = (
+    "The turns that it had in a calibration are one row, with each of their prompts once. The prompts that chose the "
+    "finalists are among them. A proposal rests on the fresh ones alone."
+)
+
+
+def _row(one: Beside) -> tuple[str, ...]:
+    run = one.ours.run
     m = run.metrics or {}
     return (
-        f'<a href="/runs?run={escape(run.id)}">{escape(run.task)}</a>',
+        _task(one.ours),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
         _with_interval(
@@ -142,20 +171,29 @@ def _row(one: Beside, prompts: Prompts) -> tuple[str, ...]:
             interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
         )
         + mixed_mark(run.speed_mixed),
-        _ratio(run, one.target, prompts),
-        _ratio(run, one.speculative, prompts),
+        _ratio(one.ours, one.target),
+        _ratio(one.ours, one.speculative),
         escape(machine(run) or NONE),
-        pill(run.status),
+        pill(next((turn.status for turn in one.ours.runs if turn.status != "finished"), "finished")),
         escape(ago(run.created_at)),
     )
 
 
-def _ratio(run: RunView, baseline: RunView | None, prompts: Prompts) -> str:
-    if baseline is None or run.id == baseline.id or not run.metrics or not baseline.metrics:
+def _task(ours: Pool) -> str:
+    """The task, which leads to the run, or to the calibration with how many turns there were."""
+    if ours.calibration is None:
+        return f'<a href="/runs?run={escape(ours.run.id)}">{escape(ours.run.task)}</a>'
+    turns = f'<span class="range">{count(len(ours.runs), "turn")} of a calibration</span>'
+    return f'<a href="/runs?experiment={escape(ours.calibration)}">{escape(ours.run.task)}</a>{turns}'
+
+
+def _ratio(ours: Pool, baseline: Pool | None) -> str:
+    if baseline is None or ours.run.id == baseline.run.id or not ours.run.metrics or not baseline.run.metrics:
         return NONE
-    if (found := speedup(run, baseline, prompts)) is None:
+    prompts = {ours.run.id: ours.prompts, baseline.run.id: baseline.prompts}
+    if (found := speedup(ours.run, baseline.run, prompts)) is None:
         return NONE
-    mark = mixed_mark(ratio_mixed(run, baseline))
+    mark = mixed_mark(ratio_mixed(ours.run, baseline.run))
     return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high)) + mark
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
+from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.setting_html import (
-    Beside,
     apart_html,
     facts_html,
     forms_html,
@@ -17,12 +17,10 @@ from dashboard.settings.setting_html import (
     runs_html,
     settings_html,
 )
-from dashboard.tables.company import company
 from dashboard.tables.run_settings import TITLES, value_text
 from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
-from fsd_core.benchmarks.metrics import refreshed
 from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError
@@ -35,11 +33,9 @@ if TYPE_CHECKING:
     from fsd_core.review.history import Use
     from fsd_core.settings import Settings
     from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import LoggedAct, RunView
+    from fsd_core.tracking.records import LoggedAct
 
 SETTINGS_PER_PAGE = 50
-MOST_RUNS = 100
-"""of a setting, the newest, that its page shows"""
 LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
 
 Updates = dict[Any, Any]
@@ -65,7 +61,7 @@ def build(repository: Repository, settings: Settings) -> None:
             detail_part: gr.Column(visible=bool(setting_id)),
         }
 
-    on_load(open_page, None, [message, list_part, detail_part, opened, listed.search, *listed.outputs])
+    on_load(open_page, None, [message, list_part, detail_part, opened, listed.search, listed.dropped, *listed.outputs])
 
 
 class SettingList:
@@ -76,12 +72,17 @@ class SettingList:
         show(heading("Settings", LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(label="Search", placeholder="Rule, pair, task or id", max_length=LONGEST_SEARCH)
+            self.dropped = gr.Checkbox(
+                False, label="Dropped by calibrations", container=False, min_width=190, elem_classes=["fsd-quiet"]
+            )
         self.settings = show(elem_id="settings")
         self.pager = Pager(SETTINGS_PER_PAGE, "setting")
         # Not its input event, which what is pasted with the mouse does not fire.
-        self.search.change(self.filter, [self.search], self.outputs, **FOLLOWS)
+        fields = [self.search, self.dropped]
+        self.search.change(self.filter, fields, self.outputs, **FOLLOWS)
+        self.dropped.input(self.filter, fields, self.outputs, **FOLLOWS)
         for button, step in self.pager.steps:
-            button.click(self._turn(step), [self.pager.page, self.search], self.outputs, **QUIET)
+            button.click(self._turn(step), [self.pager.page, *fields], self.outputs, **QUIET)
 
     @property
     def outputs(self) -> list[Any]:
@@ -89,53 +90,46 @@ class SettingList:
         return [self.settings, *self.pager.parts]
 
     def open(self) -> Updates:
-        return {self.search: ""} | self.view(0, "")  # a field that was never set sends nothing
+        # A field that was never set sends nothing.
+        return {self.search: "", self.dropped: False} | self.view(0, "", False)
 
     @tells_errors(6)
-    def filter(self, search: str) -> Updates:
-        return self.view(0, search)
+    def filter(self, search: str, dropped: bool) -> Updates:
+        return self.view(0, search, dropped)
 
     def _turn(self, step: int) -> Any:
         @tells_errors(6)
-        def turn(page: int, search: str) -> Updates:
-            return self.view(page + step, search)
+        def turn(page: int, search: str, dropped: bool) -> Updates:
+            return self.view(page + step, search, dropped)
 
         return turn
 
-    def view(self, page: int, search: str) -> Updates:
-        """A page of the list."""
-        total = self.repository.count_settings(search)
+    def view(self, page: int, search: str, dropped: bool) -> Updates:
+        """A page of the list. What is searched for is found among what calibrations dropped, too."""
+        every = dropped or bool(search.strip())
+        total = self.repository.count_settings(search, dropped=every)
         page = self.pager.clamp(page, total)
-        found = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE)
+        found = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE, dropped=every)
         approved: dict[str, list[Use]] = {}
         for use in history.uses(self.repository.review_log()):
             if (setting := use.named("approved")) is not None:
                 approved.setdefault(setting, []).append(use)
-        html = settings_html(found, approved, filtered=bool(search.strip()))
+        left_out = not every and not total and self.repository.count_settings() > 0
+        html = settings_html(found, approved, filtered=bool(search.strip()), left_out=left_out)
         return {self.settings: html} | self.pager.updates(page, total)
 
 
 def setting_page(repository: Repository, setting_id: str) -> str:
     """One setting with all there is of it. Raises ``UnknownName``."""
     setting = repository.setting(setting_id)
-    runs = repository.runs(setting_id=setting_id, limit=MOST_RUNS)
-    beside = [_beside(repository, run) for run in runs]
-    measured = {run.id: run for one in beside for run in one if run is not None and run.metrics}
-    prompts = repository.prompts(measured)
-    fresh = {id: refreshed(run, prompts.get(id, {})) for id, run in measured.items()}
-
-    def anew(run: RunView | None) -> Any:
-        return fresh.get(run.id, run) if run is not None else None
-
-    beside = [Beside(*map(anew, one)) for one in beside]
+    runs = runs_of(repository, setting_id)
     uses = history.uses(repository.review_log())
     read = settings_read(RunConfig(setting=setting.config))
     values = {TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")}
     groups = by_weights(runs)
-    of = {one.run.id: one for one in beside}
     measured = (
         forms_html({form: deliver(setting.config, form, weights) for form in FORMS})
-        + runs_html([of[run.id] for run in alike], prompts, weights)
+        + runs_html(measurements(repository, alike), weights)
         for weights, alike in groups
     )
     return (
@@ -145,14 +139,6 @@ def setting_page(repository: Repository, setting_id: str) -> str:
         + "".join(measured)
         + history_html(_acts(uses, setting_id), setting_id if any(run.metrics for run in runs) else "")
     )
-
-
-def _beside(repository: Repository, run: RunView) -> Beside:
-    """The baselines that ran with it, of its experiment, task, seed and pair."""
-    alike = company(repository, run)
-    target = next((other for other in alike if other.decoding.acceptance.kind == "autoregressive"), None)
-    exact = [other for other in alike if other.decoding.acceptance.kind == "speculative"]
-    return Beside(run, target, max(exact, key=lambda other: (other.metrics or {})["tokens_per_second"], default=None))
 
 
 def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedAct]]:

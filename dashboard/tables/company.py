@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fsd_core.tracking.records import same_weights
@@ -16,8 +17,20 @@ def company(repository: Repository, run: RunView, acceptance: str | None = None)
     if run.experiment_id is None:
         return []
     found = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
-    measured = [other for other in found if other.metrics and same_weights(other.weights, run.weights)]
-    return [other for other in measured if (other.pair, other.seed) == (run.pair, run.seed)]
+    return alike(run, (other for other in found if other.metrics))
+
+
+def alike(run: RunView, others: Iterable[RunView]) -> list[RunView]:
+    """Those of others that have a run's pair and weights, task and seed."""
+    same = run.pair, run.task, run.seed
+    found = [other for other in others if (other.pair, other.task, other.seed) == same]
+    return [other for other in found if same_weights(other.weights, run.weights)]
+
+
+def on_same_prompts(run: RunView, others: Iterable[RunView]) -> list[RunView]:
+    """Those of others that were asked the same prompts of the task, as a calibration's turns are at one time."""
+    asked = run.config.first, run.config.limit
+    return [other for other in others if (other.config.first, other.config.limit) == asked]
 
 
 def machine(run: RunView) -> str:

@@ -90,6 +90,8 @@ def test_an_experiment_from_start_to_end(repository: Repository) -> None:
     assert (found.name, found.status, found.prompts_done) == ("<b>&\ufffd", "finished", 6)
     assert [run.metrics["accuracy"] for run in repository.runs(order_by="accuracy")] == [1.0, 0.5, 0.0]
     assert repository.count_runs(search="fsd js") == 2
+    assert [repository.count_runs(turns=asked) for asked in (True, False)] == [0, 3]
+    assert repository.count_settings(dropped=False) == 3
     assert list(repository.traces(found.runs[0].id)) == [(0, [STEP]), (1, [STEP])]
     assert found.created_at.utcoffset().total_seconds() == 0
 

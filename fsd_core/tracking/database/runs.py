@@ -48,6 +48,8 @@ class RunFilters(TypedDict, total=False):
     """the beginning of a run's id, or of its experiment's"""
     archived: bool | None
     """whether the run or its experiment is archived"""
+    turns: bool | None
+    """whether the run is a turn of a calibration"""
 
 
 class RunStore(Store):
@@ -261,6 +263,7 @@ def _filtered(
     search: str | None = None,
     id_begins: str | None = None,
     archived: bool | None = None,
+    turns: bool | None = None,
 ) -> Select:
     statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
     if ids is not None:
@@ -277,6 +280,8 @@ def _filtered(
         statement = statement.where(or_(*begins))
     if archived is not None:
         statement = statement.where(~_listed() if archived else _listed())
+    if turns is not None:
+        statement = statement.where(~ordinary() if turns else ordinary())
     for word in storable(search or "")[:LONGEST_SEARCH].split():
         said = Run.tags, Run.note, Experiment.tags, Experiment.note
         places = (Setting.label, Setting.pair, Run.task, Experiment.name, *said)
@@ -288,6 +293,12 @@ def _filtered(
 def _listed() -> ColumnElement[bool]:
     """Whether neither a run nor its experiment is archived."""
     return ~Run.archived & ~func.coalesce(Experiment.archived, false())
+
+
+def ordinary() -> ColumnElement[bool]:
+    """Whether a run is no turn of a calibration; looks into the config of each experiment, not of each run."""
+    calibrations = select(Experiment.id).where(Experiment.config["goal"].as_string().is_not(None))
+    return or_(Run.experiment_id.is_(None), Run.experiment_id.not_in(calibrations))
 
 
 def _order(name: str) -> ColumnElement[Any]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, func, or_, select
 
 from fsd_core.config import SettingConfig
-from fsd_core.tracking.database.models import Run, Setting
-from fsd_core.tracking.database.runs import LONGEST_SEARCH
+from fsd_core.tracking.database.models import Experiment, Run, Setting
+from fsd_core.tracking.database.runs import LONGEST_SEARCH, ordinary
 from fsd_core.tracking.database.store import Store, get_row
 from fsd_core.tracking.database.views import storable
 from fsd_core.tracking.records import SettingSummary, SettingView
@@ -27,11 +27,14 @@ class SettingStore(Store):
         with self._database.session(readonly=True) as session:
             return {row.id: row.label for row in session.execute(statement)}
 
-    def settings(self, search: str = "", limit: int = 50, offset: int = 0) -> list[SettingSummary]:
-        """Settings of at least one run, the one measured last first."""
+    def settings(
+        self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True
+    ) -> list[SettingSummary]:
+        """Settings of at least one run, the one measured last first; ``dropped``: with those that were only measured
+        while a calibration chose its finalists."""
         last = func.max(Run.created_at)
         columns = Setting.id, Setting.pair, Setting.label, func.count(Run.id), last
-        statement = _matching(select(*columns), search).group_by(Setting.id, Setting.pair, Setting.label)
+        statement = _matching(select(*columns), search, dropped).group_by(Setting.id, Setting.pair, Setting.label)
         statement = statement.order_by(last.desc(), Setting.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
             found = session.execute(statement).all()
@@ -44,13 +47,17 @@ class SettingStore(Store):
                 for id, pair, label, runs, last in found
             ]
 
-    def count_settings(self, search: str = "") -> int:
+    def count_settings(self, search: str = "", *, dropped: bool = True) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(_matching(select(func.count(func.distinct(Setting.id))), search)) or 0
+            return session.scalar(_matching(select(func.count(func.distinct(Setting.id))), search, dropped)) or 0
 
 
-def _matching(statement: Select, search: str) -> Select:
+def _matching(statement: Select, search: str, dropped: bool) -> Select:
     statement = statement.select_from(Setting).join(Run, Run.setting_id == Setting.id)
+    if not dropped:
+        fresh = Run.config["first"].as_integer() >= Experiment.config["choosing"].as_integer()
+        kept = select(Run.setting_id).outerjoin(Run.experiment).where(or_(ordinary(), fresh))
+        statement = statement.where(Setting.id.in_(kept))
     for word in storable(search)[:LONGEST_SEARCH].split():
         places = (Setting.label, Setting.pair, Run.task)
         inside = [place.icontains(word, autoescape=True) for place in places]

@@ -1,0 +1,110 @@
+"""A calibration's turns: one measurement on the page of a setting, and left out of the lists of runs and settings."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+
+from dashboard.settings.measurements import measurements, runs_of
+from dashboard.settings.settings_page import setting_page
+from dashboard.tables.company import company, on_same_prompts
+from fsd_core.config import DecodingConfig, SettingConfig
+from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.tracking.database.repository import Repository
+from tests.ui.plausible import add_finished, finish
+
+FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1, 0.2", "draft_length": [4, 5]})
+EXACT = [one for one in FOUND if one.acceptance.lossless]
+LOSSY = [one for one in FOUND if not one.acceptance.lossless]
+CONFIG = CalibrationConfig(
+    name="Narrowed", decodings=tuple(FOUND), goal="speed", limit=64, choosing=16, seeds=(0,)
+)  # fmt: skip
+KEPT, DROPPED = LOSSY[0], LOSSY[-1]
+
+
+def calibrated(repository: Repository) -> str:
+    """A calibration that is done: all do 8 prompts, some 8 more, one finalist is tried on fresh ones; its id."""
+    id = repository.create_experiment(CONFIG, enqueue=False)
+    kept = [CONFIG.target, EXACT[0], KEPT]
+    for decodings, start, end in (([CONFIG.target, *FOUND], 0, 8), (kept, 8, 16), (kept, 16, 32), (kept, 32, 64)):
+        for run in repository.runs(repository.extend_experiment(id, CONFIG.turn(decodings, start, end)), limit=None):
+            finish(repository, run)
+    return id
+
+
+def setting(decoding: DecodingConfig) -> str:
+    return SettingConfig(pair=CONFIG.pair, decoding=decoding).id
+
+
+def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository: Repository) -> None:
+    id = calibrated(repository)
+    (one,) = measurements(repository, runs_of(repository, setting(KEPT)))
+    assert one.target is not None
+    assert one.speculative is not None
+    assert len(one.ours.runs) == 4
+    assert one.ours.prompts.keys() == one.target.prompts.keys() == one.speculative.prompts.keys()
+    assert (len(one.ours.prompts), one.ours.run.prompts_done, (one.ours.run.metrics or {})["n"]) == (64, 64, 64)
+    assert one.speculative.run.decoding == EXACT[0]  # not the one that has 8 of these prompts
+    # One that was dropped is held against the turns on its 8 prompts, of either SD.
+    (dropped,) = measurements(repository, runs_of(repository, setting(DROPPED)))
+    assert dropped.speculative is not None
+    assert dropped.ours.prompts.keys() <= dropped.speculative.prompts.keys()
+    html = unescape(setting_page(repository, setting(KEPT)))
+    assert "Measured in 4 runs" in html
+    assert f'<a href="/runs?experiment={id}">arithmetic</a><span class="range">4 turns of a calibration</span>' in html
+    assert "64/64" in html
+    assert len(re.findall(r"<td[^>]*>\d\.\d+ ×<span", html)) == 2  # × target, × fastest SD
+    assert "A proposal rests on the fresh ones alone." in html
+
+
+def test_a_setting_of_calibrations_alone_leads_to_the_calibration_and_not_to_compare(repository: Repository) -> None:
+    id = calibrated(repository)
+    html = setting_page(repository, setting(KEPT))
+    assert "/compare?runs=" not in html
+    assert f'<a href="/runs?experiment={id}">Its calibration</a>' in html
+    # An ordinary run of it can be compared, and its turns are left out.
+    run = repository.create_run(repository.runs(experiment_id=id)[0].config.model_copy(update={"shuffled": False}))
+    finish(repository, repository.run(run))
+    html = setting_page(repository, repository.run(run).setting_id)
+    assert f'<a href="/compare?runs={run}">Compare its runs</a>' in html
+    assert "Its calibration" in html
+
+
+def test_the_link_to_compare_says_how_many_runs_it_takes(repository: Repository) -> None:
+    first = repository.experiment(add_finished(repository, limit=1)).runs[3]
+    for _ in range(20):
+        finish(repository, repository.run(repository.create_run(first.config)))
+    html = setting_page(repository, first.setting_id)
+    assert "Compare its newest 20 runs" in html
+    assert len(re.findall(r"/compare\?runs=([0-9a-f,]+)", html)[0].split(",")) == 20
+
+
+def test_a_turn_is_held_against_the_target_on_its_prompts(repository: Repository) -> None:
+    id = calibrated(repository)
+    for run in repository.runs(experiment_id=id, setting_id=setting(KEPT), limit=None):
+        (target,) = on_same_prompts(run, company(repository, run, "autoregressive"))
+        assert target.decoding == CONFIG.target
+        assert (target.config.first, target.config.limit) == (run.config.first, run.config.limit)
+
+
+def test_runs_are_found_with_and_without_turns(repository: Repository) -> None:
+    id, own = calibrated(repository), repository.experiment(add_finished(repository, limit=1)).runs
+    alone = repository.create_run(own[0].config)
+    turns = len(repository.experiment(id).runs)
+    assert {run.id for run in repository.runs(turns=False)} == {alone, *(run.id for run in own)}
+    counts = [repository.count_runs(turns=asked) for asked in (None, True, False)]
+    assert counts == [turns + 8, turns, 8]
+    assert repository.count_runs(turns=False, experiment_id=id) == 0
+
+
+def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_out(repository: Repository) -> None:
+    calibrated(repository)
+    every, kept = repository.settings(), repository.settings(dropped=False)
+    assert {one.id for one in kept} == {setting(one) for one in (CONFIG.target, EXACT[0], KEPT)}
+    assert (len(every), repository.count_settings()) == (len(FOUND) + 1,) * 2
+    assert repository.count_settings(dropped=False) == 3
+    assert next(one.runs for one in kept if one.id == setting(KEPT)) == 4  # with the turns that chose
+    # Measured in a run of its own it is there.
+    runs = repository.runs(setting_id=setting(DROPPED))
+    repository.create_run(runs[0].config.model_copy(update={"shuffled": False}))
+    assert setting(DROPPED) in {one.id for one in repository.settings(dropped=False)}

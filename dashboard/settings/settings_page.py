@@ -18,7 +18,7 @@ from dashboard.settings.setting_html import (
     settings_html,
 )
 from dashboard.tables.run_settings import TITLES, value_text
-from dashboard.ui.choosing import FOLLOWS
+from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.config import RunConfig
@@ -80,7 +80,7 @@ class SettingList:
         # Not its input event, which what is pasted with the mouse does not fire.
         fields = [self.search, self.dropped]
         self.search.change(self.filter, fields, self.outputs, **FOLLOWS)
-        self.dropped.input(self.filter, fields, self.outputs, **FOLLOWS)
+        on_choice(self.dropped)(self.filter, fields, self.outputs, **FOLLOWS)
         for button, step in self.pager.steps:
             button.click(self._turn(step), [self.pager.page, *fields], self.outputs, **QUIET)
 

@@ -214,7 +214,8 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
             await asked(own, "cancel_experiment", experiment=begun["experiment"])
             refused = await own.call_tool("start_calibration", {"goal": "acceptance", "accepted": 90})
             assert refused.isError
-            assert refused.content[0].text == "accepted is 90.0: expected less than 1."
+            told = "accepted is 90.0: expected less than 1, for it is a share, such as 0.9 for 90 %."
+            assert refused.content[0].text == told
 
     apart(driven)
 

@@ -121,7 +121,7 @@ class RunList:
                 False, label="Show archived", container=False, min_width=130, elem_classes=["fsd-quiet"]
             )
             self.turns = gr.Checkbox(
-                False, label="Turns of calibrations", container=False, min_width=170, elem_classes=["fsd-quiet"]
+                False, label="Show calibrations", container=False, min_width=150, elem_classes=["fsd-quiet"]
             )
         self.fields = [self.search, self.pair, self.task, self.rule, self.status, self.order, self.archived, self.turns]
         self.runs = show(js_on_load=SELECTION, elem_id="runs")

@@ -1,4 +1,4 @@
-"""Turns of calibrations on Runs and Settings, which leave them out unless they are asked for."""
+"""Show calibrations on Runs and Settings, which leave them out unless they are asked for."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_only_turns_are_no_empty_list(page: Page, site: Site, calibration: str) 
     expect(page.locator("#runs")).to_contain_text("Only turns of calibrations")
     page.get_by_role("link", name="Show its turns").click()
     expect(page.locator("#runs tbody tr")).to_have_count(TURNS)
-    expect(page.get_by_label("Turns of calibrations")).to_be_checked()
+    expect(page.get_by_label("Show calibrations")).to_be_checked()
 
 
 def test_runs_lists_turns_where_they_are_asked_for_or_searched_for(page: Page, site: Site, calibration: str) -> None:
@@ -45,12 +45,12 @@ def test_runs_lists_turns_where_they_are_asked_for_or_searched_for(page: Page, s
     rows = page.locator("#runs tbody tr")
     page.goto(f"{site.url}/runs")
     expect(rows).to_have_count(7)
-    page.get_by_label("Turns of calibrations").check()
+    page.get_by_label("Show calibrations").check()
     expect(rows).to_have_count(7 + TURNS)
     expect(page).to_have_url(re.compile(r"/runs\?turns=true$"))
     page.reload()
     expect(rows).to_have_count(7 + TURNS)
-    page.get_by_label("Turns of calibrations").uncheck()
+    page.get_by_label("Show calibrations").uncheck()
     expect(rows).to_have_count(7)
     page.get_by_label("Search").first.fill("Narrowed")
     expect(rows).to_have_count(TURNS)

@@ -74,7 +74,7 @@ class OpenedProposal:
 
     @property
     def _buttons(self) -> list[Any]:
-        return [self.approve, self.changes, self.decline, self.withdraw, self.waive]
+        return [*self._verdicts, self.withdraw, self.waive]
 
     @property
     def _verdicts(self) -> list[Any]:
@@ -115,7 +115,7 @@ class OpenedProposal:
                 self.reader.size: SIZES[0],
                 self.shown: (case.proposal.id, case.use.sequence),
                 self.own: notice(_own(person), "warn") if is_open and own else "",
-                **{button: gr.Button(interactive=is_open) for button in self._buttons},
+                **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},
                 **{button: gr.Button(interactive=is_open and not own) for button in self._verdicts},
                 self.answer: "",
             }

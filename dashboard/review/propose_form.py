@@ -10,6 +10,7 @@ import gradio as gr
 from dashboard.tables.company import company
 from dashboard.ui.components import QUIET, escape, heading, notice, show
 from dashboard.ui.people import person_of
+from fsd_core.config.baselines import USUAL
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
 from fsd_core.tracking.acts import LONGEST_WORDS
@@ -24,7 +25,6 @@ Measurement = tuple["RunView", ...]
 """a run, or the turns of a calibration that are read as one"""
 MOST = 60
 """runs of a setting, the newest, that can be chosen"""
-BASELINES = ("autoregressive", "speculative")
 """the rules that a setting is held against; of each experiment the first that was measured is chosen"""
 
 
@@ -113,9 +113,9 @@ def _measurements(repository: Repository, setting_id: str, calibration: str) -> 
 def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
     """Measured runs of the same experiment, task and seed to hold a setting against, the target alone first."""
     others = [one for one in company(repository, runs[0]) if one.setting_id != runs[0].setting_id]
-    kinds = [one for one in others if one.decoding.acceptance.kind in BASELINES]
+    kinds = [one for one in others if one.decoding.acceptance.kind in USUAL]
     fresh = on_fresh_prompts(repository, kinds)
-    return grouped(sorted(fresh, key=lambda one: (BASELINES.index(one.decoding.acceptance.kind), one.position)))
+    return grouped(sorted(fresh, key=lambda one: (USUAL.index(one.decoding.acceptance.kind), one.position)))
 
 
 def _strongest(measurements: Iterable[Measurement]) -> list[Measurement]:

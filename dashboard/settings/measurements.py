@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.tables.company import alike
 from fsd_core.benchmarks.metrics import refreshed
+from fsd_core.config.baselines import USUAL
 from fsd_core.figures.cells import speedup
 from fsd_core.review.pooling import Pool, is_turn, pooled
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 100
 """of a setting, the newest, that its page shows; of a calibration that is among them, every turn"""
-_BASELINES = ("autoregressive", "speculative")
 
 
 class Beside(NamedTuple):
@@ -45,7 +45,7 @@ def measurements(repository: Repository, runs: Sequence[RunView]) -> list[Beside
     held: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
         if id is not None:
-            held[id] = [run for kind in _BASELINES for run in _measured(repository, id, kind)]
+            held[id] = [run for kind in USUAL for run in _measured(repository, id, kind)]
     everything = {run.id for run in (*runs, *(run for found in held.values() for run in found)) if run.metrics}
     prompts = repository.prompts(everything)
     return [_beside(ours, held.get(ours.run.experiment_id or "", ()), prompts) for ours in _pools(runs, prompts)]
@@ -59,12 +59,16 @@ def _measured(repository: Repository, experiment: str, kind: str) -> list[RunVie
 
 
 def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
-    return [pool._replace(run=refreshed(pool.run, pool.prompts)) for pool in pooled(list(runs), prompts)]
+    """The measurements with figures as they are computed now, which those of several runs are already."""
+    return [
+        pool if len(pool.runs) > 1 else pool._replace(run=refreshed(pool.run, pool.prompts))
+        for pool in pooled(list(runs), prompts)
+    ]
 
 
 def _beside(ours: Pool, baselines: Sequence[RunView], prompts: Prompts) -> Beside:
     pools = _pools(alike(ours.run, baselines), prompts)
-    target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in _BASELINES)
+    target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL)
     return Beside(
         ours,
         max(target, key=lambda other: _shared(ours, other), default=None),

@@ -8,13 +8,16 @@ from fsd_core.config.decoding import DecodingConfig
 from fsd_core.config.drafting import ChainTopology, DrafterConfig, TopologyConfig
 from fsd_core.rules import SEVERAL, Autoregressive, Block, DraftOnly, Rule, Speculative
 
+USUAL = (Autoregressive().kind, Speculative().kind)
+"""kinds of the rules that a setting is held against, the target alone first"""
+
 
 def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = False) -> list[DecodingConfig]:
     """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
     drafts judges among them, and a chain where there is none. ``everything``: behind all of :func:`beside`."""
     wanted = beside(decodings)
     if not everything:
-        wanted = [one for one in wanted if one.acceptance.kind in _USUAL and one.sampling == decodings[0].sampling]
+        wanted = [one for one in wanted if one.acceptance.kind in USUAL and one.sampling == decodings[0].sampling]
     return list(dict.fromkeys([*wanted, *decodings]))
 
 
@@ -60,9 +63,6 @@ def truncated(decodings: Iterable[DecodingConfig]) -> list[DecodingConfig]:
 def missing(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
     """Those of :func:`beside` that are not among the settings."""
     return [one for one in beside(decodings) if one not in decodings] if decodings else []
-
-
-_USUAL = (Autoregressive().kind, Speculative().kind)
 
 
 def _shapes(decodings: Iterable[DecodingConfig]) -> list[tuple[DrafterConfig, TopologyConfig]]:

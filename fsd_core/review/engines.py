@@ -26,7 +26,6 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
     """``vllm serve`` with a ``--speculative-config``."""
     if said := _none(setting, weights, "vLLM"):
         return said
-    decoding = setting.decoding
     if _shape(setting) not in (None, "chain"):
         return "vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.\n"
     target, drafts = _models(setting, weights)
@@ -34,7 +33,7 @@ def vllm(setting: SettingConfig, weights: Weights) -> str:
         f"vllm serve {target.repo}{_flag('--revision', target)}",
         f"--generation-config vllm --override-generation-config {_json(_sampling(setting, 'max_new_tokens'))}",
     ]
-    if decoding.drafter is not None:
+    if setting.decoding.drafter is not None:
         flags.append(f"--speculative-config {_json(_of_vllm(setting, drafts))}")
     return f"# vLLM 0.33, setting {setting.id}\n{_command(flags)}"
 
@@ -51,7 +50,7 @@ def _of_vllm(setting: SettingConfig, drafts: HubModel) -> dict[str, Any]:
         told |= {"method": method, "model": drafts.repo}
         if drafts.revision != MAIN:
             told["revision"] = drafts.revision
-        if not decoding.sampling.greedy:
+        if _drawn(setting):
             told["draft_sample_method"] = "probabilistic"
     if _block(setting):
         told["rejection_sample_method"] = "block"
@@ -168,7 +167,7 @@ def _drawn(setting: SettingConfig) -> bool:
 
 def _block(setting: SettingConfig) -> bool:
     """Whether tokens are verified as a block; greedily that is exact SD."""
-    return setting.decoding.acceptance.kind == "block" and not setting.decoding.sampling.greedy
+    return setting.decoding.acceptance.kind == "block" and _drawn(setting)
 
 
 def _head(model: HubModel) -> str:

@@ -82,8 +82,8 @@ def speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig,
 
     Answers, not tokens: a rule that lengthens them gains nothing by that.
     """
-    times = _times(evidence, decoding, other, start, end)
-    return sum(its for _, its in times) / sum(own for own, _ in times) if times else math.nan
+    timed = _timed(evidence, decoding, other, start, end)
+    return sum(its.seconds for _, its in timed) / sum(own.seconds for own, _ in timed) if timed else math.nan
 
 
 def steady_speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
@@ -92,8 +92,8 @@ def steady_speedup(evidence: Evidence, decoding: DecodingConfig, other: Decoding
     What is chosen hangs on it, since in one of eight prompts a pause of a second hides a rule that is twice as fast;
     what is told is what was measured.
     """
-    pairs = [(own, its) for own, its in evidence.both(decoding, other, start, end) if own.seconds > 0 < its.seconds]
-    return _steady([its for _, its in pairs]) / _steady([own for own, _ in pairs]) if pairs else math.nan
+    timed = _timed(evidence, decoding, other, start, end)
+    return _steady([its for _, its in timed]) / _steady([own for own, _ in timed]) if timed else math.nan
 
 
 def _steady(counts: Sequence[PromptCounts]) -> float:
@@ -105,13 +105,13 @@ def speedup_interval(
     evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
 ) -> Interval | None:
     """The interval of 95 % of :func:`speedup`; ``None`` where too few prompts tell."""
-    times = _times(evidence, decoding, other, start, end)
-    return quotient_interval([(its, 1.0) for _, its in times], [(own, 1.0) for own, _ in times]) if times else None
+    if not (timed := _timed(evidence, decoding, other, start, end)):
+        return None
+    return quotient_interval([(its.seconds, 1.0) for _, its in timed], [(own.seconds, 1.0) for own, _ in timed])
 
 
-def _times(
+def _timed(
     evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
-) -> list[tuple[float, float]]:
-    """Seconds of both, of each prompt that both did."""
-    pairs = evidence.both(decoding, other, start, end)
-    return [(own.seconds, its.seconds) for own, its in pairs if own.seconds > 0 < its.seconds]
+) -> list[tuple[PromptCounts, PromptCounts]]:
+    """The counts of both, of each prompt that took both some time."""
+    return [(own, its) for own, its in evidence.both(decoding, other, start, end) if own.seconds > 0 < its.seconds]

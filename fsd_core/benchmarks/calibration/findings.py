@@ -16,7 +16,7 @@ from fsd_core.benchmarks.calibration.evidence import (
     speedup,
     speedup_interval,
     steady_speedup,
-)  # fmt: skip
+)
 from fsd_core.benchmarks.statistics import Interval
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration import FEWEST, LEVEL, CalibrationConfig

@@ -26,7 +26,7 @@ test-fast: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'
 
 attack: $(DEVELOPMENT)
-	@$(BIN)/python -m tests.attack
+	@$(BIN)/python -m tests.tools.attack
 
 lint: $(DEVELOPMENT)
 	$(BIN)/ruff check .

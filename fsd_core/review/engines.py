@@ -1,9 +1,9 @@
 """Arguments of serving engines for a setting, where they have its equivalent; a sentence where they have none.
 
 Read from the programs of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
-take what is written here (``python -m tests.load.engine_arguments``). Both verify without loss by default and have
-block verification; SGLang has its two thresholds as well. A comment says what each request has to carry, and what the
-engine does otherwise than the run that was measured.
+take what is written here (``python -m tests.tools.load.engine_arguments``). Both verify without loss by default and
+have block verification; SGLang has its two thresholds as well. A comment says what each request has to carry, and what
+the engine does otherwise than the run that was measured.
 """
 
 from __future__ import annotations

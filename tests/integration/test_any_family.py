@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from toy_families import SIZE, check_greedy_sd_is_the_greedy_target, pair_of
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels
+from tests.tools.toy_families import SIZE, check_greedy_sd_is_the_greedy_target, pair_of
 
 LATENT = {  # keys and values are of different widths
     "q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 6,

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
 from fsd_core.jobs import lock
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.records import RunView
-from tests.forked import ForkedCommand
+from tests.tools.forked import ForkedCommand
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -17,7 +17,7 @@ from dashboard.compare.comparison_html import comparison_html
 from fsd_core.errors import DatabaseOutdated
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
-from tests.forked import ForkedCommand
+from tests.tools.forked import ForkedCommand
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = ("--task", "arithmetic", "--limit", "3", "--max-new-tokens", "8")

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset
-from worker_process import Home, until
 
 from fsd_core.benchmarks.hub_data import fetch
 from fsd_core.benchmarks.tasks import TASKS, Example, Score, Split, Task, as_lines, get_task, judged
 from fsd_core.benchmarks.tasks.base import rows as records
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.tracking.messages import FetchJob
+from tests.tools.worker_process import Home, until
 
 Call = Callable[..., tuple[int, str, str]]
 GSM = [

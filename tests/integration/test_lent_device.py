@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker_process import Home, until
 
 from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.benchmarks.tasks.own.finding import keep
@@ -25,6 +24,7 @@ from fsd_core.jobs.lent_device import LentBench, LentDevice
 from fsd_core.jobs.worker import Worker
 from fsd_core.models.loading import load_pair
 from fsd_core.tracking.messages import BoundsJob, PlaygroundJob
+from tests.tools.worker_process import Home, until
 
 TAKEN_BACK = DeviceUnavailable("taken back")
 visitor: ContextVar[str] = ContextVar("visitor", default="nobody")

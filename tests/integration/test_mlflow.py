@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url, update
-from tracking_examples import generation, run_config, sweep
 
 from fsd_core.errors import TrackingUnavailable
 from fsd_core.jobs.mirroring import Mirroring
@@ -36,7 +35,8 @@ from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from fsd_core.tracking.records import RunView
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 METRICS = {
     "accuracy": 0.5, "acceptance_rate": float("inf"), "acceptance_at_position": [0.75, 0.25],

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from worker_process import ROOT
 
 from dashboard.server.mlflow_pages import READ_ONLY, STARTING
 from fsd_core.access import accounts
@@ -29,10 +28,11 @@ from fsd_core.asgi.logs import LONGEST
 from fsd_core.jobs import lock
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from tests.attack.http import send_request
-from tests.attack.mlflow import Pages, pages_over
-from tests.attack.server import served
-from tests.ui.plausible import new_repository
+from tests.tools.attack.http import send_request
+from tests.tools.attack.mlflow import Pages, pages_over
+from tests.tools.attack.server import served
+from tests.tools.plausible import new_repository
+from tests.tools.worker_process import ROOT
 
 API = ("/ajax-api/2.0/mlflow", "/api/2.0/mlflow")
 READ = (
@@ -87,7 +87,7 @@ def standing(pages: Pages) -> list[object]:
 
 def test_every_route_is_one_that_people_need_or_closed(pages: Pages) -> None:
     """Before the application and, should anybody get past it, at MLflow's own door."""
-    command = [sys.executable, "-m", "tests.attack.mlflow_routes"]
+    command = [sys.executable, "-m", "tests.tools.attack.mlflow_routes"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
     every = {(method, route) for method, route in json.loads(listed)}
     assert len(every) > 400  # the registry, gateway, assistant, jobs, webhooks, secrets and all the rest

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
-from tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 
 from fsd_core.access import accounts
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
@@ -25,11 +23,10 @@ from fsd_core.tracking.edits import Edit
 from fsd_core.tracking.mlflow_store import connect
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from test_repository_jobs import claim_at_once
-from test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
-from test_workspace import contents
+from tests.tools.tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
+from tests.unit.test_repository_jobs import claim_at_once
+from tests.unit.test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
+from tests.unit.test_workspace import contents
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worker_process import ROOT, free_port, until
 
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
+from tests.tools.worker_process import ROOT, free_port, until
 
 USER = 1000
 PACKAGES = Path(sys.prefix).resolve() / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from worker_process import ROOT, Home, until
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.jobs import lock
 from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings
-from tests.attack.http import send_request
+from tests.tools.attack.http import send_request
+from tests.tools.worker_process import ROOT, Home, until
 
 # A web process in miniature: it supervises until it is killed.
 WEB_PROCESS = """

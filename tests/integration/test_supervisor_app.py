@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from worker_process import ROOT, free_port, until
 
 from dashboard.server.mlflow_pages import STARTING
 from fsd_core.jobs import lock
-from tests.attack.http import send_request
+from tests.tools.attack.http import send_request
+from tests.tools.worker_process import ROOT, free_port, until
 
 
 class App:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worker_process import Home, until
 
 from fsd_core.benchmarks.calibration.plan import Outcome
 from fsd_core.benchmarks.calibration.standing import standing
@@ -26,6 +25,7 @@ from fsd_core.jobs.worker import LEASE, Worker
 from fsd_core.models import threads
 from fsd_core.tracking.database.models import Job, now
 from fsd_core.tracking.messages import PlaygroundJob
+from tests.tools.worker_process import Home, until
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from worker_process import free_port, until
 
 from fsd_core.conditions import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.config import Autoregressive, DecodingConfig, Speculative
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.messages import PlaygroundJob
-from tests.zero_gpu.app_process import Space, small
+from tests.tools.worker_process import free_port, until
+from tests.tools.zero_gpu.app_process import Space, small
 
 ENDED = ("finished", "failed", "cancelled")
 

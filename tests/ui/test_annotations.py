@@ -9,9 +9,9 @@ from playwright.sync_api import Page, expect
 
 from fsd_core.people import Person
 from fsd_core.tracking.edits import Edit
-from tests.ui import plausible
-from tests.ui.conftest import Site
-from tests.ui.real_tokens import HOSTILE
+from tests.tools import plausible
+from tests.tools.real_tokens import HOSTILE
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

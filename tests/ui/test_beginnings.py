@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from dashboard.ui.beginnings import UNCALIBRATED, beginning
-from tests.ui.conftest import Site
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 OURS, OTHER = beginning("bundled"), beginning("smollm2-135m")

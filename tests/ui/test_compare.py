@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Page, expect
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.comparison import Stage, experiment_runs
 from fsd_core.benchmarks.metrics import summarise
-from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished, do_prompts, finish, sweep
+from tests.tools.plausible import add_finished, do_prompts, finish, sweep
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 HOSTILE = '<img src=x onerror="window.broken = 1"> ${window.broken = 2} {{broken}} <b>bold</b>'

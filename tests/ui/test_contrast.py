@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.ui.conftest import Site, serving
-from tests.ui.every_page import every_page
-from tests.ui.plausible import add_finished, do_prompts, sweep
+from tests.tools.every_page import every_page
+from tests.tools.plausible import add_finished, do_prompts, sweep
+from tests.tools.site import Site, serving
+from tests.tools.worker_process import ROOT
 from tests.ui.test_playground import HOSTILE, chunk
 
 pytestmark = pytest.mark.ui
-CONTRAST = (Path(__file__).parent / "contrast.js").read_text(encoding="utf-8")
+CONTRAST = (ROOT / "tests" / "tools" / "contrast.js").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.attack.visitor import Visitor
-from tests.integration.worker_process import until
-from tests.ui.conftest import Site
+from tests.tools.attack.visitor import Visitor
+from tests.tools.site import Site
+from tests.tools.worker_process import until
 from tests.ui.test_doors import starting
 
 pytestmark = pytest.mark.ui

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Site, serving
-from tests.ui.openid_provider import Provider, providing
-from tests.ui.plausible import add_finished
+from tests.tools.openid_provider import Provider, providing
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site, serving
 from tests.ui.test_hugging_face_sign_in import BOB, variables
 from tests.ui.test_sign_in import status
 

@@ -13,12 +13,12 @@ import pytest
 
 from dashboard.web import PAGES
 from fsd_core.asgi.logs import LONGEST
-from tests.attack.http import send_request
-from tests.attack.server import served
-from tests.attack.visitor import Visitor
-from tests.integration.worker_process import until
-from tests.ui.conftest import ROOT, Site
-from tests.ui.plausible import new_repository
+from tests.tools.attack.http import send_request
+from tests.tools.attack.server import served
+from tests.tools.attack.visitor import Visitor
+from tests.tools.plausible import new_repository
+from tests.tools.site import Site
+from tests.tools.worker_process import ROOT, until
 
 pytestmark = pytest.mark.ui
 
@@ -62,7 +62,7 @@ FOREIGN = ("https://evil.example", "http://localhost:3000", "http://127.0.0.1:30
 
 
 def test_every_route_is_one_that_the_pages_need_or_closed(site: Site, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.attack.routes", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.tools.attack.routes", str(tmp_path)]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
     every = {(method, route) for method, route in json.loads(listed)}
     assert len(every) > 80  # all that Gradio brings along

@@ -26,7 +26,7 @@ from fsd_core.tracking.database.models import Job
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import Database, open_database
 from fsd_core.tracking.records import ExperimentView, RunView
-from tests.integration.worker_process import ROOT, free_port, until
+from tests.tools.worker_process import ROOT, free_port, until
 
 pytestmark = pytest.mark.ui
 

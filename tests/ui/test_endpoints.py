@@ -19,10 +19,10 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from fsd_core.access import accounts
 from fsd_core.people import LOCAL
 from fsd_core.review.desk import Desk
-from tests.attack.http import send_request
-from tests.forked import ForkedCommand
-from tests.integration.worker_process import until
-from tests.ui.conftest import ROOT, Site, serving
+from tests.tools.attack.http import send_request
+from tests.tools.forked import ForkedCommand
+from tests.tools.site import Site, serving
+from tests.tools.worker_process import ROOT, until
 
 pytestmark = pytest.mark.ui
 

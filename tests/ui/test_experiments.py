@@ -22,8 +22,8 @@ from fsd_core.people import Person
 from fsd_core.review.desk import Desk
 from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.records import JobView
-from tests.ui.conftest import Site
-from tests.ui.plausible import do_prompts, finish, sweep
+from tests.tools.plausible import do_prompts, finish, sweep
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

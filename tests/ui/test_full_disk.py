@@ -9,9 +9,9 @@ from urllib.request import urlopen
 import pytest
 
 from dashboard.compare.comparison import experiment_runs
-from tests.attack.server import served
-from tests.attack.visitor import Visitor
-from tests.ui.plausible import add_finished, new_repository
+from tests.tools.attack.server import served
+from tests.tools.attack.visitor import Visitor
+from tests.tools.plausible import add_finished, new_repository
 
 pytestmark = pytest.mark.ui
 

@@ -21,9 +21,9 @@ from fsd_core.review.desk import Desk
 from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.models import Base, Run, Sitting
 from fsd_core.tracking.messages import PlaygroundJob
-from tests.integration.worker_process import until
-from tests.ui.conftest import Site, serving
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site, serving
+from tests.tools.worker_process import until
 from tests.ui.test_playground import chunk
 from tests.ui.test_sign_in import status
 

@@ -15,8 +15,8 @@ from sqlalchemy import select, update
 
 from fsd_core.access import accounts
 from fsd_core.tracking.database.models import SignIn
-from tests.ui.conftest import Site, serving
-from tests.ui.openid_provider import CLIENT, SECRET, Provider, providing
+from tests.tools.openid_provider import CLIENT, SECRET, Provider, providing
+from tests.tools.site import Site, serving
 
 pytestmark = pytest.mark.ui
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Site
-from tests.ui.every_page import every_page
-from tests.ui.plausible import add_finished
+from tests.tools.every_page import every_page
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site
 from tests.ui.test_playground import HOSTILE, chunk, claim, finish
 
 pytestmark = pytest.mark.ui

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.tracking.records import RunView
-from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site
 from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
 
 pytestmark = pytest.mark.ui

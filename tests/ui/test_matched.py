@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 import fsd_core
-from tests.ui.conftest import Site
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

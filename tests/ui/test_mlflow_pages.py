@@ -19,9 +19,9 @@ from fsd_core.jobs.mlflow_service import mlflow_service
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from tests.attack.mlflow import Pages, pages_over
-from tests.attack.server import served
-from tests.ui.plausible import new_repository
+from tests.tools.attack.mlflow import Pages, pages_over
+from tests.tools.attack.server import served
+from tests.tools.plausible import new_repository
 from tests.ui.test_cross_site import FORM, SEND, Blank
 
 pytestmark = pytest.mark.ui

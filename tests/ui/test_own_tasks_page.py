@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from dashboard.experiments.own_tasks import LARGEST_UPLOAD
 from fsd_core.access import accounts
-from tests.ui.conftest import Site, serving
+from tests.tools.site import Site, serving
 from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
 

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from fsd_core.tracking.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.tracking.records import JobView
-from tests.ui.conftest import Site
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

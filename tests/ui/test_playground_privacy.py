@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from fsd_core.tracking.messages import PlaygroundJob
-from tests.ui.conftest import Site, serving
+from tests.tools.site import Site, serving
 from tests.ui.test_playground import chunk, claim, finish
 
 pytestmark = pytest.mark.ui

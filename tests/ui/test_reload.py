@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Site
+from tests.tools.site import Site
 from tests.ui.test_playground import HOSTILE, chunk, claim, finish, prompt, worker_that_is_there
 
 pytestmark = pytest.mark.ui

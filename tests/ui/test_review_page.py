@@ -14,8 +14,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 from fsd_core.access import accounts
 from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from tests.ui.conftest import Site, serving
-from tests.ui.plausible import PROVENANCE, add_finished
+from tests.tools.plausible import PROVENANCE, add_finished
+from tests.tools.site import Site, serving
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"

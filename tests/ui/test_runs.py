@@ -9,15 +9,15 @@ import gradio as gr
 import pytest
 from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import update
-from tracking_examples import generation
 
 from dashboard.runs.opened_run import OpenedRun
 from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig
 from fsd_core.tracking.database.models import Generation, Sitting
-from tests.ui import plausible
-from tests.ui.conftest import Site
-from tests.ui.real_tokens import HOSTILE, TEXTS, add_run
+from tests.tools import plausible
+from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
+from tests.tools.site import Site
+from tests.tools.tracking_examples import generation
 
 pytestmark = pytest.mark.ui
 

@@ -13,10 +13,10 @@ from sqlalchemy import update
 
 from dashboard.server.sessions import KEPT
 from fsd_core.tracking.database.models import Run, now
-from tests.attack.growth import growth
-from tests.attack.server import served
-from tests.attack.visitor import Visitor
-from tests.ui.plausible import add_finished, new_repository
+from tests.tools.attack.growth import growth
+from tests.tools.attack.server import served
+from tests.tools.attack.visitor import Visitor
+from tests.tools.plausible import add_finished, new_repository
 
 pytestmark = pytest.mark.ui
 VISITS = 50

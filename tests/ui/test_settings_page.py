@@ -10,8 +10,8 @@ from playwright.sync_api import Page, expect
 from fsd_core.people import Person
 from fsd_core.review.desk import Desk
 from fsd_core.tracking.acts import Requirements
-from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
 ANN, BOB = Person(HOSTILE, "author"), Person("Bob", "reviewer")

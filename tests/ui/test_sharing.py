@@ -12,9 +12,9 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from fsd_core.tracking.acts import UseDescribed
-from tests.ui import plausible
-from tests.ui.conftest import Site
-from tests.ui.real_tokens import HOSTILE
+from tests.tools import plausible
+from tests.tools.real_tokens import HOSTILE
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

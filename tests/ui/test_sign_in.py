@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fsd_core.access import accounts
-from tests.ui.conftest import Site, serving
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site, serving
 
 PASSWORD = "correct horse battery"
 HOSTILE = '"><script>alert(1)</script>'

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
+from tests.tools.site import Site
 from tests.unit.test_speedup import BOUNDS
 
 pytestmark = pytest.mark.ui

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from fsd_core.config.calibration import CalibrationConfig, candidates
-from tests.ui.conftest import Site
-from tests.ui.plausible import add_finished, finish
+from tests.tools.plausible import add_finished, finish
+from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
 

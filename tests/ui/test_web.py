@@ -10,7 +10,8 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.ui.conftest import ROOT, Site
+from tests.tools.site import Site
+from tests.tools.worker_process import ROOT
 
 pytestmark = pytest.mark.ui
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from fsd_core.conditions import SHARED
-from tests.zero_gpu.app_process import Space
+from tests.tools.zero_gpu.app_process import Space
 
 pytestmark = pytest.mark.ui
 

@@ -24,7 +24,7 @@ from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.people import Person
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import finish
+from tests.tools.plausible import finish
 
 FORM = {
     **{name: option.default for name, option in OPTIONS.items()},

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from tracking_examples import generation, run_config, sweep
 
 from dashboard.tables.changes import changes_html
 from dashboard.ui import actions
@@ -20,6 +19,7 @@ from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.edits import Edit, read_tags
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
 ANN, BOB = Person("Ann", "author"), Person("Bob", "author")

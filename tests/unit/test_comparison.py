@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from run_views import decoding, metrics, prompts, run_view
 
 from dashboard.compare.comparison import comparability
 from dashboard.compare.comparison_html import delta_text, p_values
@@ -20,6 +19,7 @@ from fsd_core.figures.numbers import decimals, number, p_value
 from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.divergences import divergence
 from fsd_core.tracking.records import Sitting
+from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
 LOOSE = run_view(decoding("fsd", divergence="js", threshold=0.3), metrics(30, acceptance=0.9), seed=3)

@@ -15,7 +15,6 @@ from alembic.script import ScriptDirectory
 from pydantic import ValidationError
 from sqlalchemy import text
 from sqlalchemy.orm import Session
-from tracking_examples import run_config, sweep
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, InvalidSetting
 from fsd_core.settings import Settings
@@ -23,7 +22,8 @@ from fsd_core.tracking.database import schema
 from fsd_core.tracking.database.models import Base, Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
-from tests.attack import damage
+from tests.tools.attack import damage
+from tests.tools.tracking_examples import run_config, sweep
 
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
 UPGRADE = "`python -m fsd_core db upgrade`"

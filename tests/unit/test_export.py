@@ -33,7 +33,7 @@ from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.models import Generation
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
+from tests.tools.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from run_views import decoding, metrics, prompts, run_view
 
 from fsd_core.figures import answers, divergence, positions, requests, style, threshold, throughput, tradeoff
 from fsd_core.figures.cells import speedup
 from fsd_core.figures.gallery import comparison_figures
 from fsd_core.figures.series import families, run_names
+from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))
 DRAFT = run_view(decoding("draft-only"), metrics(20, speed=400))

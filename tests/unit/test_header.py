@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import update
-from tracking_examples import playground_job
 
 from dashboard.playground.playground_html import worker_notice
 from dashboard.ui.header import Page, navigation
@@ -20,6 +19,7 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import WorkerState
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import Database, open_database, upgrade
+from tests.tools.tracking_examples import playground_job
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from tracking_examples import chunk
 
 from dashboard.playground.setting_views import BUSY, Job, SettingView, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.tracking.messages import EmittedToken, StreamFigures
+from tests.tools.tracking_examples import chunk
 
 GREEDY = SamplingConfig()
 

@@ -6,7 +6,7 @@ import pytest
 
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
 
 
 @pytest.fixture

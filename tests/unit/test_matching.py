@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from run_views import decoding, metrics, prompts, run_view
 
 from fsd_core.benchmarks.fidelity import Text, fidelity
 from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE
@@ -16,6 +15,7 @@ from fsd_core.figures.matched_tables import absence, beside_rows, caption, recor
 from fsd_core.figures.matching import Matched, match
 from fsd_core.figures.qualities import EXCESS_NLL, NOT_RANKED
 from fsd_core.tracking.records import Prompts, RunView
+from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 N = 400
 

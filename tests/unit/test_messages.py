@@ -12,7 +12,6 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
 from tokenizers.models import WordLevel
-from tracking_examples import chunk, playground_job
 
 from fsd_core.config import DecodingConfig, FuzzyReducible
 from fsd_core.decoding.trace import RoundRecord
@@ -21,6 +20,7 @@ from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.tracking.database.models import StreamChunk
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from tests.tools.tracking_examples import chunk, playground_job
 
 # As they were stored before these classes were; databases have them, so this does not change.
 STORED_CHUNK = json.loads("""{"setting": 1, "tokens": [

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from test_components import Reader
 
 from dashboard.compare.comparison import MARKED, Comparison, compare, experiment_runs
 from dashboard.compare.comparison_html import comparison_html, warnings_html
@@ -27,7 +26,8 @@ from fsd_core.library.comparison import Comparison as Measured
 from fsd_core.review.evidence import _findings as review_evidence
 from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.repository import Repository
-from tests.ui import plausible
+from tests.tools import plausible
+from tests.unit.test_components import Reader
 
 PROMPTS = 6
 WHY = "Measured under conditions that differ in number of threads: not one figure."

@@ -20,7 +20,7 @@ from fsd_core.review.pooling import fresh_turns, grouped, pooled
 from fsd_core.tracking.acts import Proposed, Requirements
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
-from tests.ui.plausible import add_finished, finish
+from tests.tools.plausible import add_finished, finish
 
 ANN = Person("Ann", "author")
 ASKED = Requirements(margin=20, least_speedup=1.1, longest_answers=2)

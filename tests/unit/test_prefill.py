@@ -7,7 +7,7 @@ import pytest
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import build_sweep
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import new_repository, sweep
+from tests.tools.plausible import new_repository, sweep
 
 
 @pytest.fixture(scope="module")

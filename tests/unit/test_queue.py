@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from run_views import MOMENT, decoding, metrics, run_view
 
 from fsd_core.config import SweepConfig
 from fsd_core.jobs.queue import time_left
 from fsd_core.tracking.records import ExperimentView, RunView
+from tests.tools.run_views import MOMENT, decoding, metrics, run_view
 
 SLOW, FAST = decoding("autoregressive"), decoding("speculative")
 

@@ -10,7 +10,7 @@ from fsd_core.benchmarks.replay.trace import Costs
 from fsd_core.config import ChainTopology, DecodingConfig, DraftModelDrafter, SamplingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import Autoregressive, Block, Lenience, Rule, Speculative, ThresholdAccept
-from tests.unit.synthetic_traces import TWO_Q, two_token_trace
+from tests.tools.synthetic_traces import TWO_Q, two_token_trace
 
 SAMPLED = SamplingConfig(temperature=1)
 LENGTH, TOKENS, PROMPTS = 6, 40, 25

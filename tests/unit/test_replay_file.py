@@ -19,7 +19,7 @@ from fsd_core.benchmarks.replay.trace import Costs, Trace
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.rules import Fuzzy, Lenience, Rule, Typical
-from tests.unit.synthetic_traces import random_rows, trace_of
+from tests.tools.synthetic_traces import random_rows, trace_of
 
 RESTRICTED = SamplingConfig(temperature=0.7, top_p=0.9)
 COSTS = Costs(target_alone=3.5, rounds={1: 4.0, 5: 6.0}, draft_pass=0.5, rules={"mentored": 2.0})

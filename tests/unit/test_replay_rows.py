@@ -10,7 +10,7 @@ from fsd_core.benchmarks.replay.reduced import reduced_rows
 from fsd_core.config import SamplingConfig
 from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
 from fsd_core.testing.acceptance import cases
-from tests.unit.synthetic_traces import random_rows, trace_of
+from tests.tools.synthetic_traces import random_rows, trace_of
 
 GREEDY, PLAIN = SamplingConfig(), SamplingConfig(temperature=1)
 RESTRICTED = SamplingConfig(temperature=0.7, top_k=40, top_p=0.9)

@@ -14,7 +14,7 @@ from dashboard.compare.comparison import compare, experiment_runs
 from dashboard.compare.report import markdown
 from fsd_core.settings import get_settings
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import add_finished, new_repository
+from tests.tools.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS
 
 HOSTILE = "a | b <script> *c* `d` [e](f)"

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import event, text, update
-from tracking_examples import STEP, generation, run_config, sweep
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
 from fsd_core.tracking.database.models import Setting
 from fsd_core.tracking.database.repository import Repository
+from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 
 
 def test_an_experiment_comes_with_its_runs_and_its_job(repository: Repository) -> None:

@@ -8,13 +8,13 @@ from datetime import timedelta
 from multiprocessing import get_context
 
 import pytest
-from tracking_examples import chunk, generation, playground_job, run_config, sweep
 
 from fsd_core.config.calibration import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.messages import ExperimentJob, PlaygroundJob
+from tests.tools.tracking_examples import chunk, generation, playground_job, run_config, sweep
 
 
 def claim_all(url: str) -> list[str]:

@@ -19,7 +19,7 @@ from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseD
 from fsd_core.tracking.database.models import Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
 
 ANN, BOB, CAT, EVE = (
     Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
@@ -241,7 +241,7 @@ def test_what_cannot_be_proposed(desk: Desk, runs: dict[str, RunView], repositor
 
 
 def _other_sweep() -> Any:
-    from tests.ui.plausible import sweep
+    from tests.tools.plausible import sweep
 
     return sweep("Not done")
 

@@ -8,9 +8,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sandbox_attempts import attempt
 
 from fsd_core.benchmarks.sandbox import seccomp
+from tests.tools.sandbox_attempts import attempt
 
 PARENT = os.getpid()
 

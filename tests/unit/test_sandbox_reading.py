@@ -11,10 +11,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from sandbox_attempts import attempt
 
 import fsd_core
 from fsd_core.benchmarks.sandbox import judge
+from tests.tools.sandbox_attempts import attempt
 
 SECRET = "a secret that nobody may read"
 PARENT, BASE = os.getpid(), Path(sysconfig.get_path("stdlib")).resolve()

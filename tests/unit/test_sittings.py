@@ -8,13 +8,13 @@ from pathlib import Path
 
 from alembic import command
 from sqlalchemy import text
-from tracking_examples import generation, run_config, sweep
 
 from fsd_core.conditions import UNRECORDED
 from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database import schema
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"
 TWO, ONE = {"device": "cpu", "threads": 2}, {"device": "cpu", "threads": 1}

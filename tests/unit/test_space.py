@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tracking_examples import playground_job
 
 from dashboard.playground.visitors import MOST_WAITING, Visitors
 from dashboard.web import way_in
@@ -19,6 +18,7 @@ from fsd_core.people import GUEST, LOCAL, VISITOR, Person
 from fsd_core.settings import Settings
 from fsd_core.space import defaults
 from fsd_core.tracking.database.repository import Repository
+from tests.tools.tracking_examples import playground_job
 
 ROOT = Path(__file__).parents[2]
 OAUTH = {"OAUTH_CLIENT_ID": "a", "OAUTH_CLIENT_SECRET": "b", "OPENID_PROVIDER_URL": "https://huggingface.co"}

@@ -6,7 +6,7 @@ import pytest
 
 from dashboard.tables.measured_bounds import gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
-from tests.unit.run_views import decoding, metrics, run_view
+from tests.tools.run_views import decoding, metrics, run_view
 
 BOUNDS = {
     "temperature": 1.0,

@@ -18,7 +18,7 @@ from fsd_core.storage import is_writable, lack_of
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.database.snapshots import Snapshots
-from tests.ui.plausible import add_finished
+from tests.tools.plausible import add_finished
 
 
 def test_a_folder_of_this_machine_lacks_nothing(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dashboard.runs.token_text import shown_tokens
 from fsd_core.decoding.trace import Kind, RoundRecord
 from fsd_core.errors import ModelUnavailable
-from tests.ui.real_tokens import HOSTILE, save_tokenizer
+from tests.tools.real_tokens import HOSTILE, save_tokenizer
 
 
 def one_round(ids: list[int], rejected: int) -> RoundRecord:

@@ -11,7 +11,7 @@ from dashboard.tables.company import company, on_same_prompts
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration import CalibrationConfig, candidates
 from fsd_core.tracking.database.repository import Repository
-from tests.ui.plausible import add_finished, finish
+from tests.tools.plausible import add_finished, finish
 
 FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1, 0.2", "draft_length": [4, 5]})
 EXACT = [one for one in FOUND if one.acceptance.lossless]

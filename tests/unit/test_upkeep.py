@@ -13,7 +13,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tracking_examples import generation, run_config, sweep
 
 from fsd_core.benchmarks import bounds
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting, UnknownName
@@ -21,6 +20,7 @@ from fsd_core.jobs import lock
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.database.upkeep import backup, restore, vacuum
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"

@@ -16,7 +16,7 @@ from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.models import Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
-from tests.ui.plausible import PROVENANCE, add_finished
+from tests.tools.plausible import PROVENANCE, add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")
 OURS = PROVENANCE["weights"]

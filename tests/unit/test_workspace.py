@@ -15,7 +15,6 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from sqlalchemy import text
-from tracking_examples import generation, run_config, sweep
 
 from dashboard.runs.workspace_file import link_html, workspace_routes
 from fsd_core.access.identify import KEY
@@ -30,6 +29,7 @@ from fsd_core.tracking.workspace import archive, merge
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
 from fsd_core.tracking.workspace.staging import CUT_OFF
+from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
 GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"

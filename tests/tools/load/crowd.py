@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-from tests.attack.visitor import Visitor
+from tests.tools.attack.visitor import Visitor
 
 STAY = 10.0
 """seconds on a page, on average"""

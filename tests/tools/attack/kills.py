@@ -20,7 +20,7 @@ from fsd_core.jobs import lock
 from fsd_core.tracking.artifacts import write_artifacts
 from fsd_core.tracking.mlflow_mirror import _flat, _metrics
 from fsd_core.tracking.records import RunView
-from tests.integration.worker_process import Home, until
+from tests.tools.worker_process import Home, until
 
 DEADLY = """
 import os, signal

@@ -1,4 +1,4 @@
-"""The first minute of a newcomer, from a warm environment: ``python -m tests.load.first_minute --turns 3``.
+"""The first minute of a newcomer, from a warm environment: ``python -m tests.tools.load.first_minute --turns 3``.
 
 Each turn starts ``python app.py`` on an empty home, opens the Playground in Chromium as soon as something answers, and
 clicks *Generate* as soon as it can. Measured are seconds from the start until the address answers, the page stands, and
@@ -23,8 +23,8 @@ from urllib.request import urlopen
 
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.attack.server import ROOT, START_SECONDS
-from tests.ui.conftest import BROWSER_OPTIONS
+from tests.tools.attack.server import ROOT, START_SECONDS
+from tests.tools.site import BROWSER_OPTIONS
 
 
 def turn(browser: Browser, home: Path) -> dict[str, float]:

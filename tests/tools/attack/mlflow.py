@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
 from fsd_core.settings import Settings
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
-from tests.attack.server import served
-from tests.integration.worker_process import until
-from tests.ui.plausible import add_finished, new_repository
+from tests.tools.attack.server import served
+from tests.tools.plausible import add_finished, new_repository
+from tests.tools.worker_process import until
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

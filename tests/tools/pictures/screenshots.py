@@ -1,4 +1,4 @@
-"""Pictures of every page: ``python -m tests.ui.screenshots --out docs/images/pages``.
+"""Pictures of every page: ``python -m tests.tools.pictures.screenshots --out docs/images/pages``.
 
 Each page light and dark, 1,440 and 400 pixels wide, by the application with its worker in Chromium. Without ``--home``
 the runs that pages show are measured first, with the bundled pair, which takes some five minutes; with one, those of
@@ -28,8 +28,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from tests.ui.conftest import BROWSER_OPTIONS, ROOT
-from tests.ui.every_page import every_page
+from tests.tools.every_page import every_page
+from tests.tools.site import BROWSER_OPTIONS
+from tests.tools.worker_process import ROOT
 
 WIDTHS = {1440: 1000, 400: 860}
 """of the windows, with their heights"""

@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import psutil
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 START_SECONDS = 90
 
 
@@ -26,7 +26,7 @@ def served(home: Path, **environment: str) -> Iterator[tuple[str, psutil.Process
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     variables = os.environ | {"FSD_HOME": str(home), "FSD_MLFLOW_UI": "false"} | environment
-    command = [sys.executable, "-m", "tests.ui.serve", str(port)]
+    command = [sys.executable, "-m", "tests.tools.serve", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, env=variables)
     try:
         url = f"http://127.0.0.1:{port}"

@@ -1,4 +1,4 @@
-"""Serves the pages of one home, without a worker: ``python -m tests.ui.serve PORT``, with FSD_HOME set."""
+"""Serves the pages of one home, without a worker: ``python -m tests.tools.serve PORT``, with FSD_HOME set."""
 
 from __future__ import annotations
 

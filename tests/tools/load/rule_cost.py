@@ -1,4 +1,4 @@
-"""What each rule's arithmetic costs beside strict decoding: ``python -m tests.load.rule_cost --turns 40``.
+"""What each rule's arithmetic costs beside strict decoding: ``python -m tests.tools.load.rule_cost --turns 40``.
 
 A round is timed on a pair: γ forwards of the draft, one of the target, and the verification by ``speculative`` at
 temperature 1. Then every rule verifies one round, in turns. What a rule costs is the median over turns of its time less

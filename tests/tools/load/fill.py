@@ -1,4 +1,4 @@
-"""A large database, quickly: ``python -m tests.load.fill FOLDER --experiments 43 --prompts 200`` makes 301 runs."""
+"""A large database of 301 runs: ``python -m tests.tools.load.fill FOLDER --experiments 43 --prompts 200``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsd_core.decoding.trace import pack
 from fsd_core.tracking.database.models import Generation, Run, Trace
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import GenerationRecord, RunView
-from tests.ui import plausible
+from tests.tools import plausible
 
 
 def fill(repository: Repository, experiments: int, prompts: int) -> None:

@@ -1,4 +1,4 @@
-"""The pictures of docs/replay.md: ``python -m tests.ui.replay_picture docs/results/replay.csv --out FILE.png``.
+"""The pictures of docs/replay.md: ``python -m tests.tools.pictures.replay_picture docs/results/replay.csv --out FILE``.
 
 What Compare draws of predicted and measured target passes, from the settings of a CSV that ``replay --measure --csv``
 has written, in Chromium.
@@ -16,7 +16,7 @@ from playwright.sync_api import sync_playwright
 from fsd_core.config.building import method
 from fsd_core.figures import predicted
 from fsd_core.figures.cells import Estimate
-from tests.ui.conftest import BROWSER_OPTIONS
+from tests.tools.site import BROWSER_OPTIONS
 
 
 def points(file: Path) -> list[predicted.Point]:

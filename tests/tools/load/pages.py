@@ -1,6 +1,6 @@
-"""Pages over a large database, alone and beside many people: ``python -m tests.load.pages FOLDER``.
+"""Pages over a large database, alone and beside many people: ``python -m tests.tools.load.pages FOLDER``.
 
-FOLDER is the home that ``tests.load.fill`` has filled. Measured are seconds from an address to the page's first table:
+FOLDER is the home that ``tests.tools.load.fill`` has filled. Measured: s from an address to the page's first table,
 in a real browser that nobody else disturbs, and for each of many clients at once; and tokens per second that an
 experiment records beside those clients, over what it records alone. The last line is JSON.
 """
@@ -25,9 +25,9 @@ from fsd_core.config import DecodingConfig, Speculative, SweepConfig
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from tests.attack.server import ROOT, served
-from tests.load.crowd import STAY, View, crowd
-from tests.ui.conftest import BROWSER_OPTIONS
+from tests.tools.attack.server import ROOT, served
+from tests.tools.load.crowd import STAY, View, crowd
+from tests.tools.site import BROWSER_OPTIONS
 
 FIRST_TABLE = {
     "Playground": "textarea", "Experiments": "article.exp", "Compare": "table.cmp tbody tr",

@@ -14,7 +14,7 @@ from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, Speculative, 
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def small(limit: int, name: str = "small") -> SweepConfig:

@@ -1,4 +1,4 @@
-"""Every route of the mounted application, Gradio's among them, as JSON: ``python -m tests.attack.routes HOME``."""
+"""Every route of the mounted application with Gradio's, as JSON: ``python -m tests.tools.attack.routes HOME``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute, Mount
 
 from dashboard.web import build_app
 from fsd_core.settings import Settings
-from tests.ui.plausible import new_repository
+from tests.tools.plausible import new_repository
 
 
 def routes(found: Iterable[BaseRoute | Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Decoding beside a busy process: ``python -m tests.load.neighbour --pair bundled --pair smollm2-135m``.
+"""Decoding beside a busy process: ``python -m tests.tools.load.neighbour --pair bundled --pair smollm2-135m``.
 
 Each turn runs the command line's own ``run`` twice for every choice of threads, on a quiet machine and beside a process
 that computes without end. Printed are tokens per second, and for each choice the median over the turns of busy
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROMPTS = {"bundled": 30, "smollm2-135m": 5}
 BUSY = "while True: pass"
 CHOICES = ("chosen", "1", "all")

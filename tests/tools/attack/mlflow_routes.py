@@ -1,11 +1,11 @@
-"""Every route of MLflow's server as JSON: ``python -m tests.attack.mlflow_routes``."""
+"""Every route of MLflow's server as JSON: ``python -m tests.tools.attack.mlflow_routes``."""
 
 from __future__ import annotations
 
 import json
 import warnings
 
-from tests.attack.routes import routes
+from tests.tools.attack.routes import routes
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")  # what MLflow's own imports warn of

@@ -1,4 +1,4 @@
-"""How much the web process grows with its visitors: ``python -m tests.attack.growth --visits 1000``.
+"""How much the web process grows with its visitors: ``python -m tests.tools.attack.growth --visits 1000``.
 
 Serves the pages of a new home and visits two of them, a light one and the one with most figures. The last line is JSON.
 """
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.attack.server import served
-from tests.attack.visitor import Visitor
-from tests.ui.plausible import add_finished, new_repository
+from tests.tools.attack.server import served
+from tests.tools.attack.visitor import Visitor
+from tests.tools.plausible import add_finished, new_repository
 
 MEGABYTE = 1_000_000
 WARM_UP = 100

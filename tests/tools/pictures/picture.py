@@ -1,4 +1,4 @@
-"""The README's picture: ``python -m tests.ui.picture RUN … --baseline RUN --out FILE``, over the runs of FSD_HOME.
+"""The README's picture: ``python -m tests.tools.pictures.picture RUN … --baseline RUN --out FILE``, of FSD_HOME.
 
 What Compare shows of these runs in a window 1,280 pixels wide, from the table to the first figures, in Chromium. With
 ``--figure TITLE`` that figure alone.
@@ -13,8 +13,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 from fsd_core.settings import get_settings
-from tests.attack.server import served
-from tests.ui.conftest import BROWSER_OPTIONS
+from tests.tools.attack.server import served
+from tests.tools.site import BROWSER_OPTIONS
 
 WINDOW = {"width": 1280, "height": 2400}
 

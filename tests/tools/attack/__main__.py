@@ -1,4 +1,4 @@
-"""Everything that was tried against the program, in one command: ``python -m tests.attack``, which is ``make attack``.
+"""Everything that was tried against the program: ``python -m tests.tools.attack``, or ``make attack``.
 
 Every trial runs in a process and a folder of its own, two at a time, on loopback alone, and is ended when it takes too
 long. Each prints one line; the command fails if one trial fails. ``--table FILE`` writes the lines into FILE, between
@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.attack.growth import grown
-from tests.attack.kills import deadly_prompt, random_moments
-from tests.attack.lengths import endless_template, forged_models, long_jobs, long_prompts
-from tests.attack.storage import (
+from tests.tools.attack.growth import grown
+from tests.tools.attack.kills import deadly_prompt, random_moments
+from tests.tools.attack.lengths import endless_template, forged_models, long_jobs, long_prompts
+from tests.tools.attack.storage import (
     clock_set_back,
     damaged_bytes,
     full_home,
@@ -34,7 +34,7 @@ from tests.attack.storage import (
     odd_homes,
 )
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 AT_ONCE = 2
 LONGEST = 420
 """seconds after which a trial is ended"""
@@ -103,7 +103,7 @@ TRIALS = {
 def tried(name: str) -> tuple[bool, float, str]:
     """Runs a trial in a process of its own: whether it held, its seconds, and what it came to."""
     begun = time.monotonic()
-    command = [sys.executable, "-m", "tests.attack", "--one", name]
+    command = [sys.executable, "-m", "tests.tools.attack", "--one", name]
     process = subprocess.Popen(
         command, cwd=ROOT, env=os.environ | {"FSD_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

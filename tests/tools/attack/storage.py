@@ -17,8 +17,8 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.database.models import Job, now
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
-from tests.attack import damage
-from tests.integration.worker_process import ROOT, Home, until
+from tests.tools.attack import damage
+from tests.tools.worker_process import ROOT, Home, until
 
 NAMES = ("a b", "a%20b", "what?", "a#b", "über", "a%2Fb", "x;y&z=1", "50%", "file:x", "'\"", "$HOME", "--help")
 

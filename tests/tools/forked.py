@@ -17,7 +17,7 @@ from pathlib import Path
 
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy", "tests.ui.serve"]
+    ["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy", "tests.tools.serve"]
 )
 
 

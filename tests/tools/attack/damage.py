@@ -1,6 +1,6 @@
 """Damaged bytes: a database with some bytes changed at random is read and written through every door of the repository.
 
-Whatever the damage, the answer is a value or a sentence. ``python -m tests.attack.damage --trials 300``
+Whatever the damage, the answer is a value or a sentence. ``python -m tests.tools.attack.damage --trials 300``
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsd_core.settings import sqlite_url
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.messages import PlaygroundJob
-from tests.tracking_examples import chunk, generation, playground_job, sweep
+from tests.tools.tracking_examples import chunk, generation, playground_job, sweep
 
 
 def filled(path: Path) -> None:

@@ -17,7 +17,7 @@ from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.tracking.messages import PlaygroundJob
-from tests.integration.worker_process import ROOT, Home
+from tests.tools.worker_process import ROOT, Home
 
 TEXT = "Eva has 3 apples. "
 

@@ -1,7 +1,7 @@
 """Whether the parsers of serving engines take the arguments that settings are delivered as.
 
-    python -m tests.load.engine_arguments vllm
-    python -m tests.load.engine_arguments sglang
+    python -m tests.tools.load.engine_arguments vllm
+    python -m tests.tools.load.engine_arguments sglang
 
 Runs where the engine's package is installed beside this project; no device is needed, and no model is fetched. It shows
 that every name, choice and type is the engine's; what the engine then does with them, only an engine can show.

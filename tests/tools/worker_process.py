@@ -17,7 +17,7 @@ from fsd_core.settings import Settings
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
-from tests.forked import ForkedCommand
+from tests.tools.forked import ForkedCommand
 
 ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 # make run        installs what is needed and starts the application on http://127.0.0.1:7860
 # make test       installs what tests need as well, checks the code and runs the tests
 # make test-fast  the unit tests that take no time, for in between
+# make test-long  simulations, the large sizes of statistical tests and measurements of time (docs/reliability.md)
 # make lint       the checks alone
 # make attack     tries to break it: kills, full disks, damaged files, hostile programs, foreign pages (docs/reliability.md)
 #
@@ -12,18 +13,21 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.requirements.stamp
 DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 
-.PHONY: run test test-fast lint attack
+.PHONY: run test test-fast test-long lint attack
 .DELETE_ON_ERROR:
 
 run: $(RUNTIME)
 	@$(BIN)/python app.py
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone" --durations=15
-	$(BIN)/python -m pytest -m alone $$(grep -rl --include='test_*.py' 'mark\.alone' tests)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --durations=15
 
 test-fast: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'
+
+test-long: $(DEVELOPMENT)
+	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract
+	FSD_TEST_LONG=1 $(BIN)/python -m pytest -m long tests/unit tests/integration
 
 attack: $(DEVELOPMENT)
 	@$(BIN)/python -m tests.tools.attack

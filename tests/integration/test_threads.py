@@ -13,7 +13,7 @@ import torch
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 
 from fsd_core.benchmarks.sandbox import judge, runner
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.long
 
 SECONDS, SPARE = 0.3, 0.1
 BUSY = 5.0  # seconds that starting and ending two interpreters may take on a busy machine

@@ -18,6 +18,7 @@ from fsd_core.testing.decoding import beginnings, distribution_of_texts, open_se
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies import DraftTree
+from tests.tools.sizes import size
 
 N = 200_000
 
@@ -153,7 +154,7 @@ def test_whole_texts_have_the_targets_distribution(models):
     config = DecodingConfig(
         acceptance=Block(), topology=ChainTopology(length=3), sampling=SamplingConfig(temperature=1), max_new_tokens=5
     )
-    found = beginnings(*models, config, [0, 1, 2, 1], 4, 6000)
+    found = beginnings(*models, config, [0, 1, 2, 1], 4, size(1000, 6000))
     texts = (found * torch.tensor([64, 16, 4, 1])).sum(-1)
     assert fit(texts, distribution_of_texts(models[0], [0, 1, 2, 1], 4)) > 1e-4
 
@@ -182,7 +183,7 @@ def test_sampled_rounds_write_more_than_token_wise_ones(models):
             max_new_tokens=60,
         )  # fmt: skip
         spent[rule.kind] = 0
-        for seed in range(60):
+        for seed in range(size(15, 60)):
             with open_session(*models, config, [0, 1, 2, 1], seed, frozenset()) as session:
                 while session.stop_reason is None:
                     session.run_round()

@@ -32,6 +32,7 @@ from fsd_core.testing.drafting import check_drafter, check_topology
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.chain import Chain
+from tests.tools.sizes import size
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5], [7], [2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4]]
 PROMPT = [0, 1, 2, 1]  # of a vocabulary of 5
@@ -59,7 +60,7 @@ def test_every_drafter_keeps_the_contract(drafter):
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_every_topology_keeps_the_contract(topology):
-    check_topology(TOPOLOGIES[topology])
+    check_topology(TOPOLOGIES[topology], size(200, 600))
 
 
 class Halved(DraftModelCode):
@@ -153,7 +154,10 @@ def test_the_official_rule_draws_the_targets_tokens_from_the_raw_target_at_tempe
     module = toy_model(5, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
     raw = recomputed_logits(target, PROMPT).softmax(-1)
-    for rule, texts in ((FuzzyOfficial(threshold=0), 1500), (FuzzyOfficial(threshold=0, sample_target=False), 20)):
+    for rule, texts in (
+        (FuzzyOfficial(threshold=0), size(300, 1500)),
+        (FuzzyOfficial(threshold=0, sample_target=False), 20),
+    ):
         config = DecodingConfig(acceptance=rule, topology=topology, sampling=SamplingConfig(top_k=2), max_new_tokens=4)
         first = beginnings(target, draft, config, PROMPT, 1, texts)[:, 0]
         if rule.sample_target:
@@ -226,7 +230,7 @@ def test_the_context_is_filled_and_not_overrun(models):
     ids=str,
 )
 def test_the_distribution_of_whole_texts(rule, drafter, expected):
-    """3,000 texts of three tokens: χ² against the exact distribution, by enumeration; and not against the other."""
+    """Texts of three tokens: χ² against the exact distribution, by enumeration; and not against the other."""
     vocabulary, prompt, length = 5, PROMPT, 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
     target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
@@ -235,7 +239,7 @@ def test_the_distribution_of_whole_texts(rule, drafter, expected):
     config = DecodingConfig(
         acceptance=rule, drafter=drafter, topology=ChainTopology(length=1), sampling=sampling, max_new_tokens=length + 1
     )
-    texts = beginnings(target, draft, config, prompt, length, 3000)
+    texts = beginnings(target, draft, config, prompt, length, size(500, 3000))
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
     distributions = {
         "target": distribution_of_texts(target, prompt, length),

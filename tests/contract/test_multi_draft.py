@@ -39,7 +39,9 @@ from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies.multi_draft import MultiDraft
 from tests.contract.test_loop import PROMPTS, SAMPLED
+from tests.tools.sizes import size
 
+TOKENS = size(25, 50)
 ALL = [rule() for rule in VERIFIERS.values()]
 
 
@@ -55,8 +57,8 @@ def models() -> tuple[LanguageModel, LanguageModel]:
 
 @pytest.fixture(scope="module")
 def greedy(models) -> list[list[int]]:
-    """What the target alone writes behind each prompt: 50 tokens."""
-    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50)
+    """What the target alone writes behind each prompt."""
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=TOKENS)
     return [written(*models, config, prompt, ends=False) for prompt in PROMPTS]
 
 
@@ -64,7 +66,7 @@ def greedy(models) -> list[list[int]]:
 @pytest.mark.parametrize("length", [1, 4])
 def test_greedily_it_is_the_greedy_target(models, greedy, rule, length):
     for prompt, alone in zip(PROMPTS, greedy, strict=True):
-        config = DecodingConfig(acceptance=rule, topology=shape(rule, length), max_new_tokens=50)
+        config = DecodingConfig(acceptance=rule, topology=shape(rule, length), max_new_tokens=TOKENS)
         assert written(*models, config, prompt, ends=False) == alone
 
 
@@ -104,14 +106,14 @@ def test_a_draft_that_is_the_target_is_always_kept(rule, lean):
 
 @pytest.mark.parametrize("rule", ALL, ids=str)
 def test_the_distribution_of_whole_texts_is_the_targets(rule):
-    """1,200 texts: χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
+    """χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     module = toy_model(vocabulary, seed=21, layers=1, hidden=16)
-    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=1.0, seed=22))
     config = DecodingConfig(
         acceptance=rule, topology=shape(rule, 2), sampling=SamplingConfig(temperature=1.0), max_new_tokens=length + 1
     )
-    texts = beginnings(target, draft, config, prompt, length, 1200)
+    texts = beginnings(target, draft, config, prompt, length, size(300, 1200))
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
     assert fit(emitted, distribution_of_texts(target, prompt, length)) > 1e-4
     assert fit(emitted, distribution_of_texts(draft, prompt, length)) < 1e-9
@@ -121,8 +123,8 @@ def test_a_truncated_draft_that_has_fewer_tokens_than_drafts(models, greedy):
     """Top-k 1 leaves one token to draw: it is drafted, and the text is the greedy one."""
     for rule in ALL:
         sampling = SamplingConfig(temperature=1.0, top_k=1)
-        config = DecodingConfig(acceptance=rule, topology=shape(rule), sampling=sampling, max_new_tokens=30)
-        assert written(*models, config, PROMPTS[0], ends=False) == greedy[0][:30]
+        config = DecodingConfig(acceptance=rule, topology=shape(rule), sampling=sampling, max_new_tokens=20)
+        assert written(*models, config, PROMPTS[0], ends=False) == greedy[0][:20]
 
 
 def test_a_node_sees_the_text_and_what_is_above_it():

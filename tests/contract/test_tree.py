@@ -37,7 +37,9 @@ from fsd_core.testing.decoding import (
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_head, toy_model
 from tests.contract.test_loop import PROMPTS, SAMPLED
+from tests.tools.sizes import size
 
+TOKENS = size(25, 50)
 TREES = (
     DynamicTreeTopology(top_k=3, length=4, total_tokens=12),
     DynamicTreeTopology(top_k=10, length=6, total_tokens=60),
@@ -67,8 +69,8 @@ def drafting(request, modules):
 
 @pytest.fixture(scope="module")
 def greedy(models) -> list[list[int]]:
-    """What the target alone writes behind each prompt: 50 tokens."""
-    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=50)
+    """What the target alone writes behind each prompt."""
+    config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=TOKENS)
     return [written(*models, config, prompt, ends=False) for prompt in PROMPTS]
 
 
@@ -76,7 +78,7 @@ def greedy(models) -> list[list[int]]:
 def test_greedily_it_is_the_greedy_target(models, greedy, drafting, tree):
     drafter, head = drafting
     for prompt, alone in zip(PROMPTS, greedy, strict=True):
-        config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=tree, max_new_tokens=50)
+        config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=tree, max_new_tokens=TOKENS)
         assert written(*models, config, prompt, ends=False, head=head) == alone
 
 
@@ -86,8 +88,8 @@ def test_a_head_drafts_in_any_shape(models, modules, greedy, shape):
     for generation in (1, 3):
         head = toy_head(modules[0], generation)
         for prompt, alone in zip(PROMPTS, greedy, strict=True):
-            config = DecodingConfig(acceptance=rule, drafter=EagleDrafter(), topology=shape, max_new_tokens=40)
-            assert written(*models, config, prompt, ends=False, head=head) == alone[:40]
+            config = DecodingConfig(acceptance=rule, drafter=EagleDrafter(), topology=shape, max_new_tokens=20)
+            assert written(*models, config, prompt, ends=False, head=head) == alone[:20]
 
 
 @pytest.mark.parametrize("lean", [True, False])
@@ -122,12 +124,12 @@ def test_a_draft_that_is_the_target_is_always_kept():
 
 @pytest.mark.parametrize("topology", [DynamicTreeTopology(top_k=2, length=2, total_tokens=5), ChainTopology(length=2)])
 def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
-    """1,500 texts: χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
+    """χ² against the target's exact distribution, by enumeration; it tells the draft's from it."""
     vocabulary, prompt, length = 5, [0, 1, 2, 1], 2
     drafter, head = drafting
     layers = 1 if head is None or head.generation == 1 else 4  # a head of generation 3 reads three of them
     module = toy_model(vocabulary, seed=21, layers=layers, hidden=16)
-    target, draft = LanguageModel(module), LanguageModel(related(module, noise=0.6, seed=22))
+    target, draft = LanguageModel(module), LanguageModel(related(module, noise=1.0, seed=22))
     head = None if head is None else toy_head(module, head.generation, seed=3)
     config = DecodingConfig(
         acceptance=Speculative(),
@@ -136,7 +138,7 @@ def test_the_distribution_of_whole_texts_is_the_targets(drafting, topology):
         sampling=SamplingConfig(temperature=1.0),
         max_new_tokens=length + 2,
     )
-    texts = beginnings(target, draft, config, prompt, length, 1500, head)
+    texts = beginnings(target, draft, config, prompt, length, size(300, 1500), head)
     emitted = texts[:, 0] * vocabulary + texts[:, 1]
     assert fit(emitted, distribution_of_texts(target, prompt, length)) > 1e-4
     assert fit(emitted, distribution_of_texts(draft, prompt, length)) < 1e-9

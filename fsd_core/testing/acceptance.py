@@ -72,7 +72,7 @@ def check_rule(rule: type[Rule], count: int = 20_000) -> None:
     for words in (rule.title, rule.explanation):
         require(bool(words.strip()), f"The rule '{kind}' has no title or explanation.")
     if issubclass(rule, Verifier):
-        check_verifier(rule, 10 * count)
+        check_verifier(rule, max(count, 100_000))
     else:
         for case, q in product(cases(rule), (Q_NEAR, Q_FAR)):
             _check_case(case, q, count)

@@ -13,8 +13,9 @@ from fsd_core.testing.acceptance import check_rule
 from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 from fsd_core.testing.verifiers import drafted
 from fsd_core.theory.distributions import Vector
+from tests.tools.sizes import size
 
-N = 400_000
+N = size(100_000, 400_000)
 
 
 @pytest.mark.parametrize("kind", VERIFIERS)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from fsd_core.benchmarks.tasks import base, choices, code, open_ended, word_problems
@@ -29,6 +30,33 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for w
 
 if TYPE_CHECKING:
     from fsd_core.models.loading import LoadedPair
+
+MEMORY = Path("/dev/shm")
+ROOM = 6 << 30  # bytes: three times what the tests have at once
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Temporary folders are in memory where there is room: a busy disk makes SQLite wait at every commit."""
+    roomy = MEMORY.is_dir() and min(shutil.disk_usage(MEMORY).free, psutil.virtual_memory().available) > ROOM
+    if config.option.basetemp is None and roomy:
+        config.option.basetemp = tempfile.mkdtemp(prefix="fsd-tests-", dir=MEMORY)
+        config.add_cleanup(lambda: shutil.rmtree(config.option.basetemp, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts a browser or a process may be repeated once, and the last lines say what was."""
+    for item in items:
+        if item.get_closest_marker("ui") or item.get_closest_marker("processes"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    repeated = terminalreporter.stats.get("rerun", [])
+    terminalreporter.section("repeated")
+    for report in repeated:
+        terminalreporter.line(report.nodeid)
+    terminalreporter.line(f"{len(repeated)} tests were repeated once.")
 
 
 @pytest.fixture

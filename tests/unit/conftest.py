@@ -1,4 +1,7 @@
-"""The database of a unit test is a copy of an empty one that is migrated once; test_database.py migrates by itself."""
+"""The database of a unit test is a copy of an empty one that is migrated once; test_database.py migrates by itself.
+
+Programs are judged without haste.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from fsd_core.benchmarks.sandbox import runner
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import upgrade
 from tests.tools.copies import copy_of
+from tests.tools.sizes import PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def no_haste_in_judging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of the machine is no verdict: only the kernel's limit of processor time stops a program."""
+    for limit in ("STARTING", "SPARE", "ENDING"):
+        monkeypatch.setattr(runner, limit, PATIENCE)
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -19,8 +20,8 @@ class Polled(Generic[T]):
     Whoever asks while the answer is being found waits for it; an error is nobody's answer, and is raised for each.
     """
 
-    def __init__(self, ask: Callable[..., T], seconds: float) -> None:
-        self._ask, self._answers = ask, TTLCache[tuple[Hashable, ...], T](MOST, seconds)
+    def __init__(self, ask: Callable[..., T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._answers = ask, TTLCache[tuple[Hashable, ...], T](MOST, seconds, clock)
         self._lock = threading.Lock()
 
     def __call__(self, *arguments: Hashable) -> T:

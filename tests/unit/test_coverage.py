@@ -1,7 +1,7 @@
 """How often intervals of 95 % hold the truth, simulated as runs come about: prompts that differ, few of them.
 
-``python -m tests.unit.test_coverage`` prints the table of docs/methods.md, beside the percentile bootstrap that these
-intervals replaced.
+``FSD_TEST_LONG=1 python -m tests.unit.test_coverage`` prints the table of docs/methods.md, beside the percentile
+bootstrap that these intervals replaced.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from scipy.stats import binom, multinomial
 from fsd_core.benchmarks.paired import paired_difference
 from fsd_core.benchmarks.ratios import Ends, difference_ends, quotient_ends, ratio_ends
 from fsd_core.benchmarks.statistics import median_interval, wilson
+from tests.tools.sizes import size
 
 AT_LEAST = 0.92
 PROMPTS = (3, 4, 6, 10, 20, 50, 200)
-TRIALS = 2000
-MANY = 400_000  # prompts that stand for the truth
+TRIALS = size(500, 2000)
+MANY = size(200_000, 400_000)  # prompts that stand for the truth
 
 Draw = Callable[[np.random.Generator, int], tuple[np.ndarray, np.ndarray]]
 """numerators and denominators of so many prompts"""

@@ -23,6 +23,7 @@ from fsd_core.tracking.database.models import Base, Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from tests.tools.attack import damage
+from tests.tools.sizes import size
 from tests.tools.tracking_examples import run_config, sweep
 
 FIRST_REVISION = Path(__file__).parents[1] / "data" / "database_0001.sql"
@@ -203,12 +204,12 @@ def test_the_alembic_command_uses_the_same_scripts(home: Path) -> None:
     root = Path(__file__).parents[2]
     environment = os.environ | {"FSD_DATABASE_URL": f"sqlite:///{home / 'fsd.db'}"}
     command = [sys.executable, "-m", "alembic", "upgrade", "head"]
-    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=root, env=environment, check=True, capture_output=True)
     open_database(f"sqlite:///{home / 'fsd.db'}").close()
 
 
 def test_damaged_bytes_are_a_sentence_wherever_they_are(tmp_path: Path) -> None:
-    seen = damage.attack(tmp_path, trials=40)
+    seen = damage.attack(tmp_path, trials=size(12, 40))
     assert seen["DataDamaged"] + seen["DatabaseUnavailable"] > 5
 
 

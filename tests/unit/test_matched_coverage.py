@@ -1,10 +1,11 @@
 """How often statements about matched rules hold, simulated with a known truth.
 
-``python -m tests.unit.test_matched_coverage`` prints the table of docs/methods.md.
+``FSD_TEST_LONG=1 python -m tests.unit.test_matched_coverage`` prints the table of docs/methods.md.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +13,10 @@ import pytest
 
 from fsd_core.benchmarks.knob_curves import Curves, Measured
 from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, at_ratio, within
+from tests.tools.sizes import LONG, size
 
 KNOBS = 5
-MANY = 100_000  # prompts that stand for the truth
+MANY = size(30_000, 100_000)  # prompts that stand for the truth
 RESAMPLES = 300
 PROMPTS = (30, 100, 400)
 RATIOS = (1.1, 1.3, 1.5)
@@ -72,15 +74,21 @@ class Found(NamedTuple):
     false_within: float
 
 
-def simulated(rules: tuple[Rule, ...], n: int, trials: int, ratios=RATIOS, margin: float = 2.0) -> Found:
-    truth = Curves(drawn(rules, np.random.default_rng(1), MANY), resamples=2)
-    names = paths(rules)
+@cache
+def truth(rules: tuple[Rule, ...], ratios: tuple[float, ...], margin: float) -> tuple[dict, dict]:
+    """What each rule loses at each ratio, and the ratio at which it loses the margin, of very many prompts."""
+    many, names = Curves(drawn(rules, np.random.default_rng(1), MANY), resamples=2), paths(rules)
     # Simulated rules of the same law are the same, whatever the noise of the many prompts says.
     law = {name: rules[int(name)] for name in names}
     first_of = {rule: next(name for name in names if law[name] == rule) for rule in rules}
-    true = {r: {f: truth.along(names[first_of[law[f]]], [1 / r]).value[0] for f in names} for r in ratios}
-    bounds = {row.family: row.ratio for row in within(truth, names, margin, names)}
-    bounds = {f: bounds[first_of[law[f]]] for f in names}
+    true = {r: {f: many.along(names[first_of[law[f]]], [1 / r]).value[0] for f in names} for r in ratios}
+    bounds = {row.family: row.ratio for row in within(many, names, margin, names)}
+    return true, {f: bounds[first_of[law[f]]] for f in names}
+
+
+def simulated(rules: tuple[Rule, ...], n: int, trials: int, ratios=RATIOS, margin: float = 2.0) -> Found:
+    names = paths(rules)
+    true, bounds = truth(rules, ratios, margin)
     held, fast, false, slow = [], [], [], []
     rng = np.random.default_rng(n)
     for trial in range(trials):
@@ -107,10 +115,11 @@ def simulated(rules: tuple[Rule, ...], n: int, trials: int, ratios=RATIOS, margi
 @pytest.mark.parametrize("rules", [ALIKE, APART, HARMLESS], ids=["alike", "apart", "harmless"])
 @pytest.mark.parametrize("n", PROMPTS)
 def test_intervals_hold_the_truth_and_ranks_are_hardly_ever_false(rules, n: int) -> None:
-    found = simulated(rules, n, 100)
-    assert found.lost >= 0.93, found
-    assert found.fastest >= 0.93, found
-    assert found.false_at_ratio <= 0.05 + 1.65 * (0.05 * 0.95 / 100) ** 0.5, found
+    trials, held = size(8, 100), 0.93 if LONG else 0.88
+    found = simulated(rules, n, trials)
+    assert found.lost >= held, found
+    assert found.fastest >= held, found
+    assert found.false_at_ratio <= 0.05 + 1.65 * (0.05 * 0.95 / trials) ** 0.5, found
     assert found.false_within <= 0.05, found
 
 

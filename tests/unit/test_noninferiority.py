@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from scipy.stats import binom, multinomial
 from fsd_core.benchmarks.noninferiority import LEVEL, checked_margin, p_value, verdict
 from fsd_core.benchmarks.paired import PairedDifference, paired_difference
 from fsd_core.errors import InvalidSetting
+from tests.tools.sizes import LONG, size
 
 
 def pair(both: int, gained: int, lost: int) -> PairedDifference:
@@ -19,12 +21,24 @@ def pair(both: int, gained: int, lost: int) -> PairedDifference:
     return paired_difference(dict(enumerate(a)), dict(enumerate(b)))
 
 
+def called_with(gained: int, most: int, n: int, margin: float) -> np.ndarray:
+    """Whether a run with so many gains and 0, 1, … ``most`` losses is called non-inferior. → bool [most + 1]
+
+    Every loss speaks against it, so the quick size looks for the last that is borne and asks for those around it alone.
+    """
+    losses = range(most + 1)
+    if LONG:
+        return np.array([p_value(gained, lost, n, margin) < LEVEL for lost in losses])
+    return np.array(losses) < bisect_left(losses, True, key=lambda lost: p_value(gained, lost, n, margin) >= LEVEL)
+
+
 @pytest.mark.parametrize("n", [10, 24, 60])
 @pytest.mark.parametrize("margin", [0.01, 0.05, 0.1])
 def test_a_run_that_is_worse_by_the_margin_is_rarely_called_non_inferior(n: int, margin: float) -> None:
     """The level, summed exactly: at few prompts and hardly any disagreement as well."""
     counts = np.array([(b, c) for b in range(min(n, 14) + 1) for c in range(min(n - b, 22) + 1)])
-    called = np.array([p_value(int(b), int(c), n, margin) < LEVEL for b, c in counts])
+    called = np.concatenate([called_with(b, min(n - b, 22), n, margin) for b in range(min(n, 14) + 1)])
+    assert called.any() == (p_value(min(n, 14), 0, n, margin) < LEVEL)
     for gained in (0.0, 0.005, 0.02, 0.1):
         shares = [gained, gained + margin, 1 - 2 * gained - margin]
         chance = multinomial.pmf(np.column_stack([counts, n - counts.sum(1)]), n, shares)
@@ -54,7 +68,7 @@ def test_so_many_prompts_would_decide_in_four_of_five_cases() -> None:
     needed = verdict(seen, 10).prompts
     assert needed is not None
     gains, losses = (seen.only_a + 0.5) / 24, (seen.only_b + 0.5) / 24
-    drawn = np.random.default_rng(0).multinomial(needed, [gains, losses, 1 - gains - losses], 300)
+    drawn = np.random.default_rng(0).multinomial(needed, [gains, losses, 1 - gains - losses], size(120, 300))
     decided = np.mean([p_value(int(b), int(c), needed, 0.1) < LEVEL for b, c, _ in drawn])
     assert 0.7 < decided < 0.9
 

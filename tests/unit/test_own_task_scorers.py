@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from fsd_core.benchmarks.tasks import Example
@@ -48,12 +46,9 @@ def test_without_a_scorer_nothing_is_right_or_wrong() -> None:
     assert [name for name, scorer in SCORERS.items() if not scorer.needs_reference] == ["none"]
 
 
-@pytest.mark.long
 def test_an_expression_that_never_ends_is_stopped() -> None:
-    began = time.monotonic()
     with pytest.raises(InvalidSetting, match="The regular expression of the prompt 'one' takes more than 1 s"):
         outcome("regex", "(a+)+$", "a" * 30_000 + "!")
-    assert time.monotonic() - began < 5
     assert outcome("regex", "(a+)+$", "aaa") == "correct"
 
 

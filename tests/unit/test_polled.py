@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from dashboard.ui.polled import Polled
 from fsd_core.errors import DatabaseUnavailable, FsdError
+from tests.tools.sizes import PATIENCE
+
+ENDLESS = 1e9
 
 
 def test_many_who_ask_at_once_cost_one_question() -> None:
-    asked = []
+    asked, asking, all_ask = [], [], threading.Event()
 
     def slow(page: int) -> int:
         asked.append(page)
-        time.sleep(0.1)
+        assert all_ask.wait(PATIENCE)
         return len(asked)
 
-    polled = Polled(slow, 60.0)
+    def ask(page: int) -> int:
+        asking.append(page)
+        if len(asking) == 8:
+            all_ask.set()
+        return polled(page)
+
+    polled = Polled(slow, ENDLESS)
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(polled, [1] * 8)) == {1}
+        assert set(pool.map(ask, [1] * 8)) == {1}
     assert (polled(2), polled(1), asked) == (2, 1, [1, 2])
 
 
 def test_an_answer_is_forgotten_after_its_time_or_a_change() -> None:
     asked: list[None] = []
-    polled = Polled(lambda: asked.append(None) or len(asked), 0.05)
-    assert polled() == polled() == 1
-    time.sleep(0.1)
+    clock = [100.0]
+    polled = Polled(lambda: asked.append(None) or len(asked), 5, lambda: clock[0])
+    assert polled() == 1
+    clock[0] += 4.9
+    assert polled() == 1
+    clock[0] += 0.2
     assert polled() == 2
     polled.forget()
     assert polled() == 3
@@ -44,7 +56,7 @@ def test_an_error_is_raised_each_time_and_not_kept() -> None:
             raise answer
         return answer
 
-    polled = Polled(ask, 60.0)
+    polled = Polled(ask, ENDLESS)
     for _ in range(2):
         with pytest.raises(DatabaseUnavailable, match="away"):
             polled()

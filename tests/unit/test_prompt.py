@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from transformers import PreTrainedTokenizerBase
 
@@ -12,6 +10,7 @@ from fsd_core.models import prompt
 from fsd_core.models.model_pairs import ASSETS
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.models.vocabularies import load_tokenizer
+from tests.tools.sizes import PATIENCE
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
@@ -21,14 +20,26 @@ def tokenizer() -> PreTrainedTokenizerBase:
     return load_tokenizer(ASSETS / "bundled" / "target")
 
 
+@pytest.fixture(autouse=True)
+def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template may take its time, but for the one that never ends."""
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
+
+
 @pytest.mark.parametrize("text", ["Eva has 3 apples. " * 600_000, "a" * 10_000_000, "a " * 5_000_000], ids=len)
-def test_ten_megabytes_are_refused_at_once(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
-    begun = time.monotonic()
+def test_ten_megabytes_are_refused_at_once(
+    tokenizer: PreTrainedTokenizerBase, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is after a beginning of them: what takes time is to make tokens of a text."""
+    read, ids = [], prompt._ids
+    monkeypatch.setattr(prompt, "_ids", lambda tokenizer, text, *more: read.append(len(text)) or ids(tokenizer, text))
     with pytest.raises(PromptTooLong, match="shorten it"):
         encode_prompt(tokenizer, text, context=512)
+    assert 0 < sum(read) < 100_000
+    read.clear()
     with pytest.raises(InvalidSetting, match="empty"):
         encode_prompt(tokenizer, " " * 10_000_000, context=512)
-    assert time.monotonic() - begun < 2
+    assert read == []
 
 
 def test_what_may_fit_is_read_whole(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -68,9 +79,8 @@ def test_a_template_that_never_ends_is_ended(
 ) -> None:
     monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", 0.5)
     tokenizer.chat_template = ENDLESS
-    begun = time.monotonic()
     with pytest.raises(ModelUnavailable, match=r"it ran for 0\.5 s"):
         encode_prompt(tokenizer, "Hello")
-    assert time.monotonic() - begun < 2
+    monkeypatch.setattr(prompt, "TEMPLATE_SECONDS", PATIENCE)
     tokenizer.chat_template = "<{{ messages[0]['content'] }}>"  # and nothing of it stays
     assert tokenizer.decode(encode_prompt(tokenizer, "Hello")).strip() == "<Hello>"

@@ -10,6 +10,7 @@ from fsd_core.benchmarks.replay.trace import Costs
 from fsd_core.config import ChainTopology, DecodingConfig, DraftModelDrafter, SamplingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.rules import Autoregressive, Block, Lenience, Rule, Speculative, ThresholdAccept
+from tests.tools.sizes import size
 from tests.tools.synthetic_traces import TWO_Q, two_token_trace
 
 SAMPLED = SamplingConfig(temperature=1)
@@ -43,11 +44,12 @@ def truth(likely: np.ndarray, lenience: float, length: int) -> tuple[float, floa
 @pytest.mark.parametrize(("lenience", "length"), [(0.0, 6), (0.0, 3), (0.3, 6), (0.3, 2)])
 def test_intervals_hold_the_truth(lenience: float, length: int) -> None:
     """Of 200 traces of 25 prompts of different difficulty. Two-sided 95 %, less what 200 trials leave in doubt."""
+    trials = size(30, 200)
     population = np.random.default_rng(1).uniform(0.5, 0.95, 20_000)
     rate, per_pass = truth(population, lenience, length)
     rule = Lenience(lenience=lenience) if lenience else Speculative()
     held = np.zeros(2)
-    for trial in range(200):
+    for trial in range(trials):
         likely = np.random.default_rng([2, trial]).uniform(0.5, 0.95, PROMPTS)
         trace, _ = two_token_trace(likely, LENGTH, TOKENS, seed=trial)
         (said,) = Replay(trace).predict([setting(rule, length)])
@@ -55,7 +57,7 @@ def test_intervals_hold_the_truth(lenience: float, length: int) -> None:
             assert estimate.low is not None
             assert estimate.high is not None
             held[i] += estimate.low <= true <= estimate.high
-    assert (held / 200 >= 0.9).all(), held / 200
+    assert (held / trials >= 0.9).all(), held / trials
 
 
 def test_strict_replay_is_the_recorded_run() -> None:

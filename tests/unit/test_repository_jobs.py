@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from multiprocessing import get_context
@@ -16,11 +15,14 @@ from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.messages import ExperimentJob, PlaygroundJob
 from tests.tools.tracking_examples import chunk, generation, playground_job, run_config, sweep
 
+LEASE, OVER = 3600.0, -1.0
+"""seconds: a lease that no pause of the machine ends, and one that has ended"""
+
 
 def claim_all(url: str) -> list[str]:
     """What one worker gets of the queue."""
     repository, claimed = Repository(open_database(url)), []
-    while job := repository.claim(("playground",), 60):
+    while job := repository.claim(("playground",), LEASE):
         claimed.append(job.id)
     return claimed
 
@@ -42,25 +44,24 @@ def test_people_go_first_then_the_oldest(repository: Repository) -> None:
     first = repository.enqueue(ExperimentJob("first"))
     second = repository.enqueue(ExperimentJob("second"))
     person = repository.enqueue(playground_job("x\0y"), priority=10)
-    assert repository.claim(("experiment",), 10, minimum_priority=1) is None
-    claimed = [repository.claim(("experiment", "playground"), 10) for _ in range(4)]
+    assert repository.claim(("experiment",), LEASE, minimum_priority=1) is None
+    claimed = [repository.claim(("experiment", "playground"), LEASE) for _ in range(4)]
     assert [job and job.id for job in claimed] == [person, first, second, None]
     assert PlaygroundJob.read(claimed[0].payload) == playground_job("x\ufffdy")
 
 
 def test_a_lost_worker_is_counted_and_its_token_is_worth_nothing(repository: Repository) -> None:
     id = repository.create_experiment(sweep())
-    lost = repository.claim(("experiment",), 0.01)
-    time.sleep(0.02)
-    taken = repository.claim(("experiment",), 60)
+    lost = repository.claim(("experiment",), OVER)
+    taken = repository.claim(("experiment",), LEASE)
     assert (taken.id, taken.attempts, taken.lost_workers, taken.started_at) == (id, 2, 1, lost.started_at)
-    assert not repository.heartbeat(id, lost.claim_token, 60)
+    assert not repository.heartbeat(id, lost.claim_token, LEASE)
     assert not repository.finish_job(id, lost.claim_token, "failed", "from the grave")
     assert repository.job(id).status == "running"
     assert {run.status for run in repository.experiment(id).runs} == {"queued"}
-    assert repository.heartbeat(id, taken.claim_token, 60)
+    assert repository.heartbeat(id, taken.claim_token, LEASE)
     assert repository.finish_job(id, taken.claim_token, "finished")
-    assert not repository.heartbeat(id, taken.claim_token, 60)
+    assert not repository.heartbeat(id, taken.claim_token, LEASE)
 
 
 def test_progress_forgives_lost_workers(repository: Repository) -> None:
@@ -69,34 +70,33 @@ def test_progress_forgives_lost_workers(repository: Repository) -> None:
 
     def lost() -> int:
         """A worker claims the job and dies over it; how many in a row have by now."""
-        repository.claim(("experiment",), 0)
-        time.sleep(0.001)
-        return repository.claim(("experiment",), 0).stalled
+        repository.claim(("experiment",), OVER)
+        return repository.claim(("experiment",), OVER).stalled
 
     assert lost() == 1
     repository.record_generation(run_id, generation(0))
     assert [lost(), lost()] == [1, 3]  # the first of them had something to show
     repository.record_generation(run_id, generation(1))
-    assert repository.claim(("experiment",), 0).stalled == 0
+    assert repository.claim(("experiment",), OVER).stalled == 0
     assert repository.job(id).lost_workers == 6
 
 
 def test_a_dead_worker_gives_back_what_it_held_before_its_lease_ends(repository: Repository) -> None:
     id = repository.create_experiment(sweep())
     first, second, _ = repository.experiment(id).runs
-    dead = repository.claim(("experiment",), 3600)
+    dead = repository.claim(("experiment",), LEASE)
     repository.worker_lost({id: "another token", "gone": "x"}, {})
-    assert repository.claim(("experiment",), 60) is None
+    assert repository.claim(("experiment",), LEASE) is None
     repository.worker_lost({id: dead.claim_token}, {first.id: [1], "gone": [0]})
-    taken = repository.claim(("experiment",), 3600)
+    taken = repository.claim(("experiment",), LEASE)
     assert (taken.id, taken.attempts, taken.lost_workers, taken.stalled) == (id, 2, 1, 0)  # the prompt is to blame
     repository.worker_lost({id: taken.claim_token}, {first.id: [1], second.id: [0, 1]})
     assert [run.losses for run in repository.experiment(id).runs] == [{1: 2}, {0: 1, 1: 1}, {}]
     repository.record_generation(first.id, generation(1))
     assert repository.run(first.id).losses == {}
-    taken = repository.claim(("experiment",), 3600)
+    taken = repository.claim(("experiment",), LEASE)
     repository.worker_lost({id: taken.claim_token}, {})
-    taken = repository.claim(("experiment",), 3600)
+    taken = repository.claim(("experiment",), LEASE)
     repository.worker_lost({id: taken.claim_token}, {})
     assert repository.job(id).stalled == 1
 
@@ -104,7 +104,7 @@ def test_a_dead_worker_gives_back_what_it_held_before_its_lease_ends(repository:
 def test_what_ended_is_queued_again_for_what_is_left_of_it(repository: Repository) -> None:
     id = repository.create_experiment(sweep())
     first, second, third = (run.id for run in repository.experiment(id).runs)
-    job = repository.claim(("experiment",), 60)
+    job = repository.claim(("experiment",), LEASE)
     with pytest.raises(InvalidSetting, match="under way"):
         repository.reopen_runs([first])
     repository.record_generation(first, generation(0))
@@ -121,7 +121,7 @@ def test_what_ended_is_queued_again_for_what_is_left_of_it(repository: Repositor
     assert [(r.status, r.prompts_done, r.decoding_seconds, r.metrics, r.error) for r in runs] == [
         ("queued", 1, 0.5, None, None), ("finished", 2, 1.0, {"n": 2}, None), ("queued", 0, 0.0, None, None),
     ]  # fmt: skip
-    again = repository.claim(("experiment",), 60)
+    again = repository.claim(("experiment",), LEASE)
     assert (again.id, again.error, again.stalled) == (id, None, 0)
     repository.finish_job(id, again.claim_token, "finished")
     with pytest.raises(InvalidSetting, match="Nothing is left"):
@@ -134,7 +134,7 @@ def test_a_run_alone_is_queued_as_a_job_of_its_own(repository: Repository) -> No
     run_id = repository.create_run(run_config())
     repository.fail_run(run_id, "No such pair.")
     repository.reopen_runs([run_id])
-    job = repository.claim(("run",), 60)
+    job = repository.claim(("run",), LEASE)
     assert (job.id, job.payload) == (run_id, {"run_id": run_id})
     repository.finish_job(run_id, job.claim_token, "cancelled")
     assert repository.run(run_id).status == "cancelled"
@@ -144,10 +144,9 @@ def test_a_run_alone_is_queued_as_a_job_of_its_own(repository: Repository) -> No
 
 def test_a_heartbeat_keeps_the_job(repository: Repository) -> None:
     repository.enqueue(playground_job())
-    job = repository.claim(("playground",), 0.01)
-    assert repository.heartbeat(job.id, job.claim_token, 60)
-    time.sleep(0.02)
-    assert repository.claim(("playground",), 60) is None
+    job = repository.claim(("playground",), OVER)
+    assert repository.heartbeat(job.id, job.claim_token, LEASE)
+    assert repository.claim(("playground",), LEASE) is None
 
 
 def test_cancelling(repository: Repository) -> None:
@@ -159,10 +158,10 @@ def test_cancelling(repository: Repository) -> None:
     repository.record_generation(repository.experiment(begun).runs[0].id, generation())
     repository.request_cancel(begun)  # the worker writes the figures of what is done
     assert (repository.job(begun).status, repository.job(begun).cancel_requested) == ("queued", True)
-    job = repository.claim(("experiment",), 60)
+    job = repository.claim(("experiment",), LEASE)
     assert repository.finish_job(begun, job.claim_token, "cancelled")
     running = repository.create_experiment(sweep())
-    job = repository.claim(("experiment",), 60)
+    job = repository.claim(("experiment",), LEASE)
     assert job.id == running
     assert not repository.cancel_requested(running)
     repository.request_cancel(running)
@@ -174,7 +173,7 @@ def test_cancelling(repository: Repository) -> None:
 
 def test_a_failed_job_leaves_no_run_open(repository: Repository) -> None:
     id = repository.create_experiment(sweep())
-    job = repository.claim(("experiment",), 60)
+    job = repository.claim(("experiment",), LEASE)
     repository.finish_job(id, job.claim_token, "failed", "No such pair.")
     assert {(run.status, run.error) for run in repository.experiment(id).runs} == {("failed", "No such pair.")}
 
@@ -215,15 +214,15 @@ def test_a_calibration_is_given_time_once_it_has_ended(repository: Repository) -
     id = repository.create_experiment(asked)
     with pytest.raises(InvalidSetting, match="under way"):
         repository.grant_minutes(id, 3)
-    job = repository.claim(("experiment",), 60)
+    job = repository.claim(("experiment",), LEASE)
     repository.finish_job(id, job.claim_token, "failed", "No such pair.")
     repository.grant_minutes(id, 3)
     assert repository.experiment(id).config == asked.model_copy(update={"more_minutes": 3.0})
-    again = repository.claim(("experiment",), 60)
+    again = repository.claim(("experiment",), LEASE)
     assert (again.id, again.error) == (id, None)
     repository.finish_job(id, again.claim_token, "finished")
     repository.grant_minutes(id, 2, enqueue=False)
-    assert repository.claim(("experiment",), 60) is None
+    assert repository.claim(("experiment",), LEASE) is None
     assert repository.experiment(id).config.all_minutes == asked.minutes + 5
     with pytest.raises(InvalidSetting, match="is no calibration"):
         repository.grant_minutes(repository.create_experiment(sweep()), 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +21,29 @@ from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseD
 from fsd_core.tracking.database.models import Run
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
-from tests.tools.plausible import add_finished
+from tests.tools.copies import copy_of
+from tests.tools.plausible import add_finished, new_repository
 
 ANN, BOB, CAT, EVE = (
     Person("Ann", "author"), Person("Bob", "reviewer"), Person("Cat", "admin"), Person("Eve", "viewer"),
 )  # fmt: skip
 LENIENT = Requirements(margin=20, least_speedup=1.5, longest_answers=1.5)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a database with a finished experiment."""
+    folder = tmp_path_factory.mktemp("measured")
+    repository = new_repository(folder)
+    add_finished(repository)
+    repository._database.close()
+    return folder / "fsd.db"
+
+
+@pytest.fixture
+def repository(measured: Path, database_url: str) -> Iterator[Repository]:
+    with copy_of(measured, database_url) as repository:
+        yield repository
 
 
 @pytest.fixture
@@ -35,7 +54,8 @@ def desk(repository: Repository) -> Desk:
 @pytest.fixture
 def runs(repository: Repository) -> dict[str, RunView]:
     """Measured runs of 24 prompts by a word that tells them apart."""
-    found = repository.experiment(add_finished(repository)).runs
+    (experiment,) = repository.experiments()
+    found = repository.experiment(experiment.id).runs
     names = ("target", "draft", "sd", "0.05", "0.1", "0.2", "0.4")
     return dict(zip(names, found, strict=True))
 

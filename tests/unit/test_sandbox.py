@@ -9,12 +9,14 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fsd_core.benchmarks.sandbox import LONGEST_PROGRAM, judge, runner
 from fsd_core.errors import FsdError
+from tests.tools.sizes import PATIENCE
 
 NODES = """
 class Node:
@@ -126,10 +128,10 @@ def test_a_program_gets_no_environment_and_an_empty_folder(monkeypatch: pytest.M
     assert judge(program, "assert not set(environment) - {'LC_CTYPE'}, environment\nassert folder == []") == "passed"
 
 
-def children() -> set[str]:
-    """Process ids of this process's children."""
-    listed = subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid=,comm="], capture_output=True, text=True)
-    return {line.split()[0] for line in listed.stdout.splitlines() if "ps" not in line.split()}
+def children(of: int | None = None) -> set[str]:
+    """Process ids of the children of this process, or of another one."""
+    threads = Path("/proc", str(of or os.getpid()), "task").iterdir()
+    return {pid for thread in threads for pid in (thread / "children").read_text().split()}
 
 
 @pytest.mark.parametrize(
@@ -154,30 +156,37 @@ def test_nothing_stays_behind(program: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_an_interrupt_leaves_nothing_behind() -> None:
     before = children()
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+
+    def interrupt() -> None:
+        until(lambda: _sleeping(sorted(children() - before)))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
-        judge("import time; time.sleep(99)", "", seconds=30)
-    timer.join()
+        judge("import time; time.sleep(999)", "")
+    thread.join()
     assert children() == before
 
 
 def test_programs_die_with_the_process_that_judges_them(tmp_path: Path) -> None:
-    script = "from fsd_core.benchmarks.sandbox import judge; judge('import time; time.sleep(99)', '', seconds=60)"
+    script = "from fsd_core.benchmarks.sandbox import judge; judge('import time; time.sleep(999)', '', seconds=600)"
     environment = os.environ | {"TMPDIR": str(tmp_path)}  # where it leaves an empty folder
     parent = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2], env=environment)
-    found: list[str] = []
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not _sleeping(found):
-        time.sleep(0.05)
-        listed = subprocess.run(["ps", "--ppid", str(parent.pid), "-o", "pid="], capture_output=True, text=True)
-        found = listed.stdout.split()
+    until(lambda: _sleeping(sorted(children(parent.pid))))
+    found = children(parent.pid)
     parent.kill()
     parent.wait()
     assert len(found) == 2
-    while time.monotonic() < deadline and any(Path("/proc", pid).exists() for pid in found):
-        time.sleep(0.05)
-    assert not any(Path("/proc", pid).exists() for pid in found)
+    until(lambda: not any(Path("/proc", pid).exists() for pid in found))
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Waits for something that must come."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def _sleeping(pids: list[str]) -> bool:

@@ -19,6 +19,7 @@ from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.database.snapshots import Snapshots
 from tests.tools.plausible import add_finished
+from tests.tools.sizes import PATIENCE
 
 
 def test_a_folder_of_this_machine_lacks_nothing(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_it_copies_by_itself(tmp_path: Path) -> None:
     file, folder = tmp_path / "fsd.db", tmp_path / "bucket"
     database(file)._database.close()
     with Snapshots([file], folder, every=0.05):
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while not (folder / "fsd.db").exists():
             assert time.monotonic() < end
             time.sleep(0.05)

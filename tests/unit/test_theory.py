@@ -19,34 +19,35 @@ from fsd_core.theory import SAMPLINGS, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
 from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
 from fsd_core.theory.transport import joint_distribution, optimal_coupling
+from tests.tools.sizes import LONG, size
 
 
-def distribution(rng: np.random.Generator, size: int) -> np.ndarray:
+def distribution(rng: np.random.Generator, width: int) -> np.ndarray:
     """A distribution: flat or peaked, at times with zeros, ties, tiny tails, or all on one token."""
     kind = rng.integers(6)
     if kind == 0:
-        return np.eye(size)[rng.integers(size)]
-    values = rng.dirichlet(np.full(size, rng.choice([0.05, 0.3, 1.0, 5.0])))
+        return np.eye(width)[rng.integers(width)]
+    values = rng.dirichlet(np.full(width, rng.choice([0.05, 0.3, 1.0, 5.0])))
     if kind == 1:
-        values = np.where(rng.random(size) < 0.4, 0, values)
+        values = np.where(rng.random(width) < 0.4, 0, values)
     elif kind == 2:
-        values = rng.integers(0, 4, size).astype(float)  # ties and zeros
+        values = rng.integers(0, 4, width).astype(float)  # ties and zeros
     elif kind == 3:
         values = np.maximum(values, 1e-13)
-    return values / values.sum() if values.sum() > 0 else np.full(size, 1 / size)
+    return values / values.sum() if values.sum() > 0 else np.full(width, 1 / width)
 
 
 def cases(count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     rng = np.random.default_rng(seed)
     for _ in range(count):
-        size = int(rng.integers(1, 7))
-        p = distribution(rng, size)
-        yield p, (p if rng.random() < 0.05 else distribution(rng, size)), int(rng.integers(1, 4))
+        width = int(rng.integers(1, 7))
+        p = distribution(rng, width)
+        yield p, (p if rng.random() < 0.05 else distribution(rng, width)), int(rng.integers(1, 4))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_optimum_is_that_of_the_linear_program(sampling: str) -> None:
-    for p, q, n in cases(1500, seed=SAMPLINGS.index(sampling)):
+    for p, q, n in cases(size(150, 1500), seed=SAMPLINGS.index(sampling)):
         optimum, weights = optimal_coupling(p, joint_distribution(q, n, sampling))
         assert optimal_acceptance(p, q, n, sampling) == pytest.approx(optimum, abs=1e-7), (p, q, n)
         assert np.sum(list(weights.values()), axis=0) == pytest.approx(p, abs=1e-7)
@@ -70,10 +71,10 @@ def missing_exactly(q: np.ndarray, n: int) -> list[float]:
 
 def test_the_integral_without_replacement_is_right_to_the_last_digits() -> None:
     rng = np.random.default_rng(5)
-    for _ in range(300):
-        size = int(rng.integers(2, 7))
-        n = int(rng.integers(1, min(4, size) + 1))
-        q = np.maximum(rng.dirichlet(np.full(size, rng.choice([0.02, 0.3, 1, 5]))), 10.0 ** -rng.integers(3, 15))
+    for _ in range(size(50, 300)):
+        width = int(rng.integers(2, 7))
+        n = int(rng.integers(1, min(4, width) + 1))
+        q = np.maximum(rng.dirichlet(np.full(width, rng.choice([0.02, 0.3, 1, 5]))), 10.0 ** -rng.integers(3, 15))
         q /= q.sum()
         assert missing_without_replacement(q, n) == pytest.approx(missing_exactly(q, n), rel=1e-11, abs=1e-30)
 
@@ -91,14 +92,15 @@ def test_a_large_vocabulary_takes_well_under_a_second(sampling: str) -> None:
     rng = np.random.default_rng(7)
     p, q = rng.dirichlet(np.full(152_000, 0.01)), rng.dirichlet(np.full(152_000, 0.01))
     optimal_acceptance(p[:100] / p[:100].sum(), q[:100] / q[:100].sum(), 4, sampling)
-    begun = time.process_time()
-    optimal_acceptance(p, q, 4, sampling)
-    assert time.process_time() - begun < 1.0
+    begun = time.process_time()  # which stands still while the machine does
+    found = optimal_acceptance(p, q, 4, sampling)
+    assert time.process_time() - begun < (1.0 if LONG else 10.0)  # what takes V² steps takes minutes
+    assert np.minimum(p, q).sum() - 1e-9 <= found <= 1
 
 
 def test_more_drafts_are_accepted_more_often_and_one_draft_is_speculative_decoding() -> None:
     rng = np.random.default_rng(8)
-    for _ in range(50):
+    for _ in range(size(8, 50)):
         p, q = distribution(rng, 20), distribution(rng, 20)
         speculative = np.minimum(p, q).sum()
         for sampling in SAMPLINGS:
@@ -114,7 +116,7 @@ def test_more_drafts_are_accepted_more_often_and_one_draft_is_speculative_decodi
 
 
 def test_no_verifier_exceeds_the_optimum_of_its_drafts() -> None:
-    for p, q, n in cases(600, seed=9):
+    for p, q, n in cases(size(120, 600), seed=9):
         for name, verifier in VERIFIERS.items():
             if name == "spec-hub" and n != 2:
                 continue
@@ -139,7 +141,7 @@ def recursive_by_hand(p: np.ndarray, q: np.ndarray, n: int) -> float:
 
 
 def test_recursive_rejection_without_replacement_is_that_of_all_its_paths() -> None:
-    for p, q, n in cases(400, seed=10):
+    for p, q, n in cases(size(200, 400), seed=10):
         assert acceptance_rate("rrs-without-replacement", p, q, n) == pytest.approx(
             recursive_by_hand(p, q, n), abs=1e-9
         )
@@ -168,9 +170,9 @@ def test_tensors_and_arrays_one_position_or_many() -> None:
         assert compute(p[0], q).shape == (4,)
 
 
-@pytest.mark.parametrize("size", [510, 1000, 50_000])
-def test_what_bfloat16_rounds_is_a_distribution(size: int) -> None:
-    uniform = torch.full((size,), 1 / size).bfloat16()
+@pytest.mark.parametrize("width", [510, 1000, 50_000])
+def test_what_bfloat16_rounds_is_a_distribution(width: int) -> None:
+    uniform = torch.full((width,), 1 / width).bfloat16()
     assert abs(uniform.double().sum().item() - 1) > 5e-4
     assert acceptance_rate("rrs", uniform, uniform, 2) == pytest.approx(1)
     assert acceptance_rate("rrs", uniform.float(), uniform.double().tolist(), 2) == pytest.approx(1)
@@ -178,7 +180,7 @@ def test_what_bfloat16_rounds_is_a_distribution(size: int) -> None:
 
 def test_ties_go_to_the_first_token_in_theory_and_in_decoding() -> None:
     rng = np.random.default_rng(5)
-    for _ in range(300):
+    for _ in range(size(100, 300)):
         weights = rng.integers(0, 4, (3, int(rng.integers(2, 90)))) / 4.0
         weights[:, 0] += weights.sum(-1) == 0
         count = int(rng.integers(1, min(8, weights.shape[1]) + 1))

@@ -23,12 +23,15 @@ from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.people import Person
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.tracking.acts import UseDescribed
+from fsd_core.tracking.database import schema
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.workspace import archive, merge
+from fsd_core.tracking.workspace import archive, merge, staging
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
 from fsd_core.tracking.workspace.staging import CUT_OFF
+from tests.tools.copies import copy_of
+from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -65,18 +68,42 @@ def contents(repository: Repository) -> dict[str, list]:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Repository]:
+def other(migrated: Path, tmp_path: Path) -> Iterator[Repository]:
     """A second, empty workspace."""
-    url = sqlite_url(tmp_path / "other" / "fsd.db")
-    upgrade(url)
-    database = open_database(url)
-    yield Repository(database)
-    database.close()
+    with copy_of(migrated, sqlite_url(tmp_path / "other" / "fsd.db")) as other:
+        yield other
+
+
+@pytest.fixture(autouse=True)
+def quick_staging(migrated: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new file of today's revision is a copy of one that was migrated; test_database.py migrates each time."""
+
+    def copied(url: str, *, to: str | None = None) -> None:
+        file = Path(url.removeprefix("sqlite:///"))
+        if to == schema.head() and not file.exists():
+            shutil.copyfile(migrated, file)
+        upgrade(url, to=to)
+
+    monkeypatch.setattr(staging, "upgrade", copied)
 
 
 @pytest.fixture
-def filled(repository: Repository) -> Repository:
+def filled(full: Path, database_url: str) -> Iterator[Repository]:
     """An experiment that has ended with its reviews, and a run that stands alone."""
+    with copy_of(full, database_url) as filled:
+        yield filled
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("full")
+    repository = new_repository(folder)
+    fill(repository)
+    repository._database.close()
+    return folder / "fsd.db"
+
+
+def fill(repository: Repository) -> None:
     id = repository.create_experiment(sweep("<b>first"), enqueue=False)
     for run in repository.experiment(id).runs:
         repository.start_run(run.id, {"device": "cpu"})
@@ -93,7 +120,6 @@ def filled(repository: Repository) -> Repository:
     repository.add_task("sums", CONTENT, title="<i>Süms</i>", scorer="number", prompts=1, who="Ann")
     repository.append_acts("support", "Ann", "admin", [UseDescribed(name="Support")], 0)
     repository.append_acts("code", "Bob", "author", [UseDescribed(name="Code")], 0)
-    return repository
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ STARTING = 30.0
 """seconds in which both processes must be ready; the time of the program is counted from then on"""
 SPARE = 2.0
 """seconds of wall time beyond those of CPU"""
+ENDING = 1.0
+"""seconds that a process whose pipe is closed may take to be gone"""
 _LONGEST_VERDICT = 4096  # bytes
 _SHOWN = 200  # characters
 _OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
@@ -99,7 +101,7 @@ def _failure(verdict: bytes, judgement: _Judgement) -> str | None:
         return verdict.removeprefix(b"failed: ").decode("utf-8", "replace")
     gone = judgement.program if verdict == b"ended" else judgement.judge
     try:
-        status = gone.wait(timeout=1)  # its pipe is closed, so it is about to end, or pretends to
+        status = gone.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
     except subprocess.TimeoutExpired:
         status = None
     return None if status in _OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"

@@ -1,0 +1,39 @@
+"""The database of a unit test is a copy of an empty one that is migrated once; test_database.py migrates by itself.
+
+Programs are judged without haste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fsd_core.benchmarks.sandbox import runner
+from fsd_core.tracking.database.repository import Repository
+from fsd_core.tracking.database.session import upgrade
+from tests.tools.copies import copy_of
+from tests.tools.sizes import PATIENCE
+
+
+@pytest.fixture(autouse=True)
+def no_haste_in_judging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause of the machine is no verdict: only the kernel's limit of processor time stops a program."""
+    for limit in ("STARTING", "SPARE", "ENDING"):
+        monkeypatch.setattr(runner, limit, PATIENCE)
+
+
+@pytest.fixture(scope="session")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an empty database, migrated."""
+    file = tmp_path_factory.mktemp("migrated") / "fsd.db"
+    upgrade(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def repository(migrated: Path, database_url: str) -> Iterator[Repository]:
+    """A repository on the fresh database at ``database_url``."""
+    with copy_of(migrated, database_url) as repository:
+        yield repository

@@ -9,10 +9,11 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -26,6 +27,7 @@ from tests.tools.plausible import new_repository
 from tests.tools.serve import serve_anew
 from tests.tools.sizes import PATIENCE
 
+Serve = Callable[[socket.socket, Connection], None]
 BROWSER_OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
@@ -52,11 +54,11 @@ class Site:
 
 
 @contextmanager
-def serving(home: Path, **environment: str) -> Iterator[Site]:
-    """The application over an empty database in ``home``, with these variables set."""
+def serving(home: Path, serve: Serve = serve_anew, **environment: str) -> Iterator[Site]:
+    """The application over an empty database in ``home``, with these variables set; ``serve`` builds and serves it."""
     repository = new_repository(home)
     (home / "temporary").mkdir()
-    application = _application(home, environment)
+    application = _application(home, serve, environment)
     pid = application.start()
     try:
         application.wait()
@@ -72,19 +74,18 @@ class _Application:
     It knows the home by a link, which leads to the one that is served now.
     """
 
-    def __init__(self, home: Path, environment: Mapping[str, str]) -> None:
-        self.environment = environment
+    def __init__(self, home: Path, serve: Serve, environment: dict[str, str]) -> None:
+        self.made_for = serve, environment
         self._folder = Path(tempfile.mkdtemp(prefix="fsd-site-"))
         self.home = self._folder / "home"
         self.lead_to(home)
-        own = {"FSD_HOME": str(self.home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999"}
-        own["TMPDIR"] = str(self.home / "temporary")
+        own = {"FSD_HOME": str(self.home), "TMPDIR": str(self.home / "temporary")}
         # The address stays taken between two servers: nothing else can come to have its port.
         with socket.create_server(("127.0.0.1", 0), backlog=2048) as listening:
             self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
             self._orders, theirs = Pipe()
             log = self._folder / "build.log"
-            self._process = Forked(serve_anew, (listening, theirs), {**environment, **own}, log)
+            self._process = Forked(serve, (listening, theirs), environment | own, log)
             theirs.close()
         self.routes = self._answer(log)
         self.server = 0
@@ -142,15 +143,16 @@ class _Application:
 _kept: list[_Application] = []
 
 
-def _application(home: Path, own: Mapping[str, str]) -> _Application:
+def _application(home: Path, serve: Serve, own: dict[str, str]) -> _Application:
     """One that is kept, or a new one."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"} | own
+    environment = dict(os.environ) | {"FSD_MLFLOW_URI": "http://127.0.0.1:5999"} | own
+    environment.pop("PYTEST_CURRENT_TEST", None)
     for kept in _kept:
-        if kept.environment == environment:
+        if kept.made_for == (serve, environment):
             _kept.remove(kept)
             kept.lead_to(home)
             return kept
-    return _Application(home, environment)
+    return _Application(home, serve, environment)
 
 
 @atexit.register

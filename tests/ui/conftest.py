@@ -54,16 +54,7 @@ def page(profile: BrowserContext) -> Iterator[Page]:
     """A fresh wide window that remembers nothing; a script's error or dialog, or a request to anywhere else, fails the
     test."""
     page = profile.new_page()
-    problems: list[str] = []
-
-    def ran(dialog: Dialog) -> None:
-        problems.append(f"a script said {dialog.message}")
-        dialog.dismiss()
-
-    page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
-    page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
-    page.on("dialog", ran)
-    page.on("request", lambda r: problems.append(f"fetched {r.url}") if _elsewhere(r.url) else None)
+    problems = problems_of(page)
     yield page
     forget(profile)
     assert not problems, problems
@@ -74,6 +65,21 @@ def fresh(other_profile: BrowserContext) -> Iterator[Page]:
     """A window of a browser in which nobody is signed in."""
     yield other_profile.new_page()
     forget(other_profile)
+
+
+def problems_of(page: Page) -> list[str]:
+    """A list to which each error or dialog of a script, and each request to anywhere else, is added."""
+    problems: list[str] = []
+
+    def ran(dialog: Dialog) -> None:
+        problems.append(f"a script said {dialog.message}")
+        dialog.dismiss()
+
+    page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+    page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
+    page.on("dialog", ran)
+    page.on("request", lambda r: problems.append(f"fetched {r.url}") if _elsewhere(r.url) else None)
+    return problems
 
 
 def forget(profile: BrowserContext) -> None:

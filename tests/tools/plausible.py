@@ -13,6 +13,7 @@ from fsd_core.decoding.trace import RoundRecord
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.records import GenerationRecord, RunView
+from tests.tools.sizes import PATIENCE
 
 PROMPTS = 24
 PROVENANCE = {
@@ -26,8 +27,8 @@ THRESHOLDS = (0.05, 0.1, 0.2, 0.4)
 def new_repository(home: Path) -> Repository:
     """An empty database under ``home``, migrated."""
     url = f"sqlite:///{home / 'fsd.db'}"
-    upgrade(url)
-    return Repository(open_database(url))
+    upgrade(url, busy_timeout=PATIENCE)
+    return Repository(open_database(url, busy_timeout=PATIENCE))
 
 
 def decoding(kind: str, **fields: object) -> DecodingConfig:

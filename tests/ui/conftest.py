@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
-from tests.tools.site import BROWSER_OPTIONS, Site, serving
+from tests.tools.settled import watch
+from tests.tools.site import BROWSER_OPTIONS, BROWSER_PATIENCE, Site, serving
 
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=BROWSER_PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +30,23 @@ def browser() -> Iterator[Browser]:
     if found is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_OPTIONS)
+        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_OPTIONS, timeout=BROWSER_PATIENCE)
         yield browser
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def profile(browser: Browser) -> Iterator[BrowserContext]:
-    """A person's browser for the whole module: what the pages are made of is fetched and compiled once."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    yield context
-    context.close()
+    """A person's browser for the whole session: what the pages are made of is fetched and compiled once."""
+    with closing(_profile(browser)) as profile:
+        yield profile
+
+
+@pytest.fixture(scope="session")
+def other_profile(browser: Browser) -> Iterator[BrowserContext]:
+    """Another person's browser."""
+    with closing(_profile(browser)) as profile:
+        yield profile
 
 
 @pytest.fixture
@@ -46,6 +54,21 @@ def page(profile: BrowserContext) -> Iterator[Page]:
     """A fresh wide window that remembers nothing; a script's error or dialog, or a request to anywhere else, fails the
     test."""
     page = profile.new_page()
+    problems = problems_of(page)
+    yield page
+    forget(profile)
+    assert not problems, problems
+
+
+@pytest.fixture
+def fresh(other_profile: BrowserContext) -> Iterator[Page]:
+    """A window of a browser in which nobody is signed in."""
+    yield other_profile.new_page()
+    forget(other_profile)
+
+
+def problems_of(page: Page) -> list[str]:
+    """A list to which each error or dialog of a script, and each request to anywhere else, is added."""
     problems: list[str] = []
 
     def ran(dialog: Dialog) -> None:
@@ -56,25 +79,24 @@ def page(profile: BrowserContext) -> Iterator[Page]:
     page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
     page.on("dialog", ran)
     page.on("request", lambda r: problems.append(f"fetched {r.url}") if _elsewhere(r.url) else None)
-    page.set_default_timeout(20_000)
-    yield page
+    return problems
+
+
+def forget(profile: BrowserContext) -> None:
+    """Closes all windows; what the pages, or the tests, have had the browser remember is gone."""
     for opened in profile.pages:
         if opened.url.startswith("http"):
             opened.evaluate("localStorage.clear()")
         opened.close()
     profile.clear_cookies()
-    assert not problems, problems
+    profile.clear_permissions()
 
 
-@pytest.fixture
-def fresh(browser: Browser) -> Iterator[Page]:
-    """A window of a browser in which nobody is signed in."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(20_000)
-    try:
-        yield context.new_page()
-    finally:
-        context.close()
+def _profile(browser: Browser) -> BrowserContext:
+    profile = browser.new_context(viewport={"width": 1440, "height": 1000})
+    profile.set_default_timeout(BROWSER_PATIENCE)
+    watch(profile)
+    return profile
 
 
 def _elsewhere(url: str) -> bool:

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 import pandas as pd
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.comparison import Stage, experiment_runs
 from fsd_core.benchmarks.metrics import summarise
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
-from tests.tools.site import Site
+from tests.tools.settled import polled, settled
+from tests.tools.site import BROWSER_PATIENCE, Site
+from tests.ui.conftest import forget, problems_of
 
 pytestmark = pytest.mark.ui
 HOSTILE = '<img src=x onerror="window.broken = 1"> ${window.broken = 2} {{broken}} <b>bold</b>'
 RUNS = 7
+PHONE = 420
+"""pixels from left to right"""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +39,29 @@ def open_experiment(page: Page, site: Site, experiment: str) -> None:
     expect(page).to_have_url(re.compile("runs=.*baseline="))
 
 
+@pytest.fixture(scope="module")
+def opened(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
+    """The experiment in a wide window for all tests that read, or turn what no other test looks at."""
+    page = other_profile.new_page()
+    problems = problems_of(page)
+    open_experiment(page, site, experiment)
+    settled(page)
+    yield page
+    forget(other_profile)
+    assert not problems, problems
+
+
+@pytest.fixture(scope="module")
+def narrow(other_profile: BrowserContext, site: Site, experiment: str) -> Iterator[Page]:
+    """The experiment as a phone shows it, for tests that read."""
+    page = other_profile.new_page()
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    open_experiment(page, site, experiment)
+    settled(page)
+    yield page
+    page.close()
+
+
 def choose(page: Page, label: str, option: str) -> None:
     page.get_by_label(label, exact=True).click()
     page.get_by_role("option", name=option, exact=True).click()
@@ -46,22 +74,31 @@ def test_without_runs_the_page_says_what_to_do(page: Page, site: Site):
     expect(page).to_have_url(f"{site.url}/experiments")
 
 
-def test_the_address_reproduces_the_page(page: Page, site: Site, experiment: str):
+def test_the_address_reproduces_the_page_and_the_exports_follow_the_choice(
+    page: Page, site: Site, experiment: str, tmp_path: Path
+):
     open_experiment(page, site, experiment)
+    with page.expect_download():
+        page.get_by_role("link", name="Export CSV").click()
     expect(page.locator("tr.baseline")).to_contain_text("Target alone")
     choose(page, "Baseline", "SD · γ 5")
     expect(page.locator("tr.baseline")).to_contain_text("SD · γ 5")
     sd = next(run.id for run in site.repository.experiment(experiment).runs if run.label.startswith("SD"))
     expect(page).to_have_url(re.compile(f"baseline={sd}"))
     expect(page.locator("#compare-link input, #compare-link textarea")).to_have_value(page.url)
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export CSV").click()
+    download.value.save_as(tmp_path / "runs.csv")
+    frame = pd.read_csv(tmp_path / "runs.csv")
+    assert frame["name"][frame["baseline"]].tolist() == ["SD · γ 5"]
     shown = page.locator(".cmp").first.inner_text()
     page.goto(page.url)
     expect(page.locator(".cmp").first).to_have_text(re.compile("baseline"))
     assert page.locator(".cmp").first.inner_text() == shown
 
 
-def test_all_figures_are_drawn_and_names_stay_text(page: Page, site: Site, experiment: str):
-    open_experiment(page, site, experiment)
+def test_all_figures_are_drawn_and_names_stay_text(opened: Page):
+    page = opened
     expect(page.locator(".js-plotly-plot .gtitle")).to_have_count(10)
     assert all(box.bounding_box()["height"] > 250 for box in page.locator(".js-plotly-plot").all())  # type: ignore[index]
     expect(page.get_by_label("Whole experiment")).to_have_value(re.compile(re.escape(HOSTILE)))
@@ -77,26 +114,22 @@ OVERLAPS = """(figure) => {
 }"""
 
 
-@pytest.mark.parametrize("width", [1440, 420])
-def test_no_line_runs_through_the_labels_of_the_throughputs(page: Page, site: Site, experiment: str, width: int):
-    page.set_viewport_size({"width": width, "height": 1000})
-    open_experiment(page, site, experiment)
+@pytest.mark.parametrize("window", ["opened", "narrow"])
+def test_no_line_runs_through_the_labels_of_the_throughputs(request: pytest.FixtureRequest, window: str):
+    page: Page = request.getfixturevalue(window)
     drawn = page.locator(".js-plotly-plot", has_text="Throughput relative to the baseline")
     expect(drawn.locator(".textpoint text")).to_have_count(RUNS)
     assert drawn.evaluate(OVERLAPS) == [RUNS, RUNS, 0]
 
 
-def test_the_table_ends_without_a_line_of_its_own(page: Page, site: Site, experiment: str):
-    open_experiment(page, site, experiment)
-    last = page.locator(".cmp").first.locator("tbody tr:last-child > *")
+def test_the_table_ends_without_a_line_of_its_own(opened: Page):
+    last = opened.locator(".cmp").first.locator("tbody tr:last-child > *")
     widths = last.evaluate_all("all => all.map((cell) => getComputedStyle(cell).borderBottomWidth)")
     assert set(widths) == {"0px"}
 
 
-def test_on_a_phone_the_names_stay_while_the_numbers_scroll(page: Page, site: Site, experiment: str):
-    page.set_viewport_size({"width": 420, "height": 900})
-    open_experiment(page, site, experiment)
-    box = page.locator(".fsd-scroll", has=page.locator(".cmp")).first
+def test_on_a_phone_the_names_stay_while_the_numbers_scroll(narrow: Page):
+    box = narrow.locator(".fsd-scroll", has=narrow.locator(".cmp")).first
     name = box.locator("tbody th").nth(3)
     before, frame = name.bounding_box(), box.bounding_box()
     assert before is not None
@@ -107,9 +140,8 @@ def test_on_a_phone_the_names_stay_while_the_numbers_scroll(page: Page, site: Si
     assert name.bounding_box() == before
 
 
-def test_a_draft_alone_tells_that_its_likelihood_is_its_own(page: Page, site: Site, experiment: str):
-    open_experiment(page, site, experiment)
-    cell = page.locator(".cmp").first.locator("tbody tr", has_text="Draft alone").locator("td").last
+def test_a_draft_alone_tells_that_its_likelihood_is_its_own(opened: Page):
+    cell = opened.locator(".cmp").first.locator("tbody tr", has_text="Draft alone").locator("td").last
     expect(cell).to_contain_text("under the draft")
     expect(cell.locator(".delta")).to_have_count(0)
 
@@ -144,7 +176,7 @@ def test_runs_under_way_are_refreshed_in_place_until_all_have_ended(page: Page, 
     mark = "node => { node.dataset.same = 'yes'; }"
     table.evaluate(mark)
     page.locator(".js-plotly-plot").first.evaluate(mark)
-    page.wait_for_timeout(1000 * REFRESH_SECONDS + 1500)
+    polled(page, REFRESH_SECONDS)
     expect(table).to_have_attribute("data-same", "yes")  # nothing changed, so nothing is drawn
 
     table.evaluate("table => { table.parentElement.scrollLeft = 150; }")
@@ -182,17 +214,16 @@ def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
     assert drawn <= set(last)
 
 
-def test_settings_show_differences_until_all_are_asked_for(page: Page, site: Site, experiment: str):
-    open_experiment(page, site, experiment)
-    settings = page.get_by_role("table", name="Settings of the runs")
+def test_settings_show_differences_until_all_are_asked_for(opened: Page):
+    settings = opened.get_by_role("table", name="Settings of the runs")
     expect(settings).to_contain_text("Threshold")
     expect(settings).not_to_contain_text("Temperature")
-    page.get_by_label("Differences only").uncheck()
+    opened.get_by_label("Differences only").uncheck()
     expect(settings).to_contain_text("Temperature")
 
 
-def test_two_runs_prompt_by_prompt(page: Page, site: Site, experiment: str):
-    open_experiment(page, site, experiment)
+def test_two_runs_prompt_by_prompt(opened: Page):
+    page = opened
     expect(page.get_by_text("shared prompts, both solve")).to_contain_text("Of 24 shared prompts")
     page.get_by_label("All", exact=True).check()
     expect(page.locator("article.pair")).to_have_count(5)
@@ -204,10 +235,9 @@ def test_two_runs_prompt_by_prompt(page: Page, site: Site, experiment: str):
     expect(page.locator("article.pair mark").first).to_be_visible()
 
 
-def test_csv_has_every_run(page: Page, site: Site, experiment: str, tmp_path: Path):
-    open_experiment(page, site, experiment)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export CSV").click()
+def test_csv_has_every_run(opened: Page, site: Site, experiment: str, tmp_path: Path):
+    with opened.expect_download() as download:
+        opened.get_by_role("link", name="Export CSV").click()
     download.value.save_as(tmp_path / "runs.csv")
     frame = pd.read_csv(tmp_path / "runs.csv")
     assert list(frame["run"]) == [run.id for run in site.repository.experiment(experiment).runs]
@@ -215,21 +245,6 @@ def test_csv_has_every_run(page: Page, site: Site, experiment: str, tmp_path: Pa
     assert frame["baseline"].tolist() == [True] + [False] * (RUNS - 1)
     assert download.value.suggested_filename == "comparison.csv"
     assert [path for path in site.temporary.rglob("*") if path.is_file()] == []
-
-
-def test_the_exports_follow_the_choice_and_leave_the_page_alive(
-    page: Page, site: Site, experiment: str, tmp_path: Path
-):
-    open_experiment(page, site, experiment)
-    with page.expect_download():
-        page.get_by_role("link", name="Export CSV").click()
-    choose(page, "Baseline", "SD · γ 5")
-    expect(page.locator("tr.baseline")).to_contain_text("SD · γ 5")
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export CSV").click()
-    download.value.save_as(tmp_path / "runs.csv")
-    frame = pd.read_csv(tmp_path / "runs.csv")
-    assert frame["name"][frame["baseline"]].tolist() == ["SD · γ 5"]
 
 
 @pytest.mark.parametrize(
@@ -242,21 +257,21 @@ def test_the_exports_follow_the_choice_and_leave_the_page_alive(
     ],
 )
 @pytest.mark.parametrize("name", ["csv", "html"])
-def test_an_export_that_cannot_be_is_told(page: Page, site: Site, name: str, query: str, status: int, sentence: str):
-    answer = page.request.get(f"{site.url}/export/comparison.{name}?{query}")
+def test_an_export_that_cannot_be_is_told(
+    profile: BrowserContext, site: Site, name: str, query: str, status: int, sentence: str
+):
+    answer = profile.request.get(f"{site.url}/export/comparison.{name}?{query}")
     assert (answer.status, answer.headers["content-type"]) == (status, "text/plain; charset=utf-8")
     assert answer.text().startswith(sentence)
 
 
-def test_the_exported_page_needs_nothing_else(
-    page: Page, browser: Browser, site: Site, experiment: str, tmp_path: Path
-):
-    open_experiment(page, site, experiment)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Export HTML").click()
+def test_the_exported_page_needs_nothing_else(opened: Page, browser: Browser, tmp_path: Path):
+    with opened.expect_download() as download:
+        opened.get_by_role("link", name="Export HTML").click()
     file = tmp_path / "comparison.html"
     download.value.save_as(file)
     context = browser.new_context(offline=True)
+    context.set_default_timeout(BROWSER_PATIENCE)
     alone = context.new_page()
     requests: list[str] = []
     alone.on("request", lambda request: requests.append(request.url))
@@ -273,9 +288,12 @@ def test_the_exported_page_needs_nothing_else(
     context.close()
 
 
-@pytest.mark.parametrize("path", ["compare", "experiments"])
-def test_a_narrow_page_does_not_scroll_sideways(page: Page, site: Site, experiment: str, path: str):
-    page.set_viewport_size({"width": 420, "height": 900})
-    page.goto(f"{site.url}/{path}?experiment={experiment}")
-    expect(page.locator(".cmp, .exp").first).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") == 420
+def test_a_narrow_page_does_not_scroll_sideways(narrow: Page):
+    assert narrow.evaluate("document.documentElement.scrollWidth") == PHONE
+
+
+def test_nor_do_the_experiments(page: Page, site: Site, experiment: str):
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    page.goto(f"{site.url}/experiments?experiment={experiment}")
+    expect(page.locator(".exp").first).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 from tests.ui.test_doors import starting
 
@@ -67,13 +68,10 @@ def other_origin(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def elsewhere(browser: Browser, other_origin: str) -> Iterator[Page]:
+def elsewhere(fresh: Page, other_origin: str) -> Page:
     """A page of the other origin."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(other_origin)
-    yield page
-    context.close()
+    fresh.goto(other_origin)
+    return fresh
 
 
 def test_its_requests_start_nothing_and_learn_nothing(elsewhere: Page, site: Site) -> None:
@@ -116,4 +114,4 @@ def test_the_same_request_of_our_own_page_starts_work(page: Page, site: Site) ->
         headers = {"Content-Type": "application/json"}
         options = {"method": "POST", "headers": headers, "body": json.dumps(starting(visitor))}
         assert page.evaluate(SEND, [f"{site.url}/gradio_api/queue/join", options]) == 200
-        until(lambda: len(site.repository.experiments()) == began + 1, "an experiment")
+        until(lambda: len(site.repository.experiments()) == began + 1, "an experiment", PATIENCE)

@@ -9,25 +9,25 @@ from urllib.request import urlopen
 import pytest
 
 from dashboard.compare.comparison import experiment_runs
-from tests.tools.attack.server import served
 from tests.tools.attack.visitor import Visitor
-from tests.tools.plausible import add_finished, new_repository
+from tests.tools.plausible import add_finished
+from tests.tools.site import serving
+from tests.tools.sizes import PATIENCE
 
 pytestmark = pytest.mark.ui
 
 
 def test_pages_and_exports_need_no_room_on_the_disk(tmp_path: Path) -> None:
-    repository = new_repository(tmp_path)
-    experiment = add_finished(repository)
-    runs = ",".join(experiment_runs(repository, experiment))
-    with served(tmp_path) as (url, process):
+    with serving(tmp_path) as site:
+        experiment = add_finished(site.repository)
+        runs = ",".join(experiment_runs(site.repository, experiment))
         # Every write to a file fails from now on, as it does on a full disk.
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        resource.prlimit(site.pid, resource.RLIMIT_FSIZE, (0, 0))
         for page in ("", "experiments", "compare", "runs", "theory"):
-            with Visitor(url, page, experiment=experiment) as visitor:
+            with Visitor(site.url, page, experiment=experiment) as visitor:
                 visitor.open()
                 visitor.tick()
         for name, size in (("csv", 1000), ("html", 1_000_000)):
-            with urlopen(f"{url}/export/comparison.{name}?runs={runs}", timeout=60) as answer:
+            with urlopen(f"{site.url}/export/comparison.{name}?runs={runs}", timeout=PATIENCE) as answer:
                 assert answer.headers["Content-Disposition"] == f'attachment; filename="comparison.{name}"'
                 assert len(answer.read()) > size

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import String, select, update
 
 from dashboard.web import PAGES
@@ -22,8 +23,8 @@ from fsd_core.tracking.acts import Requirements
 from fsd_core.tracking.database.models import Base, Run, Sitting
 from fsd_core.tracking.messages import PlaygroundJob
 from tests.tools.plausible import add_finished
-from tests.tools.site import Site, serving
-from tests.tools.worker_process import until
+from tests.tools.settled import settled, watch
+from tests.tools.site import BROWSER_PATIENCE, Site, serving
 from tests.ui.test_playground import chunk
 from tests.ui.test_sign_in import status
 
@@ -124,21 +125,27 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, di
         yield site, plant(site)
 
 
+@pytest.fixture(scope="module")
+def named(browser: Browser, hostile: tuple[Site, dict[str, str]]) -> Iterator[BrowserContext]:
+    """The browser of somebody of a hostile name, who has asked the Playground for something."""
+    with closing(browser.new_context(extra_http_headers={"X-Forwarded-User": NAME})) as context:
+        context.set_default_timeout(BROWSER_PATIENCE)
+        context.add_init_script(f"localStorage.setItem('fsd-lab-job', {hostile[1]['job']!r})")
+        watch(context)
+        yield context
+
+
 @pytest.fixture
-def watched(browser: Browser, hostile: tuple[Site, dict[str, str]]) -> Iterator[Page]:
+def watched(named: BrowserContext) -> Iterator[Page]:
     """A window in which whatever runs, or is fetched from elsewhere, fails the test."""
-    context = browser.new_context(extra_http_headers={"X-Forwarded-User": NAME})
-    context.add_init_script(f"localStorage.setItem('fsd-lab-job', {hostile[1]['job']!r})")
-    page = context.new_page()
+    page = named.new_page()
     problems: list[str] = []
     page.on("dialog", lambda dialog: (problems.append(f"ran: {dialog.message}"), dialog.dismiss()))
     page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
     page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
     page.on("request", lambda r: problems.append(f"fetched {r.url}") if r.url.endswith("/x") else None)
-    try:
-        yield page
-    finally:
-        context.close()
+    yield page
+    page.close()
     assert not problems, problems
 
 
@@ -153,11 +160,11 @@ def test_no_page_runs_what_is_planted(watched: Page, hostile: tuple[Site, dict[s
     watched.goto(f"{site.url}/{path}{mark}{query.format(**ids) if '%' not in query else query}")
     if DOORS[door]:
         expect(watched.locator(".fsd-person form")).to_contain_text(SCRIPT)
-        watched.wait_for_timeout(1_500)  # what the page fetches after its head
+    settled(watched)  # with what the page fetches after its head
     assert watched.locator(PLANTED).count() == 0
     if path in ("experiments", "compare", "runs", "settings", "review") and "%" not in query:
         shown = watched.locator("main, .gradio-container").first  # who is signed in is told by the head of each page
-        until(lambda: shown.inner_text().count(SCRIPT) > 1, f"something planted on {door}")
+        assert shown.inner_text().count(SCRIPT) > 1
 
 
 @pytest.mark.parametrize("extension", ["csv", "html", "tex"])
@@ -180,6 +187,7 @@ def test_no_file_runs_what_is_planted(
     file = tmp_path / "report.html"
     file.write_text(text, encoding="utf-8")
     watched.goto(file.as_uri())
-    watched.wait_for_timeout(1_000)
+    expect(watched.locator(".js-plotly-plot .main-svg").first).to_be_visible()
+    settled(watched)
     assert watched.locator(PLANTED).count() == 0
     assert SCRIPT in watched.locator("main").inner_text()

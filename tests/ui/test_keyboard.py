@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.tools.every_page import every_page
 from tests.tools.plausible import add_finished
+from tests.tools.settled import settled
 from tests.tools.site import Site
 from tests.ui.test_playground import HOSTILE, chunk, claim, finish
 
@@ -81,8 +82,7 @@ def test_tab_reaches_everything_shows_where_it_is_and_gets_out_again(
     page: Page, site: Site, pages: dict[str, str], name: str
 ) -> None:
     page.goto(site.url + pages[name])
-    expect(page.locator(".fsd-worker")).to_contain_text("worker")
-    page.wait_for_timeout(1500)
+    settled(page)
     lap(page)
     if page.evaluate(OPERABLE):  # what was drawn anew meanwhile
         lap(page)

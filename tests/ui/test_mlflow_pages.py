@@ -12,7 +12,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from dashboard.server.mlflow_pages import READ_ONLY, STARTING
 from fsd_core.jobs.mlflow_service import mlflow_service
@@ -20,8 +20,8 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from tests.tools.attack.mlflow import Pages, pages_over
-from tests.tools.attack.server import served
-from tests.tools.plausible import new_repository
+from tests.tools.site import serving
+from tests.tools.sizes import PATIENCE
 from tests.ui.test_cross_site import FORM, SEND, Blank
 
 pytestmark = pytest.mark.ui
@@ -34,18 +34,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
 
 
 @pytest.fixture
-def window(browser: Browser, pages: Pages) -> Iterator[Page]:
+def window(fresh: Page, pages: Pages) -> Iterator[Page]:
     """A window; a request to anywhere but below the application's address fails the test, and so does a page whose
     scripts or files the content policy does not let in."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    page = context.new_page()
+    page = fresh
     problems: list[str] = []
     page.on("request", lambda r: None if r.url.startswith((pages.site, "data:", "blob:")) else problems.append(r.url))
     page.on("console", lambda m: problems.append(m.text) if "Content Security Policy" in m.text else None)
     page.on("pageerror", lambda error: problems.append(f"script error: {error}"))
-    page.set_default_timeout(20_000)
     yield page
-    context.close()
     assert not problems, problems
 
 
@@ -110,11 +107,10 @@ def test_the_artifacts_of_a_run_are_shown(window: Page, pages: Pages) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-def test_a_page_of_another_origin_reads_nothing(browser: Browser, pages: Pages, host: str) -> None:
+def test_a_page_of_another_origin_reads_nothing(fresh: Page, pages: Pages, host: str) -> None:
     search = json.dumps({"experiment_ids": [pages.experiment]})
     asked = f"{pages.url}/ajax-api/2.0/mlflow/runs/search"
-    context = browser.new_context()
-    page = context.new_page()
+    page = fresh
     with ThreadingHTTPServer(("127.0.0.1", 0), Blank) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         page.goto(f"http://{host}:{server.server_port}")
@@ -129,24 +125,21 @@ def test_a_page_of_another_origin_reads_nothing(browser: Browser, pages: Pages, 
         options = {"method": "POST", "headers": {"Content-Type": "application/json"}, "body": search}
         assert page.evaluate(SEND, [asked, options]) == 200
         server.shutdown()
-    context.close()
 
 
-def test_a_page_that_comes_too_early_waits(browser: Browser, tmp_path: Path) -> None:
+def test_a_page_that_comes_too_early_waits(fresh: Page, tmp_path: Path) -> None:
     """It loads itself again until MLflow is up, and shows then what the link names."""
-    new_repository(tmp_path)
-    page = browser.new_page()
-    with served(tmp_path, FSD_MLFLOW_UI="true") as (url, _):
-        page.goto(f"{url}/mlflow/#/experiments")
+    with serving(tmp_path, FSD_MLFLOW_UI="true", FSD_MLFLOW_URI="") as site:
+        page = fresh
+        page.goto(f"{site.url}/mlflow/#/experiments")
         expect(page.get_by_text(STARTING)).to_be_visible()
         settings = Settings(home=tmp_path)
         settings.make_folders()
         service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(tmp_path)})
         service.keep_alive()
         try:
-            expect(page.get_by_role("heading", name="Experiments")).to_be_visible(timeout=120_000)
-            assert page.url == f"{url}/mlflow/#/experiments"
+            expect(page.get_by_role("heading", name="Experiments")).to_be_visible(timeout=1000 * PATIENCE)
+            assert page.url == f"{site.url}/mlflow/#/experiments"
         finally:
             service.ask_to_stop()
-            assert service.wait(time.monotonic() + 20)
-    page.close()
+            assert service.wait(time.monotonic() + PATIENCE)

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.tools.site import Site
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT
 
 pytestmark = pytest.mark.ui
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.ui
 
 def status(url: str, **headers: str) -> int:
     try:
-        with urlopen(Request(url, headers=headers), timeout=20) as answer:
+        with urlopen(Request(url, headers=headers), timeout=PATIENCE) as answer:
             return answer.status
     except HTTPError as error:
         return error.code
@@ -32,7 +33,7 @@ def test_only_known_host_names_are_answered(site: Site, host: str, expected: int
 
 
 def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
-    with urlopen(site.url, timeout=20) as answer:
+    with urlopen(site.url, timeout=PATIENCE) as answer:
         policy = answer.headers["Content-Security-Policy"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert "default-src 'self'" in policy
@@ -40,7 +41,7 @@ def test_pages_may_load_nothing_from_elsewhere(site: Site) -> None:
 
 
 def test_files_named_by_their_contents_are_kept_by_the_browser(site: Site) -> None:
-    with urlopen(site.url, timeout=20) as answer:
+    with urlopen(site.url, timeout=PATIENCE) as answer:
         assert answer.headers["Cache-Control"] is None
         named = re.search(r"/assets/index-[^\"']+\.js", answer.read().decode())
     assert named is not None
@@ -52,7 +53,7 @@ def test_files_named_by_their_contents_are_kept_by_the_browser(site: Site) -> No
     ):
         request = Request(site.url + path)
         try:
-            headers = urlopen(request, timeout=20).headers
+            headers = urlopen(request, timeout=PATIENCE).headers
         except HTTPError as error:
             headers = error.headers
         assert ("immutable" in (headers["Cache-Control"] or "")) == kept, path
@@ -65,7 +66,7 @@ def test_neither_the_database_nor_the_program_is_served(site: Site) -> None:
 
 
 def test_the_icon_is_ours(site: Site) -> None:
-    with urlopen(f"{site.url}/favicon.ico", timeout=20) as answer:
+    with urlopen(f"{site.url}/favicon.ico", timeout=PATIENCE) as answer:
         assert b"#0f6b65" in answer.read()
 
 
@@ -79,7 +80,7 @@ def test_an_address_that_leads_nowhere_is_a_page_with_a_way_back(page: Page, sit
 
 
 def test_no_choice_in_a_field_is_dropped_while_the_answer_to_another_is_on_its_way(site: Site) -> None:
-    with urlopen(site.url + "/config", timeout=20) as answer:
+    with urlopen(site.url + "/config", timeout=PATIENCE) as answer:
         events = json.load(answer)["dependencies"]
     asked = [(event, {name for _, name in event["targets"]}) for event in events if event["backend_fn"]]
     choosing = [event for event, on in asked if on & {"change", "select", "blur", "submit", "upload"}]

@@ -1,0 +1,92 @@
+"""When a page has settled: by what it asks and draws itself, and not by how long that takes on some machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import BrowserContext, Page, Response
+
+FRAMES = 8
+"""frames, counted by the page itself, without a request under way or anything drawn: what follows an answer comes
+sooner"""
+# What the page asks is counted from before its own scripts run: each fetch until its answer is read to its end, also
+# the stream of answers of the queue, which is open as long as one is missing. The sign of life never ends.
+_WATCH = """() => {
+  const fetched = window.fetch;
+  let underWay = 0, changed = 0;
+  window.fetch = async (...asked) => {
+    const url = String(asked[0].url ?? asked[0]);
+    if (url.includes('/heartbeat/')) return fetched(...asked);
+    underWay += 1;
+    try {
+      const answer = await fetched(...asked);
+      underWay += 1;
+      answer.clone().text().catch(() => {}).finally(() => { underWay -= 1; });
+      return answer;
+    } finally {
+      underWay -= 1;
+    }
+  };
+  const start = () => {
+    new MutationObserver(() => { changed += 1; })
+      .observe(document.documentElement, {subtree: true, childList: true, characterData: true});
+  };
+  if (document.documentElement) start(); else document.addEventListener('readystatechange', start, {once: true});
+  window.fsdStirred = () => [underWay, changed];
+}"""
+# A page of the application has opened when it says how the worker is. Figures are drawn by a script of their own.
+_SETTLED = """(frames) => new Promise((done) => {
+  const opened = () => document.readyState === 'complete' && (!document.querySelector('gradio-app, .gradio-container')
+    || document.querySelector('.fsd-worker'));
+  const undrawn = () => [...document.querySelectorAll('[data-testid="plotly"]')]
+    .some((figure) => figure.checkVisibility() && !figure.querySelector('.main-svg'));
+  let quiet = 0, before = -1;
+  const look = () => {
+    const [underWay, changed] = window.fsdStirred();
+    quiet = underWay === 0 && changed === before && opened() && !undrawn() ? quiet + 1 : 0;
+    before = changed;
+    quiet < frames ? requestAnimationFrame(look) : done();
+  };
+  look();
+})"""
+
+
+def watch(context: BrowserContext) -> None:
+    """The windows of this browser can be waited for with ``settled``."""
+    context.add_init_script(f"({_WATCH})()")
+
+
+def settled(page: Page) -> None:
+    """Waits until the page has opened, and all that it asked for has come and is drawn."""
+    page.evaluate(_SETTLED, FRAMES)
+
+
+def polled(page: Page, seconds: float) -> None:
+    """Waits until the page's clock of so many seconds has ticked once more, and was answered and the answer drawn."""
+    settled(page)  # so that the next answer is to a question that is yet to be asked
+    clocks = {c["id"] for c in _config(page, "components") if c["type"] == "timer" and c["props"]["value"] == seconds}
+    ticks = {event["id"] for event in _config(page, "dependencies") if clocks & {one for one, _ in event["targets"]}}
+    assert ticks, f"no clock of {seconds} s"
+    page.wait_for_event("response", lambda answer: _function(answer) in ticks).finished()
+    settled(page)
+
+
+def _config(page: Page, part: str) -> list[dict[str, Any]]:
+    """The components or events of the page that is open."""
+    here = urlsplit(page.url).path.strip("/")
+    return page.evaluate(
+        """([part, here]) => {
+          const {page, [part]: all} = window.gradio_config;
+          return all.filter((one) => page[here][part].includes(one.id));
+        }""",
+        [part, here],
+    )
+
+
+def _function(answer: Response) -> int:
+    """Which of the page's events was answered."""
+    if answer.request.method != "POST" or "/gradio_api/run/" not in answer.url:
+        return -1
+    return int(json.loads(answer.request.post_data or "{}").get("fn_index", -1))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
-_HASHER = PasswordHasher()
+HASHER = PasswordHasher()
+"""what a password is hashed with: as slow as argon2's authors recommend"""
 
 
 def add_user(repository: Repository, name: str, role: str, password: str) -> None:
@@ -40,7 +41,7 @@ def sign_in(repository: Repository, name: str, password: str) -> str:
         minutes = -(-int((locked_until - datetime.now(UTC)).total_seconds()) // 60)
         raise Refused(f"Too many wrong passwords: try again in {minutes} min, or ask an admin for a new one.")
     try:
-        _HASHER.verify(hashed, password[:LONGEST_PASSWORD])
+        HASHER.verify(hashed, password[:LONGEST_PASSWORD])
         known = found is not None
     except (VerificationError, InvalidHashError):
         known = False
@@ -83,7 +84,7 @@ def digest(secret: str) -> str:
 @cache
 def _nobodys() -> str:
     """Looked at where there is no such user, so that an answer takes as long."""
-    return _HASHER.hash(secrets.token_urlsafe(16))
+    return HASHER.hash(secrets.token_urlsafe(16))
 
 
 def _hashed(password: str) -> str:
@@ -91,4 +92,4 @@ def _hashed(password: str) -> str:
         raise InvalidSetting(
             f"The password has {len(password)} characters: expected {SHORTEST_PASSWORD} to {LONGEST_PASSWORD}."
         )
-    return _HASHER.hash(password)
+    return HASHER.hash(password)

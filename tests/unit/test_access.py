@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2 import PasswordHasher
 from sqlalchemy import text, update
 
 from fsd_core.access import accounts, identify
@@ -23,6 +25,16 @@ PASSWORD = "correct horse battery"
 def scope(client: str = "127.0.0.1", **headers: str) -> Any:
     named = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]
     return {"type": "http", "headers": named, "client": (client, 5000)}
+
+
+@pytest.fixture(autouse=True)
+def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a hash costs is what argon2 recommends, and not what is tested here."""
+    assert accounts.HASHER.memory_cost >= 1 << 16
+    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+    accounts._nobodys.cache_clear()
+    yield
+    accounts._nobodys.cache_clear()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,8 +14,18 @@ from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import method
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.review.delivery import FORMS, deliver, described
+from fsd_core.settings import get_settings
 
 PROMPT = "Question: Eva has 21 apples. Eva eats 6. How many apples does Eva have?\nAnswer:"
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """So that no pair is timed first."""
+    monkeypatch.setenv("FSD_THREADS", "1")
+    get_settings.cache_clear()
+    yield
+    get_settings.cache_clear()
 
 
 def setting(pair: str = "bundled", **options: Any) -> SettingConfig:
@@ -36,7 +47,7 @@ def test_the_python_runs_and_writes_what_the_setting_writes(options: dict[str, A
 
     import fsd_core
 
-    chosen = setting(**{"max_new_tokens": 24} | options)
+    chosen = setting(**{"max_new_tokens": 12} | options)
     torch.manual_seed(0)
     names: dict[str, Any] = {"prompt": PROMPT}
     exec(deliver(chosen, "python"), names)

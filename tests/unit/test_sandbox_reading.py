@@ -7,14 +7,13 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 import fsd_core
 from fsd_core.benchmarks.sandbox import judge
-from tests.tools.sandbox_attempts import attempt
+from tests.tools.sandbox_attempts import attempt, attempts
 
 SECRET = "a secret that nobody may read"
 PARENT, BASE = os.getpid(), Path(sysconfig.get_path("stdlib")).resolve()
@@ -34,85 +33,73 @@ def planted() -> Iterator[dict[str, Path]]:
         yield {name: Path(folder, "fsd.db") for name, folder in places.items()}
 
 
-@pytest.mark.parametrize("place", ["tmp", "home", "memory"])
-@pytest.mark.parametrize(
-    "way",
-    [
-        "open({0!r}).read()",
-        "os.read(os.open({0!r}, os.O_RDONLY), 99)",
-        "open(os.path.relpath({0!r})).read()",
-        "__import__('sqlite3').connect('file:' + {0!r} + '?mode=ro', uri=True).execute('select 1')",
-        "os.read(call(437, -100, {0!r}.encode(), bytes(24), 24), 99)",  # openat2
-        "os.read(call(2, {0!r}.encode(), 0), 99)",
-        "ctypes.CDLL({0!r})",
-    ],
-)
-def test_no_file_of_the_user_s_is_read(planted: dict[str, Path], place: str, way: str) -> None:
-    told = attempt(way.format(str(planted[place])))
-    assert "done" not in told
-    assert SECRET not in told
-    assert "denied" in told or told in ("EACCES", "EPERM") or "unable to open database file" in told, told
+WAYS = [
+    "open({0!r}).read()",
+    "os.read(os.open({0!r}, os.O_RDONLY), 99)",
+    "open(os.path.relpath({0!r})).read()",
+    "__import__('sqlite3').connect('file:' + {0!r} + '?mode=ro', uri=True).execute('select 1')",
+    "os.read(call(437, -100, {0!r}.encode(), bytes(24), 24), 99)",  # openat2
+    "os.read(call(2, {0!r}.encode(), 0), 99)",
+    "ctypes.CDLL({0!r})",
+]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/proc/self/environ", "/proc/self/cmdline", "/proc/self/maps", "/proc/self/mem", "/proc/self/status",
-        "/proc/thread-self/environ", f"/proc/{PARENT}/environ", f"/proc/{PARENT}/cmdline", f"/proc/{PARENT}/mem",
-        f"/proc/{PARENT}/maps", "/proc/1/environ", "/proc/1/cmdline", "/proc/cpuinfo", "/proc/mounts",
-        "/proc/net/tcp", "/proc/sys/kernel/hostname", "/sys/devices/system/cpu/online", "/etc/passwd", "/etc/shadow",
-        "/etc/hostname", "/etc/hosts", "/etc/localtime", "/etc/resolv.conf", "/dev/zero", "/dev/urandom", "/dev/tty",
-        fsd_core.__file__, pytest.__file__, f"{sys.prefix}/pyvenv.cfg", sys.executable,
-    ],
-    ids=count(),  # texts name this process
-)  # fmt: skip
-def test_no_other_file_is_read(path: str) -> None:
-    if Path(path).exists():
-        assert attempt(f"open({path!r}, 'rb').read(99)") in ("EACCES", "EPERM")
+def test_no_file_of_the_user_s_is_read(planted: dict[str, Path]) -> None:
+    actions = [way.format(str(path)) for path in planted.values() for way in WAYS]
+    assert attempts(actions, ("EACCES", "EPERM", "denied", "unable to open database file")) == []
 
 
-@pytest.mark.parametrize(
-    "folder",
-    [
-        "/", "/proc", "/proc/self/fd", "/proc/self/task", f"/proc/{PARENT}/fd", "/etc", "/sys", "/dev", "/tmp", "..",
-        "/dev/shm", str(Path.home()), str(Path(fsd_core.__file__).parent), str(BASE), str(BASE / "site-packages"),
-        sysconfig.get_path("purelib"), str(Path.cwd()),
-    ],
-    ids=count(),  # texts name this process
-)  # fmt: skip
-def test_no_folder_is_listed(folder: str) -> None:
-    if folder == ".." or Path(folder).is_dir():
-        assert attempt(f"os.listdir({folder!r})") == "EACCES"
+FILES = [
+    "/proc/self/environ", "/proc/self/cmdline", "/proc/self/maps", "/proc/self/mem", "/proc/self/status",
+    "/proc/thread-self/environ", f"/proc/{PARENT}/environ", f"/proc/{PARENT}/cmdline", f"/proc/{PARENT}/mem",
+    f"/proc/{PARENT}/maps", "/proc/1/environ", "/proc/1/cmdline", "/proc/cpuinfo", "/proc/mounts",
+    "/proc/net/tcp", "/proc/sys/kernel/hostname", "/sys/devices/system/cpu/online", "/etc/passwd", "/etc/shadow",
+    "/etc/hostname", "/etc/hosts", "/etc/localtime", "/etc/resolv.conf", "/dev/zero", "/dev/urandom", "/dev/tty",
+    fsd_core.__file__, pytest.__file__, f"{sys.prefix}/pyvenv.cfg", sys.executable,
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        f"os.readlink('/proc/{PARENT}/exe')", "os.readlink('/proc/self/exe')", "os.readlink('/proc/self/cwd')",
-        "call(267, -100, b'/proc/self/root', bytes(99), 99)", "os.open('/etc/passwd', os.O_PATH)",
-        "os.open('/', os.O_PATH | os.O_DIRECTORY)", "os.getxattr('/etc/passwd', 'user.x')", "os.listxattr('/etc')",
-        "os.chdir('/')", "os.fchdir(0)", "call(161, b'/')", "call(303, -100, b'/etc/passwd', bytes(99), bytes(8), 0)",
-        "call(332, -100, b'/etc/passwd', 0, 0x7ff, bytes(256))", "os.access('/etc/passwd', 0) or call(21, b'/', 0)",
-        "os.statvfs('/')",
-    ],
-    ids=count(),  # texts name this process
-)  # fmt: skip
-def test_no_path_is_asked_about_in_other_ways(action: str) -> None:
-    assert attempt(action) == "EPERM"
+def test_no_other_file_is_read() -> None:
+    actions = [f"open({path!r}, 'rb').read(99)" for path in FILES if Path(path).exists()]
+    assert attempts(actions, ("EACCES", "EPERM")) == []
 
 
-@pytest.mark.parametrize(
-    "action",
-    [
-        "call(63, bytes(390))", "call(110)", "call(99, bytes(112))", "call(204, 0, 8, bytes(8))",
-        f"call(204, {PARENT}, 8, bytes(8))", "call(98, 0, bytes(144))", "call(100, bytes(32))", "call(102)",
-        f"call(228, {(~PARENT << 3) | 2}, bytes(16))", "call(140, 0, 0)", f"call(121, {PARENT})", "call(103, 3, 0, 0)",
-        f"call(302, {PARENT}, 7, 0, bytes(16))", "call(302, 0, 7, 0, bytes(16))", f"call(124, {PARENT})",
-    ],
-    ids=count(),  # texts name this process
-)  # fmt: skip
-def test_the_machine_and_its_processes_are_not_asked_about(action: str) -> None:
-    assert attempt(action) == "EPERM"
+FOLDERS = [
+    "/", "/proc", "/proc/self/fd", "/proc/self/task", f"/proc/{PARENT}/fd", "/etc", "/sys", "/dev", "/tmp", "..",
+    "/dev/shm", str(Path.home()), str(Path(fsd_core.__file__).parent), str(BASE), str(BASE / "site-packages"),
+    sysconfig.get_path("purelib"), str(Path.cwd()),
+]  # fmt: skip
+
+
+def test_no_folder_is_listed() -> None:
+    actions = [f"os.listdir({folder!r})" for folder in FOLDERS if folder == ".." or Path(folder).is_dir()]
+    assert attempts(actions, ["EACCES"]) == []
+
+
+PATHS = [
+    f"os.readlink('/proc/{PARENT}/exe')", "os.readlink('/proc/self/exe')", "os.readlink('/proc/self/cwd')",
+    "call(267, -100, b'/proc/self/root', bytes(99), 99)", "os.open('/etc/passwd', os.O_PATH)",
+    "os.open('/', os.O_PATH | os.O_DIRECTORY)", "os.getxattr('/etc/passwd', 'user.x')", "os.listxattr('/etc')",
+    "os.chdir('/')", "os.fchdir(0)", "call(161, b'/')", "call(303, -100, b'/etc/passwd', bytes(99), bytes(8), 0)",
+    "call(332, -100, b'/etc/passwd', 0, 0x7ff, bytes(256))", "os.access('/etc/passwd', 0) or call(21, b'/', 0)",
+    "os.statvfs('/')",
+]  # fmt: skip
+
+
+def test_no_path_is_asked_about_in_other_ways() -> None:
+    assert attempts(PATHS, ["EPERM"]) == []
+
+
+MACHINE = [
+    "call(63, bytes(390))", "call(110)", "call(99, bytes(112))", "call(204, 0, 8, bytes(8))",
+    f"call(204, {PARENT}, 8, bytes(8))", "call(98, 0, bytes(144))", "call(100, bytes(32))", "call(102)",
+    f"call(228, {(~PARENT << 3) | 2}, bytes(16))", "call(140, 0, 0)", f"call(121, {PARENT})", "call(103, 3, 0, 0)",
+    f"call(302, {PARENT}, 7, 0, bytes(16))", "call(302, 0, 7, 0, bytes(16))", f"call(124, {PARENT})",
+]  # fmt: skip
+
+
+def test_the_machine_and_its_processes_are_not_asked_about() -> None:
+    assert attempts(MACHINE, ["EPERM"]) == []
 
 
 def test_the_name_of_the_machine_is_nobody_s_business() -> None:

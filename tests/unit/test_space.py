@@ -22,7 +22,7 @@ from tests.tools.tracking_examples import playground_job
 
 ROOT = Path(__file__).parents[2]
 OAUTH = {"OAUTH_CLIENT_ID": "a", "OAUTH_CLIENT_SECRET": "b", "OPENID_PROVIDER_URL": "https://huggingface.co"}
-NOWHERE = Path("/nonexistent")
+NOWHERE = Path(__file__) / "data"  # below a file nobody makes one, whoever they are
 
 # https://huggingface.co/docs/hub/spaces-config-reference, of what a Gradio Space may say
 REFERENCE = {

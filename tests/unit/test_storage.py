@@ -18,8 +18,14 @@ from fsd_core.storage import is_writable, lack_of
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database, upgrade
 from fsd_core.tracking.database.snapshots import Snapshots
-from tests.tools.plausible import add_finished
 from tests.tools.sizes import PATIENCE
+from tests.tools.tracking_examples import sweep
+
+
+@pytest.fixture(autouse=True)
+def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other process may take its time."""
+    monkeypatch.setattr(storage, "PATIENCE", PATIENCE)
 
 
 def test_a_folder_of_this_machine_lacks_nothing(tmp_path: Path) -> None:
@@ -80,13 +86,13 @@ def test_what_is_kept_comes_back_on_another_disk(tmp_path: Path) -> None:
     file, folder = tmp_path / "disk" / "fsd.db", tmp_path / "bucket"
     with Snapshots([file, tmp_path / "disk" / "not-there.db"], folder) as snapshots:
         repository = database(file)
-        add_finished(repository)
+        repository.create_experiment(sweep())
         snapshots.take()
         assert count(folder / "fsd.db") == 1
         before = (folder / "fsd.db").stat().st_mtime_ns
         snapshots.take()  # nothing has changed
         assert (folder / "fsd.db").stat().st_mtime_ns == before
-        add_finished(repository, "A second")
+        repository.create_experiment(sweep("A second"))
         repository._database.close()
     assert count(folder / "fsd.db") == 2
     assert sorted(path.name for path in folder.iterdir()) == ["fsd.db"]
@@ -126,7 +132,7 @@ def test_a_folder_that_is_full_is_told_and_the_last_copy_stays(
     repository = database(file)
     with Snapshots([file], folder) as snapshots:
         snapshots.take()
-        add_finished(repository)
+        repository.create_experiment(sweep())
 
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")

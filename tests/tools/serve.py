@@ -10,7 +10,6 @@ import gc
 import os
 import socket
 import sys
-import tempfile
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -64,7 +63,6 @@ def _serve(app: FastAPI, listening: socket.socket, log: Path) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for standard in (1, 2):
         os.dup2(descriptor, standard)
-    tempfile.tempdir = None
     # A connection is kept while a machine pauses: whoever asks has looked at a clock before.
     config = uvicorn.Config(app, log_level="warning", timeout_keep_alive=int(PATIENCE))
     uvicorn.Server(config).run(sockets=[listening])

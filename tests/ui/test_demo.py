@@ -12,6 +12,7 @@ from tests.tools.openid_provider import Provider, providing
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
 from tests.ui.test_hugging_face_sign_in import BOB, variables
+from tests.ui.test_own_tasks_page import choose, lines, unfold
 from tests.ui.test_sign_in import status
 
 pytestmark = pytest.mark.ui
@@ -30,72 +31,74 @@ def demo(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield site
 
 
-@pytest.fixture
-def visitor(fresh: Page) -> Page:
-    fresh.context.set_default_timeout(10_000)
-    return fresh
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A duplicate without secrets, in which nobody signs in."""
+    with serving(tmp_path_factory.mktemp("home"), FSD_DEMO="true", SPACE_ID="somebody/copy") as site:
+        yield site
 
 
-def test_a_visitor_plays_within_limits(visitor: Page, demo: Site) -> None:
+def test_a_visitor_plays_within_limits(page: Page, demo: Site) -> None:
     demo.repository.report_worker(1, "host", "cpu", "idle")
-    visitor.goto(demo.url)
-    expect(visitor.locator("body")).to_contain_text("up to 128 tokens with up to 2 settings")
-    visitor.get_by_role("button", name="Add a setting").click()
-    visitor.get_by_role("button", name="Generate").click()
-    expect(visitor.locator("#verdict")).to_contain_text("compare up to 2 settings: remove the last ones")
+    page.goto(demo.url)
+    expect(page.locator("body")).to_contain_text("up to 128 tokens with up to 2 settings")
+    page.get_by_role("button", name="Add a setting").click()
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#verdict")).to_contain_text("compare up to 2 settings: remove the last ones")
     assert demo.repository.queue_length() == 0
-    visitor.get_by_role("button", name="Remove the last").click()
-    visitor.get_by_role("button", name="Generate").click()
-    expect(visitor.locator("#verdict")).to_contain_text(re.compile("worker", re.I))
+    page.get_by_role("button", name="Remove the last").click()
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator("#verdict")).to_contain_text(re.compile("worker", re.I))
     assert demo.repository.queue_length(("playground",)) == 1
     job = demo.repository.latest_jobs("playground")[0]
     assert "owner" not in job.payload
     demo.repository.request_cancel(job.id)
 
 
-def test_a_visitor_writes_nothing_and_is_told_to_sign_in(visitor: Page, demo: Site) -> None:
-    visitor.goto(f"{demo.url}/experiments")
-    expect(visitor.locator("article.exp")).to_have_count(1)
-    refusal = visitor.locator(".fsd-notice.bad")
-    visitor.get_by_role("button", name="Start experiment").click()
+def test_a_visitor_writes_nothing_and_is_told_to_sign_in(page: Page, demo: Site) -> None:
+    page.goto(f"{demo.url}/experiments")
+    expect(page.locator("article.exp")).to_have_count(1)
+    refusal = page.locator(".fsd-notice.bad")
+    page.get_by_role("button", name="Start experiment").click()
     expect(refusal).to_have_text("Starting an experiment needs the role author: sign in first.")
-    visitor.get_by_role("button", name="Delete", exact=True).first.click()
-    visitor.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete", exact=True).first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(refusal).to_have_text("Deleting needs the role admin: sign in first.")
-    visitor.goto(f"{demo.url}/review")
-    visitor.get_by_label("Name").fill("Mine")
-    visitor.get_by_role("button", name="Make the use").click()
-    expect(visitor.locator(".fsd-notice:visible").last).to_contain_text("Making a use needs the role author: sign in")
+    page.goto(f"{demo.url}/review")
+    page.get_by_label("Name").fill("Mine")
+    page.get_by_role("button", name="Make the use").click()
+    expect(page.locator(".fsd-notice:visible").last).to_contain_text("Making a use needs the role author: sign in")
     assert demo.repository.count_experiments() == 1
     assert demo.repository.review_log() == []
     assert status(demo, "/")[0] == 200
 
 
-def test_a_member_signs_in_from_any_page_and_out_again(visitor: Page, demo: Site) -> None:
-    visitor.goto(f"{demo.url}/experiments")
-    visitor.get_by_role("link", name="Sign in").click()
-    visitor.get_by_role("link", name=f"person {BOB}").click()
-    expect(visitor.locator(".fsd-person form")).to_contain_text("bob")
-    expect(visitor).to_have_url(f"{demo.url}/experiments")
+def test_a_member_signs_in_from_any_page_and_out_again(fresh: Page, demo: Site) -> None:
+    fresh.goto(f"{demo.url}/experiments")
+    fresh.get_by_role("link", name="Sign in").click()
+    fresh.get_by_role("link", name=f"person {BOB}").click()
+    expect(fresh.locator(".fsd-person form")).to_contain_text("bob")
+    expect(fresh).to_have_url(f"{demo.url}/experiments")
     before = demo.repository.count_experiments()
-    visitor.get_by_role("button", name="Start experiment").click()
-    expect(visitor.locator("article.exp")).to_have_count(before + 1)
-    visitor.get_by_role("button", name="Sign out").click()
-    expect(visitor).to_have_url(f"{demo.url}/")
-    expect(visitor.get_by_role("link", name="Sign in")).to_be_visible()
+    fresh.get_by_role("button", name="Start experiment").click()
+    expect(fresh.locator("article.exp")).to_have_count(before + 1)
+    fresh.get_by_role("button", name="Sign out").click()
+    expect(fresh).to_have_url(f"{demo.url}/")
+    expect(fresh.get_by_role("link", name="Sign in")).to_be_visible()
 
 
-def test_a_duplicate_without_secrets_is_a_demo_in_which_nobody_signs_in(
-    visitor: Page, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with serving(tmp_path_factory.mktemp("home"), FSD_DEMO="true", SPACE_ID="somebody/copy") as site:
-        visitor.goto(f"{site.url}/experiments")
-        visitor.get_by_role("button", name="Start experiment").click()
-        expect(visitor.locator(".fsd-notice.bad")).to_have_text(
-            "Starting an experiment is not for visitors of this demo: run a copy of your own."
-        )
-        expect(visitor.get_by_role("link", name="Sign in")).to_have_count(0)
-        expect(visitor.locator("body")).to_contain_text("This Space forgets its runs when it restarts")
-        assert site.repository.count_experiments() == 0
-        assert status(site, "/login")[0] == 404
-        visitor.close()  # before the server, which would wait for it
+def test_a_duplicate_without_secrets_is_a_demo_in_which_nobody_signs_in(page: Page, copy: Site) -> None:
+    page.goto(f"{copy.url}/experiments")
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator(".fsd-notice.bad")).to_have_text(
+        "Starting an experiment is not for visitors of this demo: run a copy of your own."
+    )
+    expect(page.get_by_role("link", name="Sign in")).to_have_count(0)
+    expect(page.locator("body")).to_contain_text("This Space forgets its runs when it restarts")
+    unfold(page)
+    choose(page, "mine.jsonl", lines({"prompt": "x"}))
+    refused = page.locator("#own-answer").get_by_role("alert")
+    expect(refused).to_contain_text("Adding a task is not for visitors of this demo")
+    assert copy.repository.task_versions() == []
+    assert copy.repository.count_experiments() == 0
+    assert status(copy, "/login")[0] == 404

@@ -1,4 +1,7 @@
-"""Programs drive an experiment and a proposal: gradio_client and an MCP client, against the real server and worker."""
+"""Programs drive experiments, calibrations and a proposal: gradio_client and an MCP client, against the real server.
+
+One experiment is done by a real worker; elsewhere the test plays it, with times that no pause of a machine changes.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import json
 import os
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import anyio
+import httpx
 import pytest
 from gradio_client import Client
 from mcp import ClientSession
@@ -17,15 +21,23 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from fsd_core.access import accounts
+from fsd_core.benchmarks.calibration.plan import Step
+from fsd_core.benchmarks.calibration.standing import standing
+from fsd_core.benchmarks.calibration.words import verdict
+from fsd_core.config.calibration import CalibrationConfig
 from fsd_core.people import LOCAL
 from fsd_core.review.desk import Desk
+from fsd_core.tracking.records import JobView
 from tests.tools.attack.http import send_request
 from tests.tools.forked import ForkedCommand
+from tests.tools.plausible import finish
 from tests.tools.site import Site, serving
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, until
 
 pytestmark = pytest.mark.ui
 
+PATIENT = {"timeout": PATIENCE}
 SETTINGS = [
     {"acceptance": "autoregressive"},
     {"acceptance": "speculative"},
@@ -40,14 +52,33 @@ TOOLS = {
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A lab in which people sign in, with its worker."""
-    home = tmp_path_factory.mktemp("lab")
-    with serving(home, FSD_ACCESS="password") as site:
-        own = {"FSD_HOME": str(home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "FSD_THREADS": "1"}
-        worker = ForkedCommand(("worker",), {**os.environ, **own}, home / "worker.out")
+    """A lab in which people sign in."""
+    with serving(tmp_path_factory.mktemp("lab"), FSD_ACCESS="password") as site:
         yield site
+
+
+@contextmanager
+def working(site: Site) -> Iterator[None]:
+    """While a worker serves the lab."""
+    own = {"FSD_HOME": str(site.home), "FSD_MLFLOW_URI": "http://127.0.0.1:5999", "FSD_THREADS": "1"}
+    worker = ForkedCommand(("worker",), {**os.environ, **own}, site.home / "worker.out")
+    try:
+        yield
+    finally:
         worker.kill()
         worker.wait()
+
+
+def claim(site: Site, experiment: str) -> JobView:
+    """As a worker does."""
+    job = site.repository.claim(("experiment",), lease_seconds=PATIENCE)
+    assert job is not None
+    assert job.id == experiment
+    return job
+
+
+def end(site: Site, job: JobView) -> None:
+    site.repository.finish_job(job.id, str(job.claim_token), "finished")
 
 
 def key(site: Site, role: str) -> dict[str, str]:
@@ -57,14 +88,24 @@ def key(site: Site, role: str) -> dict[str, str]:
 
 
 def client(site: Site, role: str) -> Client:
-    return Client(site.url, headers=key(site, role), verbose=False, analytics_enabled=False)
+    return Client(site.url, headers=key(site, role), httpx_kwargs=PATIENT, verbose=False, analytics_enabled=False)
+
+
+@pytest.fixture(scope="module")
+def author(lab: Site) -> Client:
+    return client(lab, "author")
+
+
+@pytest.fixture(scope="module")
+def viewer(lab: Site) -> Client:
+    return client(lab, "viewer")
 
 
 @asynccontextmanager
 async def session(site: Site, headers: dict[str, str]):
     address = f"{site.url}/gradio_api/mcp/"
     async with (
-        create_mcp_http_client(headers) as http,
+        create_mcp_http_client(headers, httpx.Timeout(PATIENCE)) as http,
         streamable_http_client(address, http_client=http) as (read, write, _),
         ClientSession(read, write) as own,
     ):
@@ -86,8 +127,7 @@ async def asked(own: ClientSession, tool: str, **arguments: Any) -> Any:
     return json.loads(text)
 
 
-def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site) -> None:
-    author = client(lab, "author")
+def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site, author: Client, viewer: Client) -> None:
     choices = author.predict(api_name="/list_choices")
     assert choices["pairs"][0]["pair"] == "bundled"
     assert {option["option"] for option in choices["options"]} >= {"threshold", "draft_length", "temperature"}
@@ -98,8 +138,9 @@ def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site) -> None:
     ]  # fmt: skip
     assert begun["task"] == "arithmetic"
     id = begun["experiment"]
-    until(lambda: author.predict(id, api_name="/read_experiment")["status"] == "finished", "the experiment's end", 120)
-
+    assert author.predict(id, api_name="/read_experiment")["status"] == "queued"
+    with working(lab):
+        until(lambda: lab.repository.job(id).status == "finished", "the experiment's end", PATIENCE)
     done = author.predict(id, api_name="/read_experiment")
     accuracy = done["runs"][0]["metrics"]["accuracy"]
     assert accuracy["low"] < accuracy["value"] <= 100
@@ -123,7 +164,7 @@ def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site) -> None:
     assert proposed["evidence"][0]["findings"][0]["outcome"] in ("met", "not met", "undecided")
     said = author.predict(proposed["proposal"], "Three prompts are few.", api_name="/comment")
     assert [one["words"] for one in said["comments"]] == ["Three prompts are few."]
-    verdict = client(lab, "viewer").predict(proposed["proposal"], api_name="/read_verdict")
+    verdict = viewer.predict(proposed["proposal"], api_name="/read_verdict")
     assert verdict["open_requirements"] == ["margin"]
     use = author.predict("sums-in-a-browser", api_name="/read_use")
     assert (use["candidate"], use["approved"]) == (done["runs"][2]["setting"], None)
@@ -140,11 +181,12 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
             assert start["limit"]["default"] == 50
             assert all(field.get("description") for field in start.values())
             begun = await asked(own, "start_experiment", settings=SETTINGS[:1], limit=2, name="By a tool")
-            for _ in range(600):
-                found = await asked(own, "read_experiment", experiment=begun["experiment"])
-                if found["status"] == "finished":
-                    break
-                await anyio.sleep(0.2)
+            job = claim(lab, begun["experiment"])
+            for run in lab.repository.experiment(job.id).runs:
+                finish(lab.repository, run)
+            end(lab, job)
+            found = await asked(own, "read_experiment", experiment=begun["experiment"])
+            assert found["status"] == "finished"
             assert found["runs"][0]["metrics"]["accuracy"]["value"] >= 0
             refused = await own.call_tool("start_experiment", {"settings": [{"acceptance": "nonsense"}]})
             assert refused.isError
@@ -156,25 +198,26 @@ def test_a_tool_of_the_mcp_server_does_the_same(lab: Site) -> None:
 SMALL = {"goal": "speed", "limit": 32, "choosing": 8, "minutes": 60}
 
 
-def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site) -> None:
-    author = client(lab, "author")
+def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site, author: Client) -> None:
     settings = [{"acceptance": "fsd-reducible", "threshold": 0.3, "draft_length": 5}]
+    begun = author.predict(settings, **SMALL, name="By a program", api_name="/start_calibration")
+    assert (begun["standing"], begun["candidates"]) == ("choosing", 3)
+    assert begun["promise"] == "the fastest, whatever it costs"
 
-    def calibrated() -> dict[str, Any]:
-        begun = author.predict(settings, **SMALL, name="By a program", api_name="/start_calibration")
-        assert (begun["standing"], begun["candidates"]) == ("choosing", 3)
-        assert begun["promise"] == "the fastest, whatever it costs"
-        read = {"experiment": begun["experiment"], "api_name": "/read_calibration"}
-        until(lambda: author.predict(**read)["standing"] == "ended", "the calibration's verdict", 240)
-        return author.predict(**read)
-
-    found = calibrated()
-    if not found["evidence"]["runs"]:  # where the machine pauses in one of the eight prompts, nothing may look faster
-        assert found["verdict"].startswith("No setting is faster")
-        found = calibrated()
+    repository, job = lab.repository, claim(lab, begun["experiment"])
+    config = repository.experiment(job.id).config
+    assert isinstance(config, CalibrationConfig)
+    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), Step):
+        ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
+        for run in repository.runs(ids, limit=None):
+            finish(repository, run)
+    end(lab, job)
+    found = author.predict(job.id, api_name="/read_calibration")
+    assert found["standing"] == "ended"
     id = found["experiment"]
-    assert found["chosen"]["setting"]["decoding"]["acceptance"]["kind"] in ("fsd-reducible", "speculative", "block")
-    assert found["verdict"].startswith(("Use ", "No setting is faster"))
+    assert found["chosen"]["setting"]["decoding"]["acceptance"]["kind"] == "fsd-reducible"
+    assert found["verdict"] == verdict(config, step)
+    assert found["verdict"].startswith("Use FSD reducible")
     assert found["chosen"]["over_target"] > 0
     assert found["minutes_spent"] > 0
     done = author.predict(id, api_name="/read_experiment")
@@ -235,17 +278,17 @@ def test_a_tool_calibrates_too(lab: Site) -> None:
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence_and_nothing_begins(
-    lab: Site, arguments: dict[str, Any], told: str
+    lab: Site, author: Client, arguments: dict[str, Any], told: str
 ) -> None:
     began = lab.repository.count_experiments()
     with pytest.raises(Exception, match=r"\w") as refused:
-        client(lab, "author").predict(**arguments, api_name="/start_experiment")
+        author.predict(**arguments, api_name="/start_experiment")
     assert told in str(refused.value)
     assert str(refused.value).rstrip("\"'").endswith(".")
     assert lab.repository.count_experiments() == began
 
 
-def test_roles_hold_at_these_doors_too(lab: Site) -> None:
+def test_roles_hold_at_these_doors_too(lab: Site, viewer: Client) -> None:
     began = lab.repository.count_experiments()
     writing = {
         "start_experiment": {"settings": SETTINGS},
@@ -256,7 +299,6 @@ def test_roles_hold_at_these_doors_too(lab: Site) -> None:
         "annotate": {"kind": "run", "id": "0" * 32, "note": "mine"},
         "propose": {"use": "sums", "runs": ["0" * 32], "baselines": ["1" * 32]},
     }
-    viewer = client(lab, "viewer")
     for name, arguments in writing.items():
         with pytest.raises(Exception, match="author"):
             viewer.predict(**arguments, api_name=f"/{name}")
@@ -281,7 +323,7 @@ def test_nobody_without_a_token_finds_a_door(lab: Site) -> None:
     foreign = key(lab, "author") | {"Origin": "https://evil.example"}
     assert send_request(lab.url, "POST", "/gradio_api/mcp/", call, **kind, **foreign)[0] == 403
     with pytest.raises(Exception, match="credentials were not provided"):
-        Client(lab.url, verbose=False)
+        Client(lab.url, httpx_kwargs=PATIENT, verbose=False)
 
 
 def test_the_interface_tells_of_no_event_of_the_pages(lab: Site) -> None:

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from joserfc.jwk import RSAKey
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import select, update
+from starlette.applications import Starlette
+from starlette.testclient import TestClient as Client
 
+from dashboard.server.huggingface import huggingface_routes
 from fsd_core.access import accounts
+from fsd_core.access.huggingface import OAuthApp
+from fsd_core.settings import Settings
+from fsd_core.space import Space, here
 from fsd_core.tracking.database.models import SignIn
+from fsd_core.tracking.database.repository import Repository
 from tests.tools.openid_provider import CLIENT, SECRET, Provider, providing
 from tests.tools.site import Site, serving
+from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.ui
 
@@ -43,13 +55,21 @@ def closed(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield site
 
 
+@pytest.fixture(scope="module")
+def tab(profile: BrowserContext) -> Iterator[Page]:
+    """One window for the module: each new one would compile the pages anew."""
+    tab = profile.new_page()
+    tab.set_default_timeout(1000 * PATIENCE)
+    yield tab
+    tab.close()
+
+
 @pytest.fixture
-def fresh(browser: Browser, provider: Provider) -> Iterator[Page]:
-    """A window in which nobody is signed in; the provider is honest again afterwards."""
-    context = browser.new_context(viewport={"width": 1440, "height": 1000})
-    context.set_default_timeout(8_000)
-    yield context.new_page()
-    context.close()
+def fresh(tab: Page, provider: Provider) -> Iterator[Page]:
+    """The window with nobody signed in; the provider is honest again afterwards."""
+    tab.context.clear_cookies()
+    yield tab
+    tab.context.clear_cookies()
     provider.claims, provider.signed_with, provider.told_of = {}, None, None
 
 
@@ -57,6 +77,13 @@ def sign_in(page: Page, site: Site, who: int, path: str = "/theory") -> None:
     page.goto(site.url + path)
     page.get_by_role("link", name="Sign in with Hugging Face").click()
     page.get_by_role("link", name=f"person {who}").click()
+
+
+def answered(person: BrowserContext, address: str, who: int) -> str:
+    """Where the provider sends somebody back to, without a page being shown."""
+    for more in ("", f"&who={who}"):
+        address = person.request.get(address + more, max_redirects=0).headers["location"]
+    return address
 
 
 def refused(page: Page, site: Site, words: str | re.Pattern[str]) -> None:
@@ -108,17 +135,17 @@ def test_a_session_that_is_over_leads_to_the_form(fresh: Page, closed: Site) -> 
     expect(fresh.locator(".fsd-person form")).to_contain_text("ann")
     with closed.repository._database.session() as session:
         session.execute(update(SignIn).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
-    fresh.wait_for_timeout(2_500)  # for which somebody found is remembered
+    # Somebody found is remembered for two seconds.
+    asking = fresh.context.request
+    until(lambda: asking.get(f"{closed.url}/theory", max_redirects=0).status != 200, "the end", PATIENCE)
     fresh.goto(f"{closed.url}/theory")
     expect(fresh.get_by_role("link", name="Sign in with Hugging Face")).to_be_visible()
 
 
 def test_an_answer_to_another_sign_in_is_refused(fresh: Page, closed: Site, browser: Browser) -> None:
     """Somebody sends a victim the address by which the sender would be signed in."""
-    sender = browser.new_context().request
-    address = f"{closed.url}/login/huggingface"
-    for more in ("", f"&who={CAT}"):
-        address = sender.get(address + more, max_redirects=0).headers["location"]
+    with closing(browser.new_context()) as sender:
+        address = answered(sender, f"{closed.url}/login/huggingface", CAT)
     assert "/login/callback?code=" in address
     fresh.goto(address)
     refused(fresh, closed, "belongs to no sign-in that this browser began")
@@ -161,9 +188,10 @@ def test_who_refuses_there_is_told_here(fresh: Page, closed: Site) -> None:
 
 @pytest.mark.parametrize("elsewhere", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
 def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> None:
-    fresh.goto(f"{closed.url}/login/huggingface?next={quote(elsewhere)}")
-    fresh.get_by_role("link", name="person 0").click()
-    expect(fresh).to_have_url(f"{closed.url}/")
+    back = answered(fresh.context, f"{closed.url}/login/huggingface?next={quote(elsewhere)}", ANN)
+    assert back.startswith(f"{closed.url}/login/callback?code=")
+    assert fresh.context.request.get(back, max_redirects=0).headers["location"] == "/"
+    assert "fsd_session" in {cookie["name"] for cookie in fresh.context.cookies()}
 
 
 def test_a_name_that_has_a_password_here_is_not_taken_over(fresh: Page, closed: Site) -> None:
@@ -175,31 +203,34 @@ def test_a_name_that_has_a_password_here_is_not_taken_over(fresh: Page, closed: 
     closed.repository.remove_user("cat")
 
 
-def test_a_provider_that_does_not_answer_is_told(fresh: Page, tmp_path_factory: pytest.TempPathFactory) -> None:
-    gone = Provider("http://localhost:9")
-    with serving(tmp_path_factory.mktemp("home"), **variables(gone)) as site:
-        fresh.goto(f"{site.url}/login/huggingface")
-        expect(fresh.get_by_role("alert")).to_contain_text("Hugging Face cannot be reached")
+def doors(repository: Repository, tmp_path: Path, provider: str, space: Space | None = None, roles: str = "") -> Client:
+    """The way there and back without the pages, and a browser that follows nothing by itself."""
+    settings = Settings(home=tmp_path, access="huggingface", hf_roles=roles)
+    app = OAuthApp(CLIENT, SECRET, provider, "openid profile")
+    return Client(Starlette(routes=huggingface_routes(repository, settings, app, space)), follow_redirects=False)
+
+
+def test_a_provider_that_does_not_answer_is_told(repository: Repository, tmp_path: Path) -> None:
+    told = doors(repository, tmp_path, "http://localhost:9").get("/login/huggingface")
+    assert told.status_code == 502
+    assert re.search(r'role="alert">Hugging Face cannot be reached \(.+\): try again', told.text)
 
 
 def test_on_a_space_the_form_opens_a_tab_and_the_frame_gets_the_cookie_too(
-    fresh: Page, provider: Provider, tmp_path_factory: pytest.TempPathFactory
+    repository: Repository, tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address of a Space is its own, under https; so here the provider's answer is carried to the test's."""
-    space = {"SPACE_ID": "cat/lab", "SPACE_HOST": "cat-lab.hf.space", "FSD_HF_ROLES": "*=viewer"}
-    with serving(tmp_path_factory.mktemp("home"), **variables(provider) | space) as site:
-        fresh.goto(site.url)
-        link = fresh.get_by_role("link", name="Sign in with Hugging Face")
-        expect(link).to_have_attribute("href", "https://cat-lab.hf.space/login/huggingface?next=/")
-        expect(link).to_have_attribute("target", "_blank")
-        asked = fresh.context.request
-        away = asked.get(f"{site.url}/login/huggingface", max_redirects=0).headers
-        assert "secure" in away["set-cookie"]
-        back = asked.get(f"{away['location']}&who={CAT}", max_redirects=0).headers["location"]
-        assert back.startswith("https://cat-lab.hf.space/login/callback?code=")
-        signing = {"Cookie": away["set-cookie"].partition(";")[0]}
-        here = asked.get(back.replace("https://cat-lab.hf.space", site.url), headers=signing, max_redirects=0)
-        kept = here.headers["set-cookie"].lower()
-        assert all(part in kept for part in ("fsd_session=", "httponly", "samesite=none", "secure")), kept
-        assert "partitioned" not in kept
-        assert [(user.name, user.role) for user in site.repository.users()] == [("cat", "admin")]
+    """The address of a Space is its own, under https, where no browser of a test comes."""
+    monkeypatch.setenv("SPACE_ID", "cat/lab")
+    monkeypatch.setenv("SPACE_HOST", "cat-lab.hf.space")
+    visitor = doors(repository, tmp_path, provider.url, here(), "*=viewer")
+    visitor.base_url = "https://cat-lab.hf.space"
+    link = 'href="https://cat-lab.hf.space/login/huggingface?next=/" target="_blank"'
+    assert link in visitor.get("/login").text
+    away = visitor.get("/login/huggingface").headers
+    assert "secure" in away["set-cookie"]
+    back = httpx.get(f"{away['location']}&who={CAT}", timeout=PATIENCE).headers["location"]
+    assert back.startswith("https://cat-lab.hf.space/login/callback?code=")
+    kept = visitor.get(back).headers["set-cookie"].lower()
+    assert all(part in kept for part in ("fsd_session=", "httponly", "samesite=none", "secure")), kept
+    assert "partitioned" not in kept
+    assert [(user.name, user.role) for user in repository.users()] == [("cat", "admin")]

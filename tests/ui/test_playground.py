@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
 from fsd_core.tracking.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.tracking.records import JobView
 from tests.tools.site import Site
+from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
 
 pytestmark = pytest.mark.ui
 
@@ -41,12 +42,7 @@ def worker_that_is_there(site: Site) -> Iterator[None]:
 
 def claim(site: Site) -> JobView:
     """The job that the page has just written."""
-    end = time.monotonic() + 15
-    while time.monotonic() < end:
-        if job := site.repository.claim(("playground",), 60):
-            return job
-        time.sleep(0.05)
-    raise AssertionError("The page wrote no job.")
+    return until(lambda: site.repository.claim(("playground",), PATIENCE), "a job of the page's", PATIENCE)
 
 
 def chunk(setting: int, texts: list[str], *, done: bool = True, error: str | None = None) -> Chunk:
@@ -95,7 +91,7 @@ def test_two_settings_are_asked_for_written_and_compared(page: Page, site: Site)
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
 
 
-def test_hostile_text_is_shown_as_it_is_and_nothing_runs(page: Page, site: Site) -> None:
+def test_hostile_text_is_shown_as_it_is_and_tokens_tell_their_numbers(page: Page, site: Site) -> None:
     page.goto(site.url)
     prompt(page).fill("".join(HOSTILE))
     job = start(page, site)
@@ -104,17 +100,11 @@ def test_hostile_text_is_shown_as_it_is_and_nothing_runs(page: Page, site: Site)
     finish(site, job)
     expect(page.locator("#lane-1 .toks")).to_have_text("".join(HOSTILE), use_inner_text=True)
     expect(page.locator("#lane-2")).to_contain_text("No <b>${alert(2)}</b>")
+    detail = page.locator("#tok-detail")
     page.locator("#lane-1 .tok.correction").click()
-    expect(page.locator("#tok-detail")).to_contain_text('Rejected: "<b>7"')
+    expect(detail).to_contain_text('Rejected: "<b>7"')
     assert page.locator(".lane img, .lane b, #tok-detail dl b").count() == 0
 
-
-def test_a_token_tells_its_numbers_by_mouse_and_by_keyboard(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    job = start(page, site)
-    site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
-    finish(site, job)
-    detail = page.locator("#tok-detail")
     page.locator("#lane-1 .tok.lenient").click()
     expect(detail).to_contain_text("only because the rule is lenient")
     for number in ("0.1234", "0.457", "0.750"):
@@ -129,8 +119,13 @@ def test_a_token_tells_its_numbers_by_mouse_and_by_keyboard(page: Page, site: Si
     expect(detail).to_be_hidden()
 
 
-def test_colours_have_lines_of_their_own(page: Page, site: Site) -> None:
+def test_the_page_is_marked_tells_of_the_worker_and_underlines_what_it_colours(page: Page, site: Site) -> None:
     page.goto(site.url)
+    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
+    expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
+    site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
+    expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
+
     legend = page.get_by_role("list", name="What the colours mean").locator(".tok")
     expect(legend).to_have_count(5)
     lines = legend.evaluate_all(
@@ -140,26 +135,64 @@ def test_colours_have_lines_of_their_own(page: Page, site: Site) -> None:
     assert [line for line, _ in lines].count("none") == 1  # plain tokens
 
 
-def test_controls_follow_the_algorithm(page: Page, site: Site) -> None:
+def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site) -> None:
+    page.set_viewport_size({"width": 420, "height": 860})
+    for path in ("/", "/experiments", "/compare", "/runs"):
+        page.goto(site.url + path)
+        expect(page.locator("h1:visible")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 420, path
+
+
+def test_controls_follow_the_algorithm_up_to_four_settings_and_bad_input_is_told(page: Page, site: Site) -> None:
     page.goto(site.url)
+    prompt(page).fill("  ")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("The prompt is empty: write one, or pick an example.")).to_be_visible()
+    prompt(page).fill("Hello")
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Threshold")).to_be_visible()
     expect(second).to_contain_text("0 to 0.693 nats")
+    second.get_by_label("Threshold").fill("0.9")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_text("beyond the range of the divergence 'js'")).to_be_visible()
+    assert site.repository.claim(("playground",), 1) is None  # neither of them began anything
+
     second.get_by_label("Setting 2").click()
     page.get_by_role("option", name="Target alone").click()
     expect(second).to_contain_text("lossless")
     for label in ("Threshold", "Divergence", "Drafter", "Draft length γ"):
         expect(second.get_by_label(label, exact=True)).to_be_hidden()
 
+    more = page.get_by_role("button", name="Add a setting")
+    for shown in (3, 4):
+        more.click()
+        expect(page.locator(".setting:visible")).to_have_count(shown)
+    expect(more).to_be_disabled()
+    job = start(page, site)
+    assert len(job.payload["settings"]) == 4
+    finish(site, job, "failed", "The models of the pair cannot be read.")
+    expect(page.locator("#verdict")).to_contain_text("The models of the pair cannot be read.")
 
-def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site: Site) -> None:
+
+def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_found_again(
+    page: Page, site: Site
+) -> None:
+    held: list[Route] = []
+    released = False
     page.goto(site.url)
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Tree tokens")).to_be_hidden()
-    for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
+    page.route("**/gradio_api/queue/join**", lambda route: route.continue_() if released else held.append(route))
+    for number, (label, option) in enumerate((("Drafter", "EAGLE head"), ("Topology", "Tree")), 1):
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
+        page.wait_for_function("n => Object.values(window.fsdChoices ?? {}).some(one => one.count === n)", arg=number)
+        until(lambda: held or page.evaluate("null"), "a question", PATIENCE)
+    assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
+    released = True
+    held[0].continue_()
     second.get_by_label("Tree tokens").fill("17")
+
     job = start(page, site)
     asked = job.payload["settings"][1]
     assert asked["drafter"] == {"kind": "eagle"}
@@ -173,79 +206,69 @@ def test_a_tree_of_the_eagle_head_is_asked_for_and_found_again(page: Page, site:
     finish(site, job)
 
 
-def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed(page: Page, site: Site) -> None:
-    held: list[Route] = []
-    released = False
+def choose(page: Page, label: str, option: str | int) -> None:
+    page.get_by_label(label, exact=True).click()
+    options = page.get_by_role("option")
+    (options.nth(option) if isinstance(option, int) else options.filter(has_text=option)).click()
+
+
+def test_examples_fill_the_prompt_and_are_of_what_the_pair_knows(page: Page, site: Site) -> None:
     page.goto(site.url)
-    second = page.locator(".setting").nth(1)
-    expect(second.get_by_label("Tree tokens")).to_be_hidden()
-    page.route("**/gradio_api/queue/join**", lambda route: route.continue_() if released else held.append(route))
-    for label, option in (("Drafter", "EAGLE head"), ("Topology", "Tree")):
-        second.get_by_label(label, exact=True).click()
-        page.get_by_role("option", name=option).click()
-        end = time.monotonic() + 20
-        while not held and time.monotonic() < end:
-            page.wait_for_timeout(20)
-    assert len(held) == 1  # the second choice waits for the answer to the first, which is asked for once
-    released = True
-    held[0].continue_()
-    expect(second.get_by_label("Tree tokens")).to_be_visible()
+    expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
+    for _ in range(2):  # the same once more
+        prompt(page).fill("")
+        choose(page, "Example", 2)
+        expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
+    page.get_by_label("Example", exact=True).press("ArrowDown")
+    for key in ("ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    expect(page.get_by_label("Example", exact=True)).to_have_value(re.compile("."))
+
+    choose(page, "Model pair", "SmolLM2 135M with our draft")
+    expect(prompt(page)).to_have_value(re.compile(r"^Why is the sky blue"))
+    prompt(page).fill("My own words.")
+    choose(page, "Model pair", "Bundled arithmetic pair")
+    page.get_by_label("Example", exact=True).click()
+    expect(page.get_by_role("option").nth(2)).to_contain_text(re.compile("How many|How much|left|each"))
+    expect(prompt(page)).to_have_value("My own words.")
 
 
 def test_a_list_that_is_merely_left_changes_nothing(page: Page, site: Site) -> None:
     page.goto(site.url)
-    page.get_by_label("Example", exact=True).click()
-    page.get_by_role("option").nth(2).click()
-    expect(prompt(page)).not_to_have_value("")
+    choose(page, "Example", 2)
+    expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
     prompt(page).fill("My own words.")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
     for label in ("Example", "Model pair"):
         page.get_by_label(label, exact=True).click()
         expect(page.get_by_role("option").first).to_be_visible()
         page.keyboard.press("Escape")
         page.locator("h1").click()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.wait_for_timeout(500)
+    # A choice is told 40 ms after it (dashboard/ui/choosing.py): a timer of the page's own that ends later, and then a
+    # question that is asked and answered.
+    page.evaluate("() => new Promise((done) => setTimeout(done, 100))")
+    page.get_by_role("button", name="Add a setting").click()
+    expect(page.locator(".setting:visible")).to_have_count(3)
     expect(prompt(page)).to_have_value("My own words.")
-    assert [url for url in asked if "queue/join" in url] == []
+    assert len(asked) == 1
 
 
-def test_settings_are_added_up_to_four(page: Page, site: Site) -> None:
+def test_stop_asks_the_worker_and_keeps_what_is_written_after_a_reload_too(page: Page, site: Site) -> None:
     page.goto(site.url)
-    more = page.get_by_role("button", name="Add a setting")
-    for shown in (3, 4):
-        more.click()
-        expect(page.locator(".setting:visible")).to_have_count(shown)
-    expect(more).to_be_disabled()
-    job = start(page, site)
-    assert len(job.payload["settings"]) == 4
-    finish(site, job, "failed", "The models of the pair cannot be read.")
-    expect(page.locator("#verdict")).to_contain_text("The models of the pair cannot be read.")
-
-
-def test_bad_input_is_told_in_a_sentence_and_starts_nothing(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    prompt(page).fill("  ")
-    page.get_by_role("button", name="Generate").click()
-    expect(page.get_by_text("The prompt is empty: write one, or pick an example.")).to_be_visible()
-    prompt(page).fill("Hello")
-    page.locator(".setting").nth(1).get_by_label("Threshold").fill("0.9")
-    page.get_by_role("button", name="Generate").click()
-    expect(page.get_by_text("beyond the range of the divergence 'js'")).to_be_visible()
-    assert site.repository.claim(("playground",), 1) is None
-
-
-def test_stop_asks_the_worker_and_keeps_what_is_written(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    job = start(page, site)
-    site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
-    expect(page.locator("#lane-1 .tok")).to_have_count(2)
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
-    assert site.repository.cancel_requested(job.id)
-    finish(site, job, "cancelled")
-    expect(page.locator("#verdict")).to_contain_text("Stopped.")
-    expect(page.locator("#lane-1 .tok")).to_have_count(2)
+    for reloaded in (False, True):
+        job = start(page, site)
+        expect(page.locator("#verdict")).to_contain_text("is loading the models")  # the browser has heard of its job
+        if reloaded:
+            page.reload()
+        site.repository.append_chunks(job.id, [chunk(0, HOSTILE[:2], done=False)])
+        expect(page.locator("#lane-1 .tok")).to_have_count(2)
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("button", name="Stop")).to_be_disabled()
+        assert site.repository.cancel_requested(job.id)
+        finish(site, job, "cancelled")
+        expect(page.locator("#verdict")).to_contain_text("Stopped.")
+        expect(page.locator("#lane-1 .tok")).to_have_count(2)
 
 
 def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page, site: Site) -> None:
@@ -277,16 +300,11 @@ def test_a_reload_finds_the_job_again_with_the_form_that_asked_for_it(page: Page
     expect(page.get_by_role("button", name="Generate")).to_be_enabled()
 
 
-def test_a_job_is_stopped_after_a_reload(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    job = start(page, site)
-    expect(page.locator("#verdict")).to_contain_text("is loading the models")  # the browser has heard of its job
-    page.reload()
-    page.get_by_role("button", name="Stop").click()
-    expect(page.get_by_role("button", name="Stop")).to_be_disabled()
-    assert site.repository.cancel_requested(job.id)
-    finish(site, job, "cancelled")
-    expect(page.locator("#verdict")).to_contain_text("Stopped.")
+def found_again(response: Response) -> bool:
+    """Whether it is the answer of which job a page follows: asked with the last one and one that was asked for."""
+    request = response.request
+    asks = request.method == "POST" and "/gradio_api/run/" in request.url
+    return asks and len(request.post_data_json["data"]) == 2
 
 
 def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Browser) -> None:
@@ -295,64 +313,23 @@ def test_no_browser_sees_the_job_of_another(page: Page, site: Site, browser: Bro
     site.repository.append_chunks(job.id, [chunk(0, HOSTILE), chunk(1, HOSTILE)])
     expect(page.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))
     tab = page.context.new_page()
-    tab.goto(site.url)
+    with tab.expect_response(found_again) as told:
+        tab.goto(site.url)
+    assert job.id in told.value.text()
     expect(tab.locator("#lane-1 .tok")).to_have_count(len(HOSTILE))  # the same browser
+    tab.close()
 
     with closing(browser.new_context()) as other:
+        other.set_default_timeout(1000 * PATIENCE)
         stranger = other.new_page()
+        stranger.goto(f"{site.url}/theme.css")
         for kept in ("", "f" * 32, "<img src=x>"):
-            stranger.goto(site.url)
-            stranger.evaluate("kept => localStorage.setItem('fsd-lab-job', kept)", kept)
-            stranger.reload()
-            expect(stranger.locator(".fsd-worker")).to_contain_text("worker")  # the page is alive
-            stranger.wait_for_timeout(500)
+            stranger.evaluate("kept => { sessionStorage.clear(); localStorage.setItem('fsd-lab-job', kept); }", kept)
+            with stranger.expect_response(found_again) as told:
+                stranger.goto(site.url)
+            assert job.id not in told.value.text()
+            if kept:  # the answer is in the page when the tab remembers the job that it asked for
+                stranger.wait_for_function("kept => sessionStorage.getItem('fsd-lab-job') === kept", arg=kept)
             expect(stranger.locator("#lane-1")).to_contain_text("appears here")
             expect(stranger.get_by_role("button", name="Generate")).to_be_enabled()
     finish(site, job)
-
-
-def test_an_example_fills_the_prompt(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    prompt(page).fill("")
-    page.get_by_label("Example", exact=True).click()
-    page.get_by_role("option").nth(2).click()
-    expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
-    prompt(page).fill("")
-    page.get_by_label("Example", exact=True).click()
-    page.get_by_role("option").nth(2).click()  # the same once more
-    expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
-    page.get_by_label("Example", exact=True).press("ArrowDown")
-    for key in ("ArrowDown", "Enter"):
-        page.keyboard.press(key)
-    expect(page.get_by_label("Example", exact=True)).to_have_value(re.compile("."))
-
-
-def test_the_header_marks_the_page_and_tells_of_the_worker(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    expect(page.locator(".fsd-worker")).to_contain_text("worker ready")
-    expect(page.locator(".fsd-nav a[aria-current=page]")).to_have_text("Playground")
-    site.repository.report_worker(1, "host", "cpu", "SD · γ 5: prompt 3 of 50")
-    expect(page.locator(".fsd-worker")).to_contain_text("SD · γ 5: prompt 3 of 50")
-
-
-@pytest.mark.parametrize("path", ["/", "/experiments", "/compare", "/runs"])
-def test_a_narrow_window_does_not_scroll_sideways(page: Page, site: Site, path: str) -> None:
-    page.set_viewport_size({"width": 420, "height": 860})
-    page.goto(site.url + path)
-    expect(page.locator("h1")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= 420
-
-
-def test_examples_are_of_what_the_pair_knows(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    expect(prompt(page)).to_have_value(re.compile(r"^Question: "))
-    pair = page.get_by_label("Model pair")
-    pair.click()
-    page.get_by_role("option", name="SmolLM2 135M with our draft").click()
-    expect(prompt(page)).to_have_value(re.compile(r"^Why is the sky blue"))
-    prompt(page).fill("My own words.")
-    pair.click()
-    page.get_by_role("option", name="Bundled arithmetic pair").click()
-    page.get_by_label("Example", exact=True).click()
-    expect(page.get_by_role("option").nth(2)).to_contain_text(re.compile("How many|How much|left|each"))
-    expect(prompt(page)).to_have_value("My own words.")

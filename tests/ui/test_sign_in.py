@@ -10,11 +10,16 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
+from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
+from dashboard.web import build_app
 from fsd_core.access import accounts
+from fsd_core.settings import Settings
+from fsd_core.tracking.database.repository import Repository
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
+from tests.tools.sizes import PATIENCE
 
 PASSWORD = "correct horse battery"
 HOSTILE = '"><script>alert(1)</script>'
@@ -40,40 +45,40 @@ def sign_in(page: Page, site: Site, name: str, path: str = "/") -> None:
 def status(site: Site, path: str, method: str = "GET", **headers: str) -> tuple[int, str]:
     request = Request(site.url + path, method=method, headers={k.replace("_", "-"): v for k, v in headers.items()})
     try:
-        with urlopen(request, timeout=20) as response:
+        with urlopen(request, timeout=PATIENCE) as response:
             return response.status, response.read().decode()
     except HTTPError as error:
         return error.code, error.read().decode()
 
 
-def test_a_page_leads_to_the_form_and_back(fresh: Page, closed: Site) -> None:
-    fresh.goto(f"{closed.url}/runs?search=js")
-    expect(fresh).to_have_url(f"{closed.url}/login?next=/runs%3Fsearch%3Djs")
-    fresh.get_by_label("Name").fill(HOSTILE)
-    fresh.get_by_label("Password").fill("wrong")
-    fresh.get_by_role("button", name="Sign in").click()
-    expect(fresh.get_by_role("alert")).to_have_text("The name or the password is wrong.")
-    expect(fresh.get_by_label("Name")).to_have_value(HOSTILE)
-    fresh.get_by_label("Name").fill("Author")
-    fresh.get_by_label("Password").fill(PASSWORD)
-    fresh.get_by_role("button", name="Sign in").click()
-    expect(fresh).to_have_url(f"{closed.url}/runs?search=js")
-    expect(fresh.locator("#runs tbody tr")).to_have_count(4)
-    expect(fresh.locator(".fsd-person form")).to_contain_text("Author")
-    cookie = next(one for one in fresh.context.cookies() if one["name"] == "fsd_session")
+def test_a_page_leads_to_the_form_and_back(page: Page, closed: Site) -> None:
+    page.goto(f"{closed.url}/runs?search=js")
+    expect(page).to_have_url(f"{closed.url}/login?next=/runs%3Fsearch%3Djs")
+    page.get_by_label("Name").fill(HOSTILE)
+    page.get_by_label("Password").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
+    expect(page.get_by_label("Name")).to_have_value(HOSTILE)
+    page.get_by_label("Name").fill("Author")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{closed.url}/runs?search=js")
+    expect(page.locator("#runs tbody tr")).to_have_count(4)
+    expect(page.locator(".fsd-person form")).to_contain_text("Author")
+    cookie = next(one for one in page.context.cookies() if one["name"] == "fsd_session")
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
-    fresh.get_by_role("button", name="Sign out").click()
-    expect(fresh).to_have_url(re.compile("/login"))
-    fresh.goto(f"{closed.url}/runs")
-    expect(fresh).to_have_url(re.compile("/login"))
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/login"))
+    page.goto(f"{closed.url}/runs")
+    expect(page).to_have_url(re.compile("/login"))
 
 
 @pytest.mark.parametrize(
     "elsewhere", ["https://evil.example/", "//evil.example", "/\\evil.example", "javascript:alert(1)"]
 )
-def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> None:
-    sign_in(fresh, closed, "Viewer", f"/login?next={elsewhere}")
-    expect(fresh).to_have_url(f"{closed.url}/")
+def test_nobody_is_sent_elsewhere(page: Page, closed: Site, elsewhere: str) -> None:
+    sign_in(page, closed, "Viewer", f"/login?next={elsewhere}")
+    expect(page).to_have_url(f"{closed.url}/")
 
 
 def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
@@ -92,42 +97,45 @@ def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
     assert (code, run in told) == (200, True)
 
 
-def test_a_viewer_looks_and_writes_nothing(fresh: Page, closed: Site) -> None:
-    sign_in(fresh, closed, "Viewer", "/experiments")
-    expect(fresh.locator("article.exp")).to_have_count(1)
-    fresh.get_by_role("button", name="Start experiment").click()
-    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Starting an experiment needs the role author")
-    fresh.get_by_role("button", name="Delete", exact=True).first.click()
-    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Viewer is viewer")
+def test_a_viewer_looks_and_writes_nothing(page: Page, closed: Site) -> None:
+    sign_in(page, closed, "Viewer", "/experiments")
+    expect(page.locator("article.exp")).to_have_count(1)
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator(".fsd-notice.bad")).to_contain_text("Starting an experiment needs the role author")
+    page.get_by_role("button", name="Delete", exact=True).first.click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Viewer is viewer")
     assert closed.repository.count_experiments() == 1
 
 
-def test_an_author_starts_and_does_not_delete(fresh: Page, closed: Site) -> None:
-    sign_in(fresh, closed, "Author", "/experiments")
-    expect(fresh.locator("article.exp")).to_have_count(1)
-    fresh.get_by_role("button", name="Start experiment").click()
-    expect(fresh.locator("article.exp")).to_have_count(2)
-    finished = fresh.locator("article.exp", has_text="Find the knee")
+def test_an_author_starts_and_does_not_delete(page: Page, closed: Site) -> None:
+    sign_in(page, closed, "Author", "/experiments")
+    expect(page.locator("article.exp")).to_have_count(1)
+    page.get_by_role("button", name="Start experiment").click()
+    expect(page.locator("article.exp")).to_have_count(2)
+    finished = page.locator("article.exp", has_text="Find the knee")
     finished.get_by_role("button", name="Delete", exact=True).click()
-    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(fresh.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Author is author")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(page.locator(".fsd-notice.bad")).to_contain_text("Deleting needs the role admin, and Author is author")
     assert closed.repository.count_experiments() == 2
 
 
-def test_an_admin_deletes(fresh: Page, closed: Site) -> None:
-    sign_in(fresh, closed, "Admin", "/experiments")
-    finished = fresh.locator("article.exp", has_text="Find the knee")
+def test_an_admin_deletes(page: Page, closed: Site) -> None:
+    sign_in(page, closed, "Admin", "/experiments")
+    finished = page.locator("article.exp", has_text="Find the knee")
     finished.get_by_role("button", name="Delete", exact=True).click()
-    fresh.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(finished).to_have_count(0)
 
 
-def test_a_proxy_is_believed_and_nobody_else(tmp_path: Path) -> None:
-    named = {"FSD_ACCESS": "proxy", "FSD_PROXY_ROLES": "ann=author,*=viewer"}
-    with serving(tmp_path, **named, FSD_PROXY_ADDRESSES="10.0.0.7") as site:
-        assert status(site, "/", X_Forwarded_User="ann", Accept="text/html")[0] == 401
-    with serving(tmp_path / "second", **named) as site:
-        assert status(site, "/", Accept="text/html")[0] == 401
-        assert status(site, "/", X_Forwarded_User="ann")[0] == 200
-        assert status(site, "/login", X_Forwarded_User="ann")[0] == 404
+def test_a_proxy_is_believed_and_nobody_else(repository: Repository, tmp_path: Path) -> None:
+    settings = Settings(
+        home=tmp_path, access="proxy", proxy_roles="ann=author,*=viewer", proxy_addresses="10.0.0.7"
+    )  # fmt: skip
+    app = build_app(repository, settings)
+    page, ann = {"Accept": "text/html"}, {"X-Forwarded-User": "ann"}
+    others, proxy = (TestClient(app, "http://127.0.0.1", client=(host, 5000)) for host in ("127.0.0.1", "10.0.0.7"))
+    assert others.get("/", headers=page | ann).status_code == 401
+    assert proxy.get("/", headers=page).status_code == 401
+    assert proxy.get("/", headers=ann).status_code == 200
+    assert proxy.get("/login", headers=ann).status_code == 404

@@ -188,6 +188,15 @@ def test_a_home_has_one_worker(home: Home) -> None:
     assert first.poll() is None
 
 
+def test_a_worker_without_its_device_says_so_and_ends(home: Home) -> None:
+    home.settings = home.settings.model_copy(update={"device": "cuda:77"})
+    worker = home.worker()
+    said, _ = worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 2
+    assert "cuda:77" in said
+    assert "Traceback" not in said
+
+
 def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home, tmp_path: Path) -> None:
     weights = tmp_path / "broken" / "target" / "model.safetensors"
     (tmp_path / "pair").rename(tmp_path / "broken")

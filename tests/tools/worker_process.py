@@ -24,6 +24,7 @@ from tests.tools.turnstile import Turnstile
 
 ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
+First = Callable[[], None] | None
 
 
 def until(condition: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> T:
@@ -44,13 +45,17 @@ def free_port(first: int) -> int:
     raise OSError(f"No port from {first} to {first + 199} is free.")
 
 
-def _work() -> None:
+def _work(first: First) -> None:
     from fsd_core.cli.commands import main
 
+    if first is not None:
+        first()
     main(("worker",))
 
 
-def _work_held(turnstile: Turnstile, lease: float, busy_timeout: float) -> None:
+def _work_held(first: First, turnstile: Turnstile, lease: float, busy_timeout: float) -> None:
+    if first is not None:
+        first()
     turnstile.stand()
     Worker(get_settings(), lease=lease, busy_timeout=busy_timeout).run()
 
@@ -79,10 +84,13 @@ class Home:
         own = {f"FSD_{k}".upper(): str(v) for k, v in self.settings.model_dump().items() if v is not None}
         return {**os.environ, **own}
 
-    def worker(self, *command: str) -> subprocess.Popen[str] | Forked:
-        """A new worker process; ``command``: Python's arguments, where it is not the usual one."""
+    def worker(self, *command: str, first: First = None) -> subprocess.Popen[str] | Forked:
+        """A new worker process; ``command``: Python's arguments, where it is not the usual one.
+
+        ``first`` is called in one that is forked before it begins.
+        """
         if self.forked and not command:
-            return self._forked(_work, ())
+            return self._forked(_work, (first,))
         process = subprocess.Popen(
             [sys.executable, *(command or ("-m", "fsd_core", "worker"))],
             cwd=ROOT,
@@ -94,13 +102,15 @@ class Home:
         self.started.append(process)
         return process
 
-    def held_worker(self, prompts: int, lease: float = LEASE, busy_timeout: float = BUSY_TIMEOUT) -> Forked:
-        """A new worker that is held by ``turnstile`` once it has recorded so many prompts, in which it stands now.
+    def held_worker(
+        self, prompts: int, lease: float = LEASE, busy_timeout: float = BUSY_TIMEOUT, first: First = None
+    ) -> Forked:
+        """A new worker that has recorded so many prompts, and is held by ``turnstile`` in the midst of the next.
 
-        ``lease`` and ``busy_timeout``, in seconds, as in :class:`Worker`.
+        ``lease`` and ``busy_timeout``, in seconds, as in :class:`Worker`; ``first`` as above.
         """
         self.turnstile.allow(prompts)
-        process = self._forked(_work_held, (self.turnstile, lease, busy_timeout))
+        process = self._forked(_work_held, (first, self.turnstile, lease, busy_timeout))
         self.turnstile.until_held()
         return process
 

@@ -41,9 +41,9 @@ class Supervisor:
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
-        self._services = [self.worker] if settings.executor == "worker" else []
+        self.services = [self.worker] if settings.executor == "worker" else []
         if settings.serves_mlflow:
-            self._services.append(mlflow_service(settings, environment))
+            self.services.append(mlflow_service(settings, environment))
         self.settings = settings
         self._stop = threading.Event()
         self._lock: lock.Lock | None = None
@@ -70,7 +70,7 @@ class Supervisor:
         """What should be running by now: the worker at once, the others when it is idle for the first time, or late."""
         late = time.monotonic() - self._begun > HEAD_START
         ready = late or "idle" in (lock.holder(self.worker.path) or {})
-        return [service for service in self._services if ready or service is self.worker]
+        return [service for service in self.services if ready or service is self.worker]
 
     def __enter__(self) -> Supervisor:
         self._begun = time.monotonic()
@@ -86,10 +86,10 @@ class Supervisor:
         self._thread.join()
         if self._lock is None:
             return
-        for service in self._services:
+        for service in self.services:
             service.ask_to_stop()
         deadline = time.monotonic() + patience
-        for service in self._services:
+        for service in self.services:
             service.wait(deadline)
         self._lock.close()
         self._lock = None

@@ -39,7 +39,7 @@ from fsd_core.jobs.service import SUPERVISED
 from fsd_core.jobs.worker_log import log_to
 from fsd_core.settings import Settings
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.tracking.database.session import BUSY_TIMEOUT, open_database
 from fsd_core.tracking.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
 from fsd_core.tracking.records import JobView, RunView
 
@@ -66,8 +66,16 @@ class ClaimLost(Exception):
 class Worker:
     """Takes jobs until it is asked to stop; a prompt that is begun is finished, and the job given back."""
 
-    def __init__(self, settings: Settings, device: DeviceFactory = OwnDevice) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: Settings,
+        device: DeviceFactory = OwnDevice,
+        *,
+        lease: float = LEASE,
+        busy_timeout: float = BUSY_TIMEOUT,
+    ) -> None:
+        """``lease``: seconds that a job stays ours without a beat; ``busy_timeout`` as in :func:`open_database`."""
+        self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
         self._stop = threading.Event()
         self._device = device(settings, self._fetching)
         self._prune_at = 0.0
@@ -121,14 +129,15 @@ class Worker:
 
     def _serve(self) -> None:
         device = self._device.start()
-        database = self._patiently(lambda: open_database(self._settings.resolved_database_url))
+        url = self._settings.resolved_database_url
+        database = self._patiently(lambda: open_database(url, busy_timeout=self._busy_timeout))
         self._repository = Repository(database)
         self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._people_wait)
         # Having the lock proves that the worker before this one is dead, whatever the clock says of its leases.
         self._patiently(lambda: self._repository.worker_lost(*self._words.inherited))
         self._words.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
-        with Heartbeat(self._repository, device, LEASE) as self._heartbeat:
+        with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
             while not self._stop.is_set():
                 if job := self._next_job():
                     self._work(job)
@@ -140,7 +149,7 @@ class Worker:
 
     def _next_job(self) -> JobView | None:
         try:
-            return self._patiently(lambda: self._repository.claim(tuple(self._kinds), LEASE))
+            return self._patiently(lambda: self._repository.claim(tuple(self._kinds), self._lease))
         except DataDamaged as error:  # somebody has to mend it, and then work goes on
             logger.error("No job can be taken: %s", error)
             self._stop.wait(LAST_RETRY)
@@ -253,7 +262,7 @@ class Worker:
     def _serve_waiting(self) -> None:
         """People in front of a page go before an experiment's next prompt, which then has its pair's threads again."""
         with self._device.aside():
-            while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, LEASE)):
+            while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, self._lease)):
                 self._work(job)
 
     def _people_wait(self) -> bool:

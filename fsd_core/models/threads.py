@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -43,8 +44,10 @@ class _Chosen:
 class Neighbours:
     """How many of this process's processors others use."""
 
-    def __init__(self) -> None:
+    def __init__(self, look: Callable[[], tuple[float, float, float]] | None = None) -> None:
+        """``look``: the moment; seconds that the processors have been in use until then, by all and by this process."""
         self._process, self._cpus = psutil.Process(), sorted(os.sched_getaffinity(0))
+        self._look = look or self._of_the_machine
         self._since, self._busy, self._own = self._look()
         self._used = 0.0
 
@@ -60,8 +63,7 @@ class Neighbours:
             self._since, self._busy, self._own = moment, busy, own
         return self._used
 
-    def _look(self) -> tuple[float, float, float]:
-        """The moment; seconds that the processors have been in use, by all and by this process."""
+    def _of_the_machine(self) -> tuple[float, float, float]:
         times: Any = psutil.cpu_times(percpu=True)
         busy = sum(
             t.user + t.nice + t.system + t.irq + t.softirq + t.steal for cpu, t in enumerate(times) if cpu in self._cpus

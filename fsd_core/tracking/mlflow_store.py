@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "FSD Lab"
-_PATIENCE = 3  # seconds
-_ENVIRONMENT = {  # MLflow's own are two minutes and seven tries; what the user has set stays
+PATIENCE = 3  # seconds
+LIMITS = {  # MLflow's own are two minutes and seven tries; what the user has set stays
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(_PATIENCE),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(PATIENCE),
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
@@ -39,7 +39,7 @@ def prepare_store(settings: Settings) -> None:
 
 def connect(uri: str) -> tuple[MlflowClient, str]:
     """A client, and the id of the experiment that all runs are in. Raises ``TrackingUnavailable``."""
-    for name, value in _ENVIRONMENT.items():
+    for name, value in LIMITS.items():
         os.environ.setdefault(name, value)
     with reached(uri):
         if root := artifact_root(uri):
@@ -110,7 +110,7 @@ def _check_database(uri: str) -> None:
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": _PATIENCE} if sqlite else {"connect_timeout": _PATIENCE})
+    engine = create_engine(url, connect_args={"timeout": PATIENCE} if sqlite else {"connect_timeout": PATIENCE})
     try:
         with engine.connect() as connection:
             if sqlite:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable
+from fsd_core.benchmarks import harness
+from fsd_core.errors import DatabaseUnavailable
 from fsd_core.jobs import lock
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.records import RunView
 from tests.tools.forked import ForkedCommand
 from tests.tools.tracking_examples import generation, run_config, sweep
+from tests.tools.turnstile import Turnstile
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -28,20 +29,18 @@ def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def runs_of(home: Path) -> list[RunView]:
-    try:
-        return Repository(open_database(f"sqlite:///{home / 'fsd.db'}")).runs(descending=False)
-    except DatabaseOutdated:  # it is being made
-        return []
+    return Repository(open_database(f"sqlite:///{home / 'fsd.db'}")).runs(descending=False)
 
 
 def killed(home: Path, arguments: Sequence[str]) -> list[RunView]:
-    """Starts a command in a process of its own and kills it after some prompts; the runs as they then stand."""
-    process = ForkedCommand(tuple(arguments), {**os.environ, "FSD_HOME": str(home)}, home.with_suffix(".out"))
+    """Starts a command in a process of its own and kills it in the midst of its fourth prompt; the runs as they then
+    stand.
+    """
+    turnstile = Turnstile(home.with_suffix(".turnstile"), 3)
+    environment = {**os.environ, "FSD_HOME": str(home)}
+    process = ForkedCommand(tuple(arguments), environment, home.with_suffix(".out"), home.with_suffix(".turnstile"))
     try:
-        deadline = time.monotonic() + 90
-        while sum(run.prompts_done for run in runs_of(home)) < 5 and time.monotonic() < deadline:
-            assert process.poll() is None
-            time.sleep(0.02)
+        turnstile.until_held()
         run = runs_of(home)[0]
         holder = lock.holder(home / "runs" / f"{run.experiment_id or run.id}.lock")
         assert (holder or {})["pid"] == process.pid
@@ -51,37 +50,54 @@ def killed(home: Path, arguments: Sequence[str]) -> list[RunView]:
     return runs_of(home)
 
 
+def left_off(home: Path, arguments: Sequence[str], call: Call, monkeypatch: pytest.MonkeyPatch) -> list[RunView]:
+    """As :func:`killed`, but in this process, which stops at the same prompt."""
+
+    class Killed(BaseException):
+        """The end of a process, as far as one process can play it."""
+
+    def stop(pair: object, tokens: list[int]) -> str:
+        passed.append(tokens)
+        if len(passed) > 3:
+            raise Killed
+        return written(pair, tokens)
+
+    passed, written = [], harness.written
+    with monkeypatch.context() as patch:
+        patch.setattr(harness, "written", stop)
+        with pytest.raises(Killed):
+            call(*arguments)
+    return runs_of(home)
+
+
 def texts(home: Path, runs: Sequence[RunView]) -> dict[tuple[str, int], str]:
     repository = Repository(open_database(f"sqlite:///{home / 'fsd.db'}"))
     return {(run.setting_id, g.position): g.text for run in runs for g in repository.generations(run.id)}
 
 
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[tuple[str, ...], dict[tuple[str, int], str]]:
-    """What each command writes that nobody kills, once a test has let it: the same in every home."""
-    return {}
+RUN, SWEEP = ("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3", "--no-baselines")
 
 
 @pytest.mark.parametrize(
-    "command", [("run", "--threshold", "0.2"), ("sweep", "--thresholds", "0.1,0.3", "--no-baselines")]
+    ("command", "how", "by_id"),
+    [(SWEEP, "killed", True), (SWEEP, "left off", False), (RUN, "left off", True), (RUN, "left off", False)],
 )
-@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by content"])
 def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     call: Call,
     home: Path,
     toy: str,
     command: tuple[str, ...],
+    how: str,
     by_id: bool,
-    undisturbed: dict[tuple[str, ...], dict[tuple[str, int], str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     arguments = (
-        *command, "--pair", toy, "--task", "arithmetic", "--limit", "24", "--max-new-tokens", "48",
-        "--temperature", "1",
+        *command, "--pair", toy, "--task", "arithmetic", "--limit", "4", "--max-new-tokens", "24", "--temperature", "1",
     )  # fmt: skip
-    left = killed(home, arguments)
+    left = killed(home, arguments) if how == "killed" else left_off(home, arguments, call, monkeypatch)
     before = texts(home, left)
     assert {run.status for run in left} == {"running"}
-    assert 5 <= len(before) < 24 * len(left)
+    assert len(before) == 3
 
     id = left[0].experiment_id or left[0].id
     again = ("resume", id[:6].upper()) if by_id else arguments
@@ -91,15 +107,14 @@ def test_what_was_killed_goes_on_and_writes_the_undisturbed_texts(
     told = json.loads(out)
     assert id in (told.get("experiment_id"), told.get("run_id"))
     resumed = runs_of(home)
-    assert [(run.id, run.status, run.prompts_done) for run in resumed] == [(r.id, "finished", 24) for r in left]
+    assert [(run.id, run.status, run.prompts_done) for run in resumed] == [(r.id, "finished", 4) for r in left]
     assert not list((home / "runs").iterdir())
 
-    if command not in undisturbed:
-        assert call(*arguments)[0] == 0
-        undisturbed[command] = texts(home, [run for run in runs_of(home) if run.id not in {r.id for r in left}])
+    assert call(*arguments)[0] == 0
+    undisturbed = texts(home, [run for run in runs_of(home) if run.id not in {r.id for r in left}])
     after = texts(home, resumed)
-    assert len(after) == 24 * len(left)
-    assert after == undisturbed[command]
+    assert len(after) == 4 * len(left)
+    assert after == undisturbed
     assert before.items() <= after.items()
 
     status, out, err = call("resume", id)

@@ -24,6 +24,7 @@ from fsd_core.jobs.lent_device import LentBench, LentDevice
 from fsd_core.jobs.worker import Worker
 from fsd_core.models.loading import load_pair
 from fsd_core.tracking.messages import BoundsJob, PlaygroundJob
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 
 TAKEN_BACK = DeviceUnavailable("taken back")
@@ -169,7 +170,7 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
         until(lambda: (found := home.repository.worker()) and found.device == "the web process", "its heartbeat")
     finally:
         worker.stop()
-        thread.join(60)
+        thread.join(PATIENCE)
     assert not thread.is_alive()
 
 

@@ -9,8 +9,6 @@ from fsd_core.benchmarks.speed import ASSISTED, EXACT, GENERATE, measure
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import toy_pair
 
-pytestmark = pytest.mark.long
-
 PROMPTS = ["Ava has 3 eggs and", "Ben buys four", "Question:"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,16 +21,50 @@ from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings
 from tests.tools.attack.http import send_request
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, Home, until
 
-# A web process in miniature: it supervises until it is killed.
+# A web process in miniature: it supervises until it is killed. Its worker is the command that it is given.
 WEB_PROCESS = """
 import signal, sys
 from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import get_settings
-with Supervisor(get_settings()):
+supervisor = Supervisor(get_settings())
+supervisor.worker.command = sys.argv[1:]
+with supervisor:
     signal.pause()
 """
+# What a supervisor sees of a worker: one that holds the lock, and is idle once there is a file that says so.
+STAND_IN = """
+import os, sys, time
+from pathlib import Path
+from fsd_core.jobs import lock
+path, idle = map(Path, sys.argv[1:])
+held = lock.acquire(path, patience=60)
+about = {"pid": os.getpid(), "supervised": "FSD_SUPERVISED" in os.environ}
+held.sign(**about)
+while True:
+    if idle.exists():
+        held.sign(**about, idle=True)
+    time.sleep(0.05)
+"""
+
+
+def stand_in(settings: Settings, name: str = "worker") -> list[str]:
+    """The command."""
+    return [sys.executable, "-c", STAND_IN, str(settings.home / f"{name}.lock"), str(settings.home / "idle")]
+
+
+def counted(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Grows with every look at the worker."""
+    keep_alive, looks = supervisor.worker.keep_alive, []
+    monkeypatch.setattr(supervisor.worker, "keep_alive", lambda: looks.append(keep_alive()))
+    return looks
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(home=tmp_path / "home", mlflow_uri="http://127.0.0.1:9", mlflow_ui=False, threads=1, device="cpu")
 
 
 @pytest.fixture
@@ -53,92 +88,130 @@ def working(home: Home) -> int | None:
 
 
 def test_a_killed_worker_is_replaced_and_a_clean_stop_ends_it(home: Home) -> None:
-    with Supervisor(home.settings) as supervisor:
+    """By the real one, which does what there is to do."""
+    supervisor = Supervisor(home.settings)
+    real, supervisor.worker.command = supervisor.worker.command, stand_in(home.settings)
+    with supervisor:
         first = until(lambda: working(home), "a worker")
+        supervisor.worker.command = real
         os.kill(first, signal.SIGKILL)
         second = until(lambda: (pid := working(home)) != first and pid, "another worker")
         assert supervisor.worker.pid == second
         experiment = home.repository.create_experiment(home.sweep(limit=1))
         assert home.until_done(home.job_of(experiment)) == "finished"
-    assert working(home) is None
     until(lambda: not alive(second), "the end of the worker")
+    assert working(home) is None
 
 
-def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(home: Home) -> None:
-    own = {f"FSD_{k}".upper(): str(v) for k, v in home.settings.model_dump().items() if v is not None}
-    web = subprocess.Popen([sys.executable, "-c", WEB_PROCESS], cwd=ROOT, env={**os.environ, **own})
-    worker = until(lambda: working(home), "a worker")
+def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def held() -> int | None:
+        return (lock.holder(settings.home / "worker.lock") or {}).get("pid")
+
+    own = {f"FSD_{k}".upper(): str(v) for k, v in settings.model_dump().items() if v is not None}
+    command = [sys.executable, "-c", WEB_PROCESS, *stand_in(settings)]
+    web = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **own})
+    worker = until(held, "a worker")
     web.kill()
     web.wait()
-    with Supervisor(home.settings) as supervisor:
-        time.sleep(2)  # time enough to start a second one by mistake
-        assert working(home) == supervisor.worker.pid == worker
+    started, supervisor = [], Supervisor(settings)
+    monkeypatch.setattr("fsd_core.jobs.service.subprocess.Popen", lambda *command, **_: started.append(command))
+    looks = counted(supervisor, monkeypatch)
+    with supervisor:
+        until(lambda: len(looks) > 2, "a third look")
+        assert held() == supervisor.worker.pid == worker
+    assert started == []
     until(lambda: not alive(worker), "the worker's end")
 
 
-def test_mlflow_s_pages_begin_once_the_worker_is_idle(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 600)
-    settings = home.settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True})
-    with Supervisor(settings) as supervisor:
-        worker, mlflow = supervisor._services
-        until(lambda: worker.pid, "the worker's process")
-        path = home.settings.home / "worker.lock"
-        while "idle" not in (lock.holder(path) or {}):
-            before = mlflow.pid
-            assert before is None or "idle" in (lock.holder(path) or {})
-            time.sleep(0.05)
-        until(lambda: mlflow.pid, "MLflow's process")
+def test_mlflow_s_pages_begin_once_the_worker_is_idle(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 1e9)
+    supervisor = Supervisor(settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True}))
+    worker, mlflow = supervisor.services
+    worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
+    looks = counted(supervisor, monkeypatch)
+    with supervisor:
+        until(lambda: lock.holder(worker.path), "the worker")
+        looks.clear()
+        until(lambda: len(looks) > 2, "three looks at a worker that is busy")
+        assert mlflow.pid is None
+        (settings.home / "idle").touch()
+        until(lambda: lock.holder(mlflow.path), "MLflow's process")
 
 
-def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path, mlflow_ui=False, device="cuda:77")  # no database either: it ends at once
-    with Supervisor(settings):
-        log = tmp_path / "logs" / "worker.out"
-        until(lambda: log.exists() and log.read_text(), "the worker's complaint")
-        assert "Traceback" not in log.read_text()
-        assert "cuda:77" in log.read_text()
-    assert lock.holder(tmp_path / "worker.lock") is None
+def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 0.0)
+    supervisor = Supervisor(settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True}))
+    worker, mlflow = supervisor.services
+    worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
+    with supervisor:
+        until(lambda: lock.holder(mlflow.path), "MLflow's process")
+        assert "idle" not in (lock.holder(worker.path) or {})
+
+
+def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fsd_core.jobs.service.SHORTEST_WAIT", 0.05)
+    supervisor = Supervisor(settings)
+    supervisor.worker.command = [sys.executable, "-c", "import sys; sys.exit('what is wrong')"]
+    with supervisor:
+        until(lambda: len(caplog.records) >= 3, "three attempts")
+    waits = [record.args[2] for record in caplog.records if isinstance(record.args, tuple)]
+    assert waits[:3] == pytest.approx([0.05, 0.1, 0.2])
+    assert set((settings.home / "logs" / "worker.out").read_text().splitlines()) == {"what is wrong"}
+    assert lock.holder(settings.home / "worker.lock") is None
 
 
 def test_mlflow_is_its_owner_s_alone_and_is_found_again(tmp_path: Path) -> None:
-    settings = Settings(home=tmp_path)
+    settings = Settings(home=tmp_path / "home")
     settings.make_folders()
-    environment = {**os.environ, "FSD_HOME": str(tmp_path), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    left = tmp_path / "of-one-that-was-killed"
+    left.mkdir()
+    (left / "mlflow").touch()
+    killed = lock.acquire(settings.home / "mlflow.lock")
+    assert killed is not None
+    killed.sign(pid=1, socket=str(left / "mlflow"))
+    os.close(killed.descriptor)  # and nothing is taken back
+    environment = {**os.environ, "FSD_HOME": str(settings.home), "MLFLOW_DISABLE_TELEMETRY": "true"}
     service = mlflow_service(settings, environment)
 
     def listening() -> Path | None:
         service.keep_alive()
-        found = mlflow_socket(tmp_path)
+        found = mlflow_socket(settings.home)
         return found and Path(found)
 
     try:
-        first = until(listening, "MLflow's server", timeout=120)
+        first = until(listening, "MLflow's server")
         assert send_request(f"unix:{first}", "GET", "/health")[0] == 200
+        assert not left.exists()
         assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
         assert psutil.Process(service.pid).net_connections("inet") == []
-        assert stat.S_IMODE((tmp_path / "mlflow.lock").stat().st_mode) == 0o600
+        assert stat.S_IMODE((settings.home / "mlflow.lock").stat().st_mode) == 0o600
         again = mlflow_service(settings, environment)
         again.keep_alive()
         assert again.pid == service.pid
-        twice = subprocess.run(again.command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+        twice = subprocess.run(again.command, cwd=ROOT, env=environment, capture_output=True, text=True)
         assert twice.returncode == 1
         assert "served already" in twice.stderr
-        assert (tmp_path / "mlflow" / "mlflow.db").exists()
+        assert (settings.home / "mlflow" / "mlflow.db").exists()
         os.kill(service.pid, signal.SIGKILL)
-        until(lambda: mlflow_socket(tmp_path) is None, "the end of the server")
-        second = until(listening, "another server", timeout=120)
-        assert second != first
-        assert not first.parent.exists()  # what the killed one left
+        until(lambda: mlflow_socket(settings.home) is None, "the end of the server")
+        held = lock.acquire(settings.home / "mlflow.lock")
+        assert held is not None
+        assert held.last_words["socket"] == str(first)  # which the next one finds, as this one did
+        held.close()
+        shutil.rmtree(first.parent)
     finally:
         service.ask_to_stop()
-        assert service.wait(time.monotonic() + 20)
-    assert not second.parent.exists()
+        assert service.wait(time.monotonic() + PATIENCE)
 
 
 def test_a_server_by_url_is_linked_and_not_started(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, mlflow_uri="https://mlflow.example.org/")
     assert settings.mlflow_url == "https://mlflow.example.org"
-    assert [service.name for service in Supervisor(settings)._services] == ["The worker"]
+    assert [service.name for service in Supervisor(settings).services] == ["The worker"]
     assert Settings(home=tmp_path, mlflow_ui=False).mlflow_url is None
     assert Settings(home=tmp_path).mlflow_url == "/mlflow"
 
@@ -153,12 +226,12 @@ def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert lock.holder(path) is None
     program = f"from fsd_core.jobs import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
-    program += "d.sign(pid=1); print('held', flush=True); time.sleep(60)"
+    program += "d.sign(pid=1); print('held', flush=True); time.sleep(1e6)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
         assert lock.holder(path) == {"pid": 1}
-        assert lock.acquire(path, patience=0.1) is None
+        assert lock.acquire(path, patience=0) is None
         other.kill()
         other.wait()
         assert lock.holder(path) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ import pytest
 from dashboard.server.mlflow_pages import STARTING
 from fsd_core.jobs import lock
 from tests.tools.attack.http import send_request
+from tests.tools.forked import Forked
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
 
@@ -25,19 +28,26 @@ class App:
 
     def __init__(self, folder: Path) -> None:
         self.home, self.port = folder / "home", free_port(7900)
-        self.started: list[subprocess.Popen[str]] = []
+        self.folder = folder
+        self.started: list[subprocess.Popen[str] | Forked] = []
 
-    def start(self, **environment: str | None) -> subprocess.Popen[str]:
+    def start(self, **environment: str | None) -> Forked:
+        """``app.py`` in a process that has loaded Gradio."""
+        output = self.folder / f"{len(self.started)}.out"
+        process = Forked(runpy.run_path, (str(ROOT / "app.py"), None, "__main__"), self._variables(environment), output)
+        self.started.append(process)
+        return process
+
+    def _variables(self, environment: dict[str, str | None]) -> dict[str, str]:
         own = {"FSD_HOME": str(self.home), "FSD_PORT": str(self.port), "FSD_MLFLOW_UI": "false", "FSD_THREADS": "1"}
         variables = {**os.environ, **own, **environment}
-        process = subprocess.Popen(
-            [sys.executable, "app.py"],
-            cwd=ROOT,
-            env={name: value for name, value in variables.items() if value is not None},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        return {name: value for name, value in variables.items() if value is not None}
+
+    def start_as_typed(self) -> subprocess.Popen[str]:
+        """``python app.py``"""
+        command = [sys.executable, "app.py"]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, cwd=ROOT, env=self._variables({}), stdout=pipe, stderr=pipe, text=True)
         self.started.append(process)
         return process
 
@@ -61,49 +71,50 @@ def app(tmp_path: Path) -> Iterator[App]:
     app.close()
 
 
-def first_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return process.stdout.readline()
+def ready(process: Forked) -> str:
+    """What it says once it is."""
+    return until(lambda: process.output.exists() and "is ready" in (said := process.output.read_text()) and said, "it")
 
 
 def refused(app: App, **environment: str) -> str:
     """What the application says when it ends at once with status 2."""
-    out, err = app.start(**environment).communicate(timeout=60)
+    said, _ = app.start(**environment).communicate(timeout=PATIENCE)
     assert app.started[-1].returncode == 2
-    assert out == ""
-    assert "Traceback" not in err
+    assert said.count("\n") == 1
+    assert "Traceback" not in said
     assert app.worker() is None
-    return err
+    return said
 
 
 def test_it_says_where_it_is_and_the_worker_comes_before_the_pages(app: App) -> None:
     """And a killed application leaves its worker to the next, which takes it along."""
-    first = app.start()
-    assert f"http://127.0.0.1:{app.port}" in first_line(first)
-    with urllib.request.urlopen(f"http://127.0.0.1:{app.port}/", timeout=60) as response:
+    first = app.start_as_typed()
+    assert first.stdout is not None
+    assert f"http://127.0.0.1:{app.port}" in first.stdout.readline()
+    with urllib.request.urlopen(f"http://127.0.0.1:{app.port}/", timeout=PATIENCE) as response:
         assert response.status == 200
     worker = until(app.worker, "a worker")
     assert psutil.Process(worker).nice() == psutil.Process().nice() < psutil.Process(first.pid).nice()
     first.kill()
     first.wait()
     second = app.start()
-    first_line(second)
+    ready(second)
     assert app.worker() == worker
     second.send_signal(signal.SIGINT)
-    assert second.wait(timeout=60) == 0
+    assert second.wait(timeout=PATIENCE) == 0
     until(lambda: app.worker() is None, "the worker's end")
 
 
 def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> None:
     port = free_port(app.port + 1)
     process = app.start(SPACE_ID="team/lab", FSD_PORT=None, FSD_MLFLOW_UI=None, GRADIO_SERVER_PORT=str(port))
-    assert f"http://localhost:{port}" in first_line(process)
+    assert f"http://localhost:{port}" in ready(process)
     until(app.worker, "a worker")
-    until(lambda: mlflow_answers(port), "MLflow's pages behind the same port", timeout=120)
+    until(lambda: mlflow_answers(port), "MLflow's pages behind the same port")
     mlflow = psutil.Process((lock.holder(app.home / "mlflow.lock") or {})["pid"])
     assert mlflow.net_connections("inet") == []  # nobody reaches it past the application
     process.terminate()
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=PATIENCE) == 0
     until(lambda: app.worker() is None, "the worker's end")
     assert lock.holder(app.home / "mlflow.lock") is None
 

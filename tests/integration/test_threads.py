@@ -13,8 +13,6 @@ import torch
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -32,14 +30,35 @@ def test_a_fixed_number_stays(pair: LoadedPair) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_a_tiny_pair_is_fed_by_one_thread_and_timed_once(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("seconds", "expected"), [((1.0, 0.95, 1.2), 1), ((1.0, 0.6, 0.58), 2), ((1.0, 0.8, 0.6), 4)])
+def test_a_pair_is_fed_by_the_fewest_threads_that_are_about_as_fast_as_any_and_timed_once(
+    pair: LoadedPair, monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, ...], expected: int
+) -> None:
     monkeypatch.setattr(threads._neighbours, "_cpus", list(range(4)))
-    timed = []
-    monkeypatch.setattr(threads, "_time", lambda pair, time=threads._time: (timed.append(pair), time(pair))[1])
+    monkeypatch.setattr(threads._neighbours, "used", lambda: 0.0)
+    timed, takes = [], dict(zip((1, 2, 4), seconds, strict=True))
+
+    def round_seconds(pair: LoadedPair) -> float:
+        timed.append(pair)
+        return takes[torch.get_num_threads()]
+
+    monkeypatch.setattr(threads, "_round_seconds", round_seconds)
     threads.adopt(pair)
+    assert torch.get_num_threads() == expected
+    count = len(timed)
+    threads.adopt(pair)
+    assert len(timed) == count > 0
+
+
+@pytest.mark.long  # it measures
+def test_a_tiny_pair_is_fed_by_one_thread(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads._neighbours, "_cpus", list(range(4)))
     threads.adopt(pair)
     assert torch.get_num_threads() == 1
-    assert len(timed) == 1
+
+
+def test_a_round_takes_time(pair: LoadedPair) -> None:
+    assert threads._round_seconds(pair) > 0
 
 
 @pytest.mark.parametrize(("used", "expected"), [(0.0, 4), (0.2, 4), (0.3, 3), (1.0, 3), (2.9, 1), (9.0, 1)])
@@ -68,7 +87,16 @@ def test_a_pair_that_was_timed_beside_others_is_timed_again_alone(
     assert torch.get_num_threads() == 2
 
 
-def test_a_busy_process_is_seen_and_this_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_others_use_is_what_all_use_but_for_this_process() -> None:
+    looks = iter([(10.0, 100.0, 5.0), (10.9, 101.0, 5.0), (12.0, 103.5, 5.5), (14.0, 105.0, 7.0)])
+    neighbours = threads.Neighbours(lambda: next(looks))
+    assert neighbours.used() == 0.0  # asked too soon, it says the same
+    assert neighbours.used() == pytest.approx((3.5 - 0.5) / 2)
+    assert neighbours.used() == 0.0  # this process did it all, and more than the clock of the processors has seen
+
+
+@pytest.mark.long  # it measures
+def test_a_busy_process_is_seen_and_this_one_is_not() -> None:
     neighbours = threads.Neighbours()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
         time.sleep(threads.WINDOW + 0.2)

@@ -6,9 +6,8 @@ import os
 import re
 import signal
 import sqlite3
-import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from fsd_core.jobs.worker import LEASE, Worker
 from fsd_core.models import threads
 from fsd_core.tracking.database.models import Job, now
 from fsd_core.tracking.messages import PlaygroundJob
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 
 
@@ -41,28 +41,27 @@ def playground_job(home: Home, settings: int = 2) -> str:
 
 
 def test_a_killed_worker_loses_nothing_and_nothing_is_done_twice(home: Home) -> None:
-    killed = home.repository.create_experiment(home.sweep(limit=12))
-    first = home.worker()
-    until(lambda: home.prompts_done(killed) >= 3, "three prompts")
+    killed = home.repository.create_experiment(home.sweep(limit=4))
+    first = home.held_worker(3)
     first.kill()
     first.wait()
     before = home.written(killed)
-    assert 3 <= len(before) < 36
+    assert len(before) == 3
 
-    undisturbed = home.repository.create_experiment(home.sweep(limit=12))
+    undisturbed = home.repository.create_experiment(home.sweep(limit=4))
     home.worker()
     assert home.until_done(home.job_of(killed)) == "finished"
     assert home.until_done(home.job_of(undisturbed)) == "finished"
 
     job, after = home.repository.job(home.job_of(killed)), home.written(killed)
     assert (job.attempts, job.lost_workers) == (2, 1)
-    assert len(after) == 36
+    assert len(after) == 12
     assert {key: after[key] for key in before} == before
     assert after == home.written(undisturbed)
     for run in home.repository.experiment(killed).runs:
-        assert (run.status, run.prompts_done) == ("finished", 12)
+        assert (run.status, run.prompts_done) == ("finished", 4)
         assert run.metrics is not None
-        assert run.metrics["n"] == 12
+        assert run.metrics["n"] == 4
 
 
 def test_an_idle_worker_has_loaded_the_pair_that_pages_offer_first(home: Home) -> None:
@@ -73,30 +72,30 @@ def test_an_idle_worker_has_loaded_the_pair_that_pages_offer_first(home: Home) -
 
 
 def test_a_worker_asked_to_stop_gives_its_job_back(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    experiment = home.repository.create_experiment(home.sweep(limit=6))
     job_id = home.job_of(experiment)
-    worker = home.worker()
-    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    worker = home.held_worker(2)
     worker.send_signal(signal.SIGTERM)
-    assert worker.wait(timeout=60) == 0
+    home.turnstile.allow(None)
+    assert worker.wait(timeout=PATIENCE) == 0
     job = home.repository.job(job_id)
     assert (job.status, job.lost_workers, job.finished_at) == ("queued", 0, None)
-    assert home.prompts_done(experiment) < 36
+    assert 3 <= home.prompts_done(experiment) < 18  # what was begun is kept
 
     home.worker()
     assert home.until_done(job_id) == "finished"
-    assert len(home.written(experiment)) == 36
+    assert len(home.written(experiment)) == 18
     assert home.repository.job(job_id).lost_workers == 0
 
 
 def test_a_cancelled_experiment_keeps_what_is_done_and_frees_the_worker(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=200))
-    home.worker()
-    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    experiment = home.repository.create_experiment(home.sweep(limit=6))
+    home.held_worker(2)
     home.repository.request_cancel(home.job_of(experiment))
+    home.turnstile.allow(None)
     assert home.until_done(home.job_of(experiment)) == "cancelled"
     assert [run.status for run in home.repository.experiment(experiment).runs] == ["cancelled"] * 3
-    assert len(home.written(experiment)) == home.prompts_done(experiment) >= 2
+    assert len(home.written(experiment)) == home.prompts_done(experiment) == 3
     assert home.until_done(playground_job(home)) == "finished"
 
 
@@ -104,10 +103,10 @@ def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
     decodings = home.sweep(1).decodings[1:]
     config = CalibrationConfig(pair=home.pair, decodings=decodings, goal="speed", limit=32, choosing=8)
     id = home.repository.create_experiment(config)
-    first = home.worker()
-    until(lambda: home.prompts_done(id) >= 12, "twelve prompts")
+    first = home.held_worker(12)
     first.kill()
     first.wait()
+    assert home.prompts_done(id) == 12
     home.worker()
     assert home.until_done(home.job_of(id)) == "finished"
     runs = home.repository.experiment(id).runs
@@ -117,18 +116,20 @@ def test_a_calibration_outlives_a_killed_worker(home: Home) -> None:
 
 
 def test_the_playground_does_not_wait_for_an_experiment(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=200))
-    home.worker()
-    until(lambda: home.prompts_done(experiment) >= 1, "one prompt")
+    experiment = home.repository.create_experiment(home.sweep(limit=3))
+    home.held_worker(1)
     job_id = playground_job(home)
+    home.turnstile.allow(2)
     assert home.until_done(job_id) == "finished"
+    home.turnstile.until_held()
     assert home.repository.job(home.job_of(experiment)).status == "running"
+    assert home.prompts_done(experiment) == 2
     chunks = [chunk for _, chunk in home.repository.chunks(job_id, -1)]
     assert {chunk.setting for chunk in chunks} == {0, 1}
     assert sum(chunk.done for chunk in chunks) == 2
     assert all(chunk.error is None for chunk in chunks)
-    done = home.prompts_done(experiment)
-    until(lambda: home.prompts_done(experiment) > done, "the experiment to go on")
+    home.turnstile.allow(None)
+    assert home.until_done(home.job_of(experiment)) == "finished"
 
 
 def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(home: Home) -> None:
@@ -167,7 +168,7 @@ def test_what_is_done_while_mlflow_is_away_is_mirrored_when_it_is_back(home: Hom
     assert home.until_done(home.job_of(experiment)) == "finished"
     assert [run.mlflow_run_id for run in home.repository.experiment(experiment).runs] == [None] * 3
     away.terminate()
-    assert away.wait(timeout=60) == 0
+    assert away.wait(timeout=PATIENCE) == 0
 
     home.settings = home.settings.model_copy(update={"mlflow_uri": None})
     home.worker()
@@ -180,11 +181,20 @@ def test_a_home_has_one_worker(home: Home) -> None:
     first = home.worker()
     until(lambda: (state := home.repository.worker()) and state.alive and state.pid == first.pid, "the first worker")
     second = home.worker()
-    said, _ = second.communicate(timeout=60)
+    said, _ = second.communicate(timeout=PATIENCE)
     assert second.returncode == 2
     assert f"process {first.pid}" in said
     assert "Traceback" not in said
     assert first.poll() is None
+
+
+def test_a_worker_without_its_device_says_so_and_ends(home: Home) -> None:
+    home.settings = home.settings.model_copy(update={"device": "cuda:77"})
+    worker = home.worker()
+    said, _ = worker.communicate(timeout=PATIENCE)
+    assert worker.returncode == 2
+    assert "cuda:77" in said
+    assert "Traceback" not in said
 
 
 def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home, tmp_path: Path) -> None:
@@ -206,8 +216,7 @@ def test_a_pair_that_cannot_be_loaded_fails_its_runs_and_nothing_else(home: Home
 def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_be_resumed(home: Home) -> None:
     experiment = home.repository.create_experiment(home.sweep(limit=6))
     job_id = home.job_of(experiment)
-    worker = home.worker()
-    until(lambda: home.prompts_done(experiment) >= 4, "four prompts")
+    worker = home.held_worker(4)
     worker.kill()
     worker.wait()
     with home.database.session() as session:  # as if this were the third in a row that was lost over nothing
@@ -215,8 +224,8 @@ def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_
         job.stalled, job.progress = 3, 1000
     home.worker()
     assert home.until_done(job_id) == "failed"
-    # The kill itself counts where it met no prompt that could be blamed for it.
-    assert re.search(r"lost [34] times in a row on this job", home.repository.job(job_id).error)
+    # The kill itself does not count, for it met a prompt that can be blamed for it.
+    assert "lost 3 times in a row on this job" in (home.repository.job(job_id).error or "")
     before = home.written(experiment)
     for run in home.repository.experiment(experiment).runs:
         assert run.status == "failed"
@@ -231,10 +240,9 @@ def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_
 
 
 def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    experiment = home.repository.create_experiment(home.sweep(limit=2))
     job_id = home.job_of(experiment)
-    worker = home.worker()
-    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
+    worker = home.held_worker(2)
     worker.kill()
     worker.wait()
     with home.database.session() as session:  # as its lease looks when the clock goes back by an hour
@@ -246,16 +254,23 @@ def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
 
 
 def test_a_database_that_is_locked_for_a_while_costs_time_alone(home: Home) -> None:
-    experiment = home.repository.create_experiment(home.sweep(limit=12))
+    """For longer than a writer waits, and than a lease lasts."""
+    experiment = home.repository.create_experiment(home.sweep(limit=4))
     job_id = home.job_of(experiment)
-    worker = home.worker()
-    until(lambda: home.prompts_done(experiment) >= 2, "two prompts")
-    with sqlite3.connect(home.settings.home / "fsd.db", isolation_level=None) as blocker:
+    worker = home.held_worker(2, lease=0.5, busy_timeout=0.5)
+    log = home.settings.home / "logs" / "worker.log"
+    with sqlite3.connect(home.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE) as blocker:
         blocker.execute("BEGIN EXCLUSIVE")
-        time.sleep(12)  # longer than a writer waits, and than a lease lasts
+        home.turnstile.allow(None)
+        until(
+            lambda: {"No heartbeat", "Trying again"} <= set(re.findall("No heartbeat|Trying again", log.read_text())),
+            "both",
+        )
+        (lease,) = blocker.execute("SELECT lease_expires_at FROM jobs WHERE id = ?", (job_id,)).fetchone()
+        until(lambda: datetime.fromisoformat(lease).replace(tzinfo=UTC) < now(), "the lease to end")
         blocker.execute("ROLLBACK")
     blocker.close()
     assert home.until_done(job_id) == "finished"
     assert worker.poll() is None
     assert home.repository.job(job_id).lost_workers == 0
-    assert len(home.written(experiment)) == 36
+    assert len(home.written(experiment)) == 12

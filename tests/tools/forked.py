@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from pathlib import Path
 
+from tests.tools.turnstile import Turnstile
+
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
     ["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy", "tests.tools.serve"]
@@ -64,15 +66,19 @@ class Forked:
 
 
 class ForkedCommand(Forked):
-    """``python -m fsd_core …``"""
+    """``python -m fsd_core …``; ``held``: the folder of a turnstile that its prompts have to pass."""
 
-    def __init__(self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path) -> None:
-        super().__init__(_command, arguments, environment, output)
+    def __init__(
+        self, arguments: tuple[str, ...], environment: Mapping[str, str], output: Path, held: Path | None = None
+    ) -> None:
+        super().__init__(_command, (arguments, held), environment, output)
 
 
-def _command(*arguments: str) -> None:
+def _command(arguments: tuple[str, ...], held: Path | None) -> None:
     from fsd_core.cli.commands import main
 
+    if held is not None:
+        Turnstile(held).stand()
     main(arguments)
 
 

@@ -13,17 +13,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfig, Speculative, SweepConfig
-from fsd_core.settings import Settings
+from fsd_core.jobs.worker import LEASE, Worker
+from fsd_core.settings import Settings, get_settings
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from tests.tools.forked import ForkedCommand
+from fsd_core.tracking.database.session import BUSY_TIMEOUT, open_database, upgrade
+from tests.tools.forked import Forked
+from tests.tools.sizes import PATIENCE
+from tests.tools.turnstile import Turnstile
 
 ROOT = Path(__file__).resolve().parents[2]
 T = TypeVar("T")
+First = Callable[[], None] | None
 
 
-def until(condition: Callable[[], T | None], what: str, timeout: float = 60.0) -> T:
+def until(condition: Callable[[], T | None], what: str, timeout: float = PATIENCE) -> T:
     """The condition's first value that is true."""
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
@@ -41,6 +45,21 @@ def free_port(first: int) -> int:
     raise OSError(f"No port from {first} to {first + 199} is free.")
 
 
+def _work(first: First) -> None:
+    from fsd_core.cli.commands import main
+
+    if first is not None:
+        first()
+    main(("worker",))
+
+
+def _work_held(first: First, turnstile: Turnstile, lease: float, busy_timeout: float) -> None:
+    if first is not None:
+        first()
+    turnstile.stand()
+    Worker(get_settings(), lease=lease, busy_timeout=busy_timeout).run()
+
+
 class Home:
     """A home folder in use. MLflow is away, which nothing here may mind.
 
@@ -56,23 +75,48 @@ class Home:
         upgrade(self.settings.resolved_database_url)
         self.database = open_database(self.settings.resolved_database_url)
         self.repository = Repository(self.database)
-        self.started: list[subprocess.Popen[str] | ForkedCommand] = []
+        self.turnstile = Turnstile(folder / "turnstile")
+        self.started: list[subprocess.Popen[str] | Forked] = []
 
-    def worker(self, *command: str) -> subprocess.Popen[str] | ForkedCommand:
-        """A new worker process; ``command``: Python's arguments, where it is not the usual one."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """Ours, with the settings of the home."""
         own = {f"FSD_{k}".upper(): str(v) for k, v in self.settings.model_dump().items() if v is not None}
+        return {**os.environ, **own}
+
+    def worker(self, *command: str, first: First = None) -> subprocess.Popen[str] | Forked:
+        """A new worker process; ``command``: Python's arguments, where it is not the usual one.
+
+        ``first`` is called in one that is forked before it begins.
+        """
         if self.forked and not command:
-            output = self.settings.home / f"worker-{len(self.started)}.out"
-            self.started.append(ForkedCommand(("worker",), {**os.environ, **own}, output))
-            return self.started[-1]
+            return self._forked(_work, (first,))
         process = subprocess.Popen(
             [sys.executable, *(command or ("-m", "fsd_core", "worker"))],
             cwd=ROOT,
-            env={**os.environ, **own},
+            env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def held_worker(
+        self, prompts: int, lease: float = LEASE, busy_timeout: float = BUSY_TIMEOUT, first: First = None
+    ) -> Forked:
+        """A new worker that has recorded so many prompts, and is held by ``turnstile`` in the midst of the next.
+
+        ``lease`` and ``busy_timeout``, in seconds, as in :class:`Worker`; ``first`` as above.
+        """
+        self.turnstile.allow(prompts)
+        process = self._forked(_work_held, (first, self.turnstile, lease, busy_timeout))
+        self.turnstile.until_held()
+        return process
+
+    def _forked(self, call: Callable[..., None], arguments: tuple[object, ...]) -> Forked:
+        output = self.settings.home / f"worker-{len(self.started)}.out"
+        process = Forked(call, arguments, self.environment, output)
         self.started.append(process)
         return process
 
@@ -104,7 +148,7 @@ class Home:
     def prompts_done(self, experiment_id: str) -> int:
         return self.repository.experiment(experiment_id).prompts_done
 
-    def until_done(self, job_id: str, timeout: float = 90.0) -> str:
+    def until_done(self, job_id: str, timeout: float = PATIENCE) -> str:
         """How the job ended."""
         ended = ("finished", "failed", "cancelled")
         until(lambda: self.repository.job(job_id).status in ended, f"the end of job {job_id}", timeout)

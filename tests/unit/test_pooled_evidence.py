@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -20,7 +21,8 @@ from fsd_core.review.pooling import fresh_turns, grouped, pooled
 from fsd_core.tracking.acts import Proposed, Requirements
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.records import RunView
-from tests.tools.plausible import add_finished, finish
+from tests.tools.copies import copy_of
+from tests.tools.plausible import add_finished, finish, new_repository
 
 ANN = Person("Ann", "author")
 ASKED = Requirements(margin=20, least_speedup=1.1, longest_answers=2)
@@ -62,6 +64,27 @@ def calibration(
     return Calibrated(id, config, repository)
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Calibrated]:
+    """The file of a database with a calibration, and that calibration."""
+    folder = tmp_path_factory.mktemp("measured")
+    repository = new_repository(folder)
+    done = calibration(repository)
+    repository._database.close()
+    return folder / "fsd.db", done
+
+
+@pytest.fixture
+def repository(measured: tuple[Path, Calibrated], database_url: str) -> Iterator[Repository]:
+    with copy_of(measured[0], database_url) as repository:
+        yield repository
+
+
+@pytest.fixture
+def done(measured: tuple[Path, Calibrated], repository: Repository) -> Calibrated:
+    return measured[1]._replace(repository=repository)
+
+
 @pytest.fixture
 def desk(repository: Repository) -> Desk:
     desk = Desk(repository)
@@ -73,8 +96,7 @@ def outcomes(repository: Repository, ids: Sequence[str]) -> dict[int, bool]:
     return {g.position: g.outcome == "correct" for id in ids for g in repository.generations(id)}
 
 
-def test_fresh_turns_are_one_measurement_paired_by_prompt(desk: Desk, repository: Repository) -> None:
-    done = calibration(repository)
+def test_fresh_turns_are_one_measurement_paired_by_prompt(desk: Desk, repository: Repository, done: Calibrated) -> None:
     runs, baselines = done.ids(LOSSY), done.ids(done.config.target)
     case = desk.case(desk.propose(ANN, "sums", runs[::-1], baselines))
     (one,) = case.evidence
@@ -101,9 +123,8 @@ def test_fresh_turns_are_one_measurement_paired_by_prompt(desk: Desk, repository
 
 
 def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_count(
-    desk: Desk, repository: Repository
+    desk: Desk, repository: Repository, done: Calibrated
 ) -> None:
-    done = calibration(repository)
     chose, fresh, target = done.ids(LOSSY, fresh=False), done.ids(LOSSY), done.ids(done.config.target)
     assert len(chose) == 2
     with pytest.raises(InvalidSetting, match="helped to choose the setting in its calibration, so it says too much"):
@@ -142,9 +163,9 @@ def test_no_prompt_counts_twice(repository: Repository) -> None:
 
 
 def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
-    desk: Desk, repository: Repository
+    desk: Desk, repository: Repository, done: Calibrated
 ) -> None:
-    first, second = calibration(repository), calibration(repository)  # the same seed, so the same prompts
+    first, second = done, calibration(repository)  # the same seed, so the same prompts
     ordinary = repository.experiment(add_finished(repository)).runs
     plain = next(run for run in ordinary if run.decoding == LOSSY)
     target = next(run for run in ordinary if run.label == "Target alone")
@@ -157,8 +178,7 @@ def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
     assert [len(group) for group in grouped(repository.runs(runs, limit=None))] != [1] * 7
 
 
-def test_a_measurement_stands_under_all_conditions_of_its_turns(repository: Repository) -> None:
-    done = calibration(repository)
+def test_a_measurement_stands_under_all_conditions_of_its_turns(repository: Repository, done: Calibrated) -> None:
     runs = done.runs(LOSSY, fresh=True)
     prompts = repository.prompts(run.id for run in runs)
     assert pooled(runs, prompts)[0].run.speed_mixed == ()
@@ -167,8 +187,9 @@ def test_a_measurement_stands_under_all_conditions_of_its_turns(repository: Repo
     assert pooled(mixed, prompts)[0].run.speed_mixed != ()
 
 
-def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(repository: Repository) -> None:
-    done = calibration(repository)
+def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(
+    repository: Repository, done: Calibrated
+) -> None:
     assert [run.id for run in grouped(fresh_turns(repository, done.id, done.setting(LOSSY)))[0]] == done.ids(LOSSY)
     sweep = add_finished(repository)
     assert fresh_turns(repository, sweep, repository.experiment(sweep).runs[0].setting_id) == []
@@ -177,8 +198,9 @@ def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(reposit
     assert fresh_turns(repository, only.id, only.setting(LOSSY)) == []
 
 
-def test_votes_and_comments_name_the_run_that_wrote_the_prompt(desk: Desk, repository: Repository) -> None:
-    done = calibration(repository)
+def test_votes_and_comments_name_the_run_that_wrote_the_prompt(
+    desk: Desk, repository: Repository, done: Calibrated
+) -> None:
     runs = done.ids(LOSSY)
     case = desk.case(desk.propose(ANN, "sums", runs, done.ids(done.config.target)))
     wrote: Callable[[str], int] = lambda id: next(iter(repository.prompts([id])[id]))  # noqa: E731

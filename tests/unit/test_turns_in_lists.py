@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
+
+import pytest
 
 from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.settings_page import setting_page
@@ -11,7 +15,8 @@ from dashboard.tables.company import company, on_same_prompts
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration import CalibrationConfig, candidates
 from fsd_core.tracking.database.repository import Repository
-from tests.tools.plausible import add_finished, finish
+from tests.tools.copies import copy_of
+from tests.tools.plausible import add_finished, finish, new_repository
 
 FOUND = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1, 0.2", "draft_length": [4, 5]})
 EXACT = [one for one in FOUND if one.acceptance.lossless]
@@ -22,7 +27,7 @@ CONFIG = CalibrationConfig(
 KEPT, DROPPED = LOSSY[0], LOSSY[-1]
 
 
-def calibrated(repository: Repository) -> str:
+def calibration(repository: Repository) -> str:
     """A calibration that is done: all do 8 prompts, some 8 more, one finalist is tried on fresh ones; its id."""
     id = repository.create_experiment(CONFIG, enqueue=False)
     kept = [CONFIG.target, EXACT[0], KEPT]
@@ -32,12 +37,32 @@ def calibrated(repository: Repository) -> str:
     return id
 
 
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The file of a database with such a calibration, and its id."""
+    folder = tmp_path_factory.mktemp("measured")
+    repository = new_repository(folder)
+    id = calibration(repository)
+    repository._database.close()
+    return folder / "fsd.db", id
+
+
+@pytest.fixture
+def repository(measured: tuple[Path, str], database_url: str) -> Iterator[Repository]:
+    with copy_of(measured[0], database_url) as repository:
+        yield repository
+
+
+@pytest.fixture
+def id(measured: tuple[Path, str]) -> str:
+    return measured[1]
+
+
 def setting(decoding: DecodingConfig) -> str:
     return SettingConfig(pair=CONFIG.pair, decoding=decoding).id
 
 
-def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository: Repository) -> None:
-    id = calibrated(repository)
+def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository: Repository, id: str) -> None:
     (one,) = measurements(repository, runs_of(repository, setting(KEPT)))
     assert one.target is not None
     assert one.speculative is not None
@@ -57,8 +82,9 @@ def test_turns_are_one_row_against_the_baselines_on_the_same_prompts(repository:
     assert "A proposal rests on the fresh ones alone." in html
 
 
-def test_a_setting_of_calibrations_alone_leads_to_the_calibration_and_not_to_compare(repository: Repository) -> None:
-    id = calibrated(repository)
+def test_a_setting_of_calibrations_alone_leads_to_the_calibration_and_not_to_compare(
+    repository: Repository, id: str
+) -> None:
     html = setting_page(repository, setting(KEPT))
     assert "/compare?runs=" not in html
     assert f'<a href="/runs?experiment={id}">Its calibration</a>' in html
@@ -79,16 +105,15 @@ def test_the_link_to_compare_says_how_many_runs_it_takes(repository: Repository)
     assert len(re.findall(r"/compare\?runs=([0-9a-f,]+)", html)[0].split(",")) == 20
 
 
-def test_a_turn_is_held_against_the_target_on_its_prompts(repository: Repository) -> None:
-    id = calibrated(repository)
+def test_a_turn_is_held_against_the_target_on_its_prompts(repository: Repository, id: str) -> None:
     for run in repository.runs(experiment_id=id, setting_id=setting(KEPT), limit=None):
         (target,) = on_same_prompts(run, company(repository, run, "autoregressive"))
         assert target.decoding == CONFIG.target
         assert (target.config.first, target.config.limit) == (run.config.first, run.config.limit)
 
 
-def test_runs_are_found_with_and_without_turns(repository: Repository) -> None:
-    id, own = calibrated(repository), repository.experiment(add_finished(repository, limit=1)).runs
+def test_runs_are_found_with_and_without_turns(repository: Repository, id: str) -> None:
+    own = repository.experiment(add_finished(repository, limit=1)).runs
     alone = repository.create_run(own[0].config)
     turns = len(repository.experiment(id).runs)
     assert {run.id for run in repository.runs(turns=False)} == {alone, *(run.id for run in own)}
@@ -97,8 +122,9 @@ def test_runs_are_found_with_and_without_turns(repository: Repository) -> None:
     assert repository.count_runs(turns=False, experiment_id=id) == 0
 
 
-def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_out(repository: Repository) -> None:
-    calibrated(repository)
+def test_settings_that_were_only_measured_while_a_calibration_chose_can_be_left_out(
+    repository: Repository, id: str
+) -> None:
     every, kept = repository.settings(), repository.settings(dropped=False)
     assert {one.id for one in kept} == {setting(one) for one in (CONFIG.target, EXACT[0], KEPT)}
     assert (len(every), repository.count_settings()) == (len(FOUND) + 1,) * 2

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import socket
 import sys
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import uvicorn
@@ -56,6 +57,10 @@ def serve_anew(listening: socket.socket, orders: Connection) -> None:
             finally:
                 os._exit(1)
         orders.send(child)
+        ended = os.pidfd_open(child)
+        if orders in wait([orders, ended]):  # whoever asked for it is gone
+            os.kill(child, signal.SIGKILL)
+        os.close(ended)
         orders.send(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 

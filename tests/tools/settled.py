@@ -58,6 +58,12 @@ def watch(context: BrowserContext) -> None:
     context.add_init_script(f"({_WATCH})()")
 
 
+def go(page: Page, address: str) -> None:
+    """Opens a page and waits until it has settled: an act before that may be overtaken by what the page opens with."""
+    page.goto(address)
+    settled(page)
+
+
 def settled(page: Page) -> None:
     """Waits until the page has opened, and all that it asked for has come and is drawn."""
     page.evaluate(_SETTLED, FRAMES)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -49,7 +49,7 @@ class Site:
     temporary: Path
     """the server's own folder for temporary files"""
     pid: int
-    routes: list[tuple[str, str]]
+    routes: list[tuple[str, str]] = field(repr=False)
     """method and path of all that the application has, Gradio's own among them"""
 
 

@@ -11,6 +11,7 @@ from fsd_core.people import Person
 from fsd_core.tracking.edits import Edit
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
+from tests.tools.settled import go
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
@@ -31,7 +32,7 @@ def edit(page: Page, title: str, **values: str) -> None:
 
 
 def test_an_experiment_is_named_noted_and_tagged(page: Page, site: Site, experiment: str) -> None:
-    page.goto(f"{site.url}/runs?experiment={experiment}")
+    go(page, f"{site.url}/runs?experiment={experiment}")
     expect(page.locator("#experiment-head h1")).to_contain_text("Named")
     expect(page.locator("#experiment-runs tbody tr")).to_have_count(7)
     edit(page, "Edit name, note and tags", Name=f"Better {HOSTILE}", Note=f"Odd {HOSTILE}\nline", Tags="paper, slow")
@@ -42,13 +43,13 @@ def test_an_experiment_is_named_noted_and_tagged(page: Page, site: Site, experim
     page.get_by_text("History, 1 change").click()
     expect(page.get_by_role("table", name="History")).to_contain_text("local user admin")
     expect(page.get_by_role("table", name="History")).to_contain_text("renamed it from")
-    page.goto(f"{site.url}/runs?search=paper")
+    go(page, f"{site.url}/runs?search=paper")
     expect(page.locator("#runs tbody tr")).to_have_count(7)
 
 
 def test_one_who_was_overtaken_is_told_and_keeps_what_was_typed(page: Page, site: Site, experiment: str) -> None:
     run = site.repository.experiment(experiment).runs[0].id
-    page.goto(f"{site.url}/runs?run={run}")
+    go(page, f"{site.url}/runs?run={run}")
     expect(page.get_by_role("button", name="Edit note and tags")).to_be_visible()
     site.repository.annotate("run", run, Edit(note="Ann's words"), Person("Ann", "author"))
     edit(page, "Edit note and tags", Note="Bob's words")
@@ -64,35 +65,35 @@ def test_one_who_was_overtaken_is_told_and_keeps_what_was_typed(page: Page, site
 
 
 def test_what_is_archived_is_hidden_from_lists_and_never_from_links(page: Page, site: Site, experiment: str) -> None:
-    page.goto(f"{site.url}/experiments")
+    go(page, f"{site.url}/experiments")
     card = page.locator(f"[data-experiment='{experiment}']")
     card.get_by_role("button", name="Archive").click()
     expect(card).to_have_count(0)
     page.get_by_label("Show archived").check()
     expect(card.locator(".fsd-tag.archived")).to_be_visible()
     run = site.repository.experiment(experiment).runs[0].id
-    page.goto(f"{site.url}/runs")
+    go(page, f"{site.url}/runs")
     expect(page.locator(f"#runs [data-run='{run}']")).to_have_count(0)
     page.get_by_label("Show archived").check()
     expect(page.locator(f"#runs [data-run='{run}']")).to_have_count(1)
     expect(page).to_have_url(re.compile("archived=true"))
     page.reload()
     expect(page.locator(f"#runs [data-run='{run}']")).to_have_count(1)
-    page.goto(f"{site.url}/compare?experiment={experiment}")
+    go(page, f"{site.url}/compare?experiment={experiment}")
     expect(page.get_by_role("table", name="Metrics of the runs")).to_be_visible()
-    page.goto(f"{site.url}/runs?experiment={experiment}")
+    go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Unarchive").click()
     expect(page.get_by_text("is in the lists again")).to_be_visible()
     assert not site.repository.experiment(experiment).archived
 
 
 def test_a_deleted_experiment_says_who_deleted_it(page: Page, site: Site, experiment: str) -> None:
-    page.goto(f"{site.url}/runs?experiment={experiment}")
+    go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     expect(page.get_by_text("was deleted.")).to_be_visible()
     page.reload()
     expect(page.get_by_role("alert")).to_contain_text("local user deleted")
-    page.goto(f"{site.url}/runs")
+    go(page, f"{site.url}/runs")
     page.get_by_text("Changes and deletions").click()
     expect(page.get_by_role("table", name="Changes and deletions")).to_contain_text("with 7 runs and")

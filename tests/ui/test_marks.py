@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from fsd_core.tracking.records import RunView
 from tests.tools.plausible import add_finished
+from tests.tools.settled import go, settled
 from tests.tools.site import Site
 from tests.ui.test_sign_in import closed, sign_in  # noqa: F401  # the fixture
 
@@ -23,7 +24,7 @@ def runs(site: Site) -> list[RunView]:
 
 def opened(page: Page, site: Site, runs: list[RunView], other: int = 3) -> Locator:
     """Compare, with all prompts of two runs shown."""
-    page.goto(f"{site.url}/compare?runs={runs[0].id},{runs[other].id}&baseline={runs[0].id}")
+    go(page, f"{site.url}/compare?runs={runs[0].id},{runs[other].id}&baseline={runs[0].id}")
     expect(page.locator(".pair-filter")).to_be_visible()
     expect(page.get_by_text("shared prompts, both solve")).to_be_visible()
     page.get_by_label("All", exact=True).check()
@@ -85,6 +86,7 @@ def test_keys_are_letters_where_somebody_types(page: Page, site: Site, runs: lis
     sides.first.focus()
     page.get_by_label("Margin").click()
     page.keyboard.type("jgbn")
+    settled(page)  # a mark would be kept by now
     assert site.repository.marks([run.id for run in runs]) == []
     expect(page.locator("dialog")).to_have_count(0)
 
@@ -105,6 +107,8 @@ def test_a_viewer_marks_nothing(page: Page, closed: Site) -> None:  # noqa: F811
     experiment = add_finished(site.repository, "Not for viewers")
     runs = list(site.repository.experiment(experiment).runs)
     sign_in(page, site, "Viewer", f"/compare?runs={runs[0].id},{runs[3].id}&baseline={runs[0].id}")
+    expect(page).to_have_url(re.compile("/compare"))
+    settled(page)
     page.get_by_label("All", exact=True).check()
     page.locator(".side[data-run]").first.get_by_role("button", name="Good").click()
     expect(

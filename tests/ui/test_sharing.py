@@ -14,6 +14,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from fsd_core.tracking.acts import UseDescribed
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
+from tests.tools.settled import go
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
@@ -44,7 +45,7 @@ def test_a_figure_is_saved_as_png_and_svg(
     page: Page, site: Site, experiment: str, address: str, figure: str, name: str
 ) -> None:
     run = site.repository.experiment(experiment).runs[3].id
-    page.goto(site.url + address.format(experiment=experiment, run=run))
+    go(page, site.url + address.format(experiment=experiment, run=run))
     name = name.format(run=run)
     called, data = saved(page, figure, "PNG")
     assert (called, data[:8]) == (f"{name}.png", b"\x89PNG\r\n\x1a\n")
@@ -64,7 +65,7 @@ def test_a_link_leads_to_one_prompt_side_by_side(
 ) -> None:
     profile.grant_permissions(["clipboard-read", "clipboard-write"])
     runs = [run.id for run in site.repository.experiment(experiment).runs]
-    page.goto(f"{site.url}/compare?runs={runs[0]},{runs[4]}&__theme=dark&__sign=secret")
+    go(page, f"{site.url}/compare?runs={runs[0]},{runs[4]}&__theme=dark&__sign=secret")
     page.get_by_label("All", exact=True).check()
     expect(page.get_by_text("12 prompts of 12, 1 to 5 shown.")).to_be_visible()
     page.get_by_role("button", name="Next prompts").click()
@@ -94,7 +95,7 @@ def test_a_run_and_a_proposal_have_a_link_to_copy(
     profile.grant_permissions(["clipboard-read", "clipboard-write"])
     run = site.repository.experiment(experiment).runs[0].id
     for address in (f"{site.url}/runs?run={run}", f"{site.url}/runs?experiment={experiment}"):
-        page.goto(address)
+        go(page, address)
         page.get_by_role("button", name="Copy link").click()
         expect(page.get_by_role("button", name="Copied")).to_be_visible()
         assert page.evaluate("navigator.clipboard.readText()") == address
@@ -103,7 +104,7 @@ def test_a_run_and_a_proposal_have_a_link_to_copy(
 def test_without_a_clipboard_the_link_is_shown_to_be_copied(page: Page, site: Site, experiment: str) -> None:
     page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page.add_init_script("document.execCommand = () => false")
-    page.goto(f"{site.url}/runs?experiment={experiment}")
+    go(page, f"{site.url}/runs?experiment={experiment}")
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_label("Link", exact=True)).to_have_value(f"{site.url}/runs?experiment={experiment}")
     expect(page.get_by_label("Link", exact=True)).to_be_focused()
@@ -112,7 +113,7 @@ def test_without_a_clipboard_the_link_is_shown_to_be_copied(page: Page, site: Si
 def test_the_log_of_a_use_is_saved(page: Page, site: Site) -> None:
     described = UseDescribed(name="Support", description=f"={HOSTILE}")
     site.repository.append_acts("support", "Ann", "admin", [described], 0)
-    page.goto(f"{site.url}/review?use=support")
+    go(page, f"{site.url}/review?use=support")
     for title, begins in (("CSV", "use,sequence,at,who"), ("JSON Lines", '{"use": "support"')):
         with page.expect_download() as download:
             page.get_by_role("link", name=f"Export {title}").click()

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from fsd_core.config.calibration import CalibrationConfig, candidates
 from tests.tools.plausible import add_finished, finish
+from tests.tools.settled import go
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
@@ -33,7 +34,7 @@ def calibration(site: Site) -> str:
 
 
 def test_only_turns_are_no_empty_list(page: Page, site: Site, calibration: str) -> None:
-    page.goto(f"{site.url}/runs")
+    go(page, f"{site.url}/runs")
     expect(page.locator("#runs")).to_contain_text("Only turns of calibrations")
     page.get_by_role("link", name="Show its turns").click()
     expect(page.locator("#runs tbody tr")).to_have_count(TURNS)
@@ -43,7 +44,7 @@ def test_only_turns_are_no_empty_list(page: Page, site: Site, calibration: str) 
 def test_runs_lists_turns_where_they_are_asked_for_or_searched_for(page: Page, site: Site, calibration: str) -> None:
     add_finished(site.repository, "Own", limit=3)
     rows = page.locator("#runs tbody tr")
-    page.goto(f"{site.url}/runs")
+    go(page, f"{site.url}/runs")
     expect(rows).to_have_count(7)
     page.get_by_label("Show calibrations").check()
     expect(rows).to_have_count(7 + TURNS)
@@ -62,7 +63,7 @@ def test_settings_lists_what_calibrations_dropped_where_it_is_asked_for(
     every, kept = site.repository.count_settings(), site.repository.count_settings(dropped=False)
     assert every > kept
     rows = page.locator("#settings tbody tr")
-    page.goto(f"{site.url}/settings")
+    go(page, f"{site.url}/settings")
     expect(rows).to_have_count(kept)
     page.get_by_label("Dropped by calibrations").check()
     expect(rows).to_have_count(every)

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from fsd_core.benchmarks.statistics import wilson
 from tests.tools.plausible import add_finished, do_prompts, sweep
+from tests.tools.settled import go
 from tests.tools.site import Site
 
 pytestmark = pytest.mark.ui
@@ -46,7 +47,7 @@ def test_an_address_that_leads_nowhere_says_so_and_where_to_go(
 
 
 def test_a_word_is_explained_by_mouse_keyboard_and_touch(page: Page, site: Site) -> None:
-    page.goto(f"{site.url}/runs")
+    go(page, f"{site.url}/runs")
     word, hint = page.get_by_role("button", name="Acceptance rate"), page.locator("#fsd-about")
     word.hover()
     expect(hint).to_have_text("Drafted tokens accepted, of all drafted")
@@ -64,8 +65,7 @@ def test_a_word_is_explained_by_mouse_keyboard_and_touch(page: Page, site: Site)
 
 
 def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> None:
-    page.goto(site.url)
-    expect(page.locator(".fsd-worker")).to_contain_text("worker")
+    go(page, site.url)
     lenient = page.locator(".setting").nth(1)
     lenient.get_by_label("Threshold").fill("0.0123456")
     page.get_by_label("Temperature").fill("1e-3")
@@ -84,12 +84,12 @@ def test_a_number_is_used_as_it_is_typed_or_refused(page: Page, site: Site) -> N
     expect(lenient.get_by_label("Threshold")).to_have_value("0.0123456")
     site.repository.finish_job(job.id, job.claim_token or "", "cancelled", None)
 
-    page.goto(f"{site.url}/experiments")
+    go(page, f"{site.url}/experiments")
     page.get_by_label("Prompts", exact=True).fill("12.5")
     expect(page.locator(".exp-size .fsd-notice")).to_contain_text("12.5: expected a whole number")
     expect(page.get_by_label("Prompts", exact=True)).to_have_value("12.5")
 
-    page.goto(f"{site.url}/review")
+    go(page, f"{site.url}/review")
     page.get_by_label("Name").fill("Half a person")
     page.get_by_label("Approvals").fill("1.5")
     page.get_by_role("button", name="Make the use").click()
@@ -102,7 +102,7 @@ def test_accuracy_is_told_while_an_experiment_runs(page: Page, site: Site) -> No
     running = repository.create_experiment(sweep("Under way"))
     job = repository.claim(("experiment",), 600)
     assert job is not None
-    page.goto(f"{site.url}/experiments")
+    go(page, f"{site.url}/experiments")
     card = page.locator("article.exp", has_text="Under way")
     first = card.locator("tbody tr").first
     expect(first).to_contain_text("0/24")

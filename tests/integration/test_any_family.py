@@ -59,6 +59,15 @@ REFUSED = (
 )  # fmt: skip
 
 
+QUICK = ("deepseek_v2", "gpt2", "gpt_oss", "mamba", "qwen3_next")
+"""what the gate builds: latent keys with experts, positions that are learnt, windows; two of those that are refused"""
+
+
+def sized(families: tuple[str, ...]) -> list[Any]:
+    """Some in the gate, and all in ``make test-long``."""
+    return [family if family in QUICK else pytest.param(family, marks=pytest.mark.long) for family in families]
+
+
 def model_of(family: str) -> PreTrainedModel:
     size = SIZE | OWN.get(family, {})
     if family.startswith("falcon") and "_" not in family:  # which has a property of that name
@@ -70,13 +79,13 @@ def model_of(family: str) -> PreTrainedModel:
 
 
 @pytest.mark.filterwarnings("ignore")  # of modules that miss fast kernels or are to go
-@pytest.mark.parametrize("family", SUPPORTED)
+@pytest.mark.parametrize("family", sized(SUPPORTED))
 def test_greedy_sd_is_the_greedy_target(family: str) -> None:
     check_greedy_sd_is_the_greedy_target(model_of(family), noise=0.02, tokens=16)
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("family", REFUSED)
+@pytest.mark.parametrize("family", sized(REFUSED))
 def test_what_cannot_be_rolled_back_is_refused_in_a_sentence(family: str) -> None:
     model = model_of(family)
     with pytest.raises(IncompatibleModels, match=r"model of this kind is not supported: .+ Choose another pair\.$"):

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from fsd_core.benchmarks.harness import run_example, run_examples
+from fsd_core.benchmarks.roofline import bytes_read
 from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import (
     AcceptanceConfig,
@@ -43,10 +44,15 @@ def pair() -> Iterator[LoadedPair]:
 
 @pytest.fixture(scope="module")
 def alone(pair: LoadedPair) -> list[tuple[list[int], list[int]]]:
-    """The first 20 held-out problems, and what the target writes behind each greedily and alone."""
+    """The first held-out problems, and what the target writes behind each greedily and alone."""
     decoder = Decoder(pair, DecodingConfig(acceptance=Autoregressive()))
-    prompts = [decoder.prompt_ids(example.prompt) for example in TASK.examples(20)]
+    prompts = [decoder.prompt_ids(example.prompt) for example in TASK.examples(8)]
     return [(ids, decoder.generate(ids, seed=0).tokens) for ids in prompts]
+
+
+def sized(quick: int, long: int) -> list[object]:
+    """So many problems in the gate, and more of them in ``make test-long``."""
+    return [quick, pytest.param(long, marks=pytest.mark.long)]
 
 
 def accuracy(pair: LoadedPair, config: DecodingConfig, limit: int) -> float:
@@ -81,18 +87,21 @@ def test_the_task_is_large_enough_to_tell_settings_apart() -> None:
     assert len({example.prompt for example in TASK.all_examples()}) == TASK.size
 
 
-def test_the_target_knows_its_task(pair: LoadedPair) -> None:
-    assert accuracy(pair, DecodingConfig(acceptance=Autoregressive()), 200) >= 0.95
+@pytest.mark.parametrize("limit", sized(40, 200))
+def test_the_target_knows_its_task(pair: LoadedPair, limit: int) -> None:
+    assert accuracy(pair, DecodingConfig(acceptance=Autoregressive()), limit) >= 0.95
 
 
-def test_the_draft_half_knows_it(pair: LoadedPair) -> None:
-    assert 0.45 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), 100) <= 0.85
+@pytest.mark.parametrize("limit", sized(40, 100))
+def test_the_draft_half_knows_it(pair: LoadedPair, limit: int) -> None:
+    assert 0.45 <= accuracy(pair, DecodingConfig(acceptance=DraftOnly()), limit) <= 0.85
 
 
-def test_leniency_is_free_where_words_differ_then_traded_and_then_ruinous(pair: LoadedPair) -> None:
+@pytest.mark.parametrize("limit", sized(40, 100))
+def test_leniency_is_free_where_words_differ_then_traded_and_then_ruinous(pair: LoadedPair, limit: int) -> None:
     """Greedily, by target passes, which no machine changes: two house styles in dispute, and sums in dispute."""
     exact, free, loose = (
-        lenient(pair, acceptance, 100)
+        lenient(pair, acceptance, limit)
         for acceptance in (SD(), FuzzyReducible(threshold=0.15), FuzzyReducible(threshold=0.69))
     )
     assert exact.length < 5 < 7 < free.length <= loose.length
@@ -125,6 +134,11 @@ def test_neither_model_writes_padding(pair: LoadedPair, alone: list[tuple[list[i
             assert pair.tokenizer.pad_token_id not in written
 
 
+def test_the_draft_is_a_tenth_of_the_target(pair: LoadedPair) -> None:
+    assert bytes_read(pair.draft) <= 0.1 * bytes_read(pair.target)
+
+
+@pytest.mark.long  # it measures
 def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
     """One token behind a prompt in the cache, on one thread, in a round's order: five draft steps, then the target.
 

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from torch import Tensor
 
 import fsd_core
+from fsd_core.benchmarks import harness, roofline
 from fsd_core.benchmarks.calibration.proposing import EXACT_LENGTHS
 from fsd_core.benchmarks.calibration.running import calibrate
+from fsd_core.benchmarks.replay import costs
 from fsd_core.config import FuzzyReducible, Speculative
 from fsd_core.config.calibration import LENGTHS, CalibrationConfig, candidates, read_sweep
 from fsd_core.config.sweeps import methods
+from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
-from fsd_core.models.loading import LoadedPair, load_pair
+from fsd_core.models.language_model import LanguageModel
+from fsd_core.models.loading import LoadedPair
 from fsd_core.rules.margin import Margin
 from fsd_core.settings import sqlite_url
+from fsd_core.testing.toy import save_toy_pair, toy_pair
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
 from fsd_core.tracking.records import RunView
@@ -38,16 +45,44 @@ class Stops:
         self.left -= 1
 
 
+NOISE = 0.15  # of the draft: one in three of its tokens is the target's, and nearly all are forgivable
 SMALL = {"limit": 32, "choosing": 8, "minutes": 60.0, "goal": "speed"}
+SHORT = {"max_new_tokens": 12}
+"""of 70 that an answer has: what is asked here is how calibrations go on, not what they find"""
+
+
+TARGET_SECONDS, DRAFT_SECONDS = 0.01, 0.0005
 
 
 @pytest.fixture(scope="module")
 def pair() -> LoadedPair:
-    return load_pair("bundled")
+    """A toy pair; what a calibration finds with the bundled one is shown in docs/library.md, which is run."""
+    return toy_pair(NOISE)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> str:
+    """The name of the same pair for commands."""
+    return save_toy_pair(tmp_path / "pair", NOISE)
+
+
+@pytest.fixture(autouse=True)
+def clock(pair: LoadedPair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time passes while a model is asked, less of it for a draft, and whatever this machine does at the moment."""
+    now, forward = [0.0], LanguageModel.forward
+
+    def timed(self: LanguageModel, *arguments: Any, **more: Any) -> Tensor:
+        drafts = self is pair.draft or str(self.module.name_or_path).endswith("draft")
+        now[0] += DRAFT_SECONDS if drafts else TARGET_SECONDS
+        return forward(self, *arguments, **more)
+
+    monkeypatch.setattr(LanguageModel, "forward", timed)
+    for module in (batch, decoder, harness, costs, roofline):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
 
 
 def asked(**more: object) -> CalibrationConfig:
-    found = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1,0.3", "draft_length": [5, 16]})
+    found = candidates({"acceptance": ["fsd-reducible"], "threshold": "0.1,0.3", "draft_length": [5, 16], **SHORT})
     return CalibrationConfig.model_validate({"decodings": tuple(found)} | SMALL | more)
 
 
@@ -77,8 +112,9 @@ def test_cut_off_anywhere_it_goes_on_and_no_prompt_is_done_twice(repository: Rep
 
 
 def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Repository, pair: LoadedPair) -> None:
-    found = candidates({"acceptance": ["fsd-reducible", "margin", "fsd"], "threshold": "0.1,0.3", "draft_length": 8})
-    found += methods({"acceptance": "fsd-reducible", "drafter": "prompt-lookup", "threshold": "0.1"})
+    found = candidates({"acceptance": ["fsd-reducible", "fsd"], "threshold": "0.1,0.3", "draft_length": 8, **SHORT})
+    found += candidates({"acceptance": "margin", "logit_ratio": "1", "draft_length": 8, **SHORT})
+    found += methods({"acceptance": "fsd-reducible", "drafter": "prompt-lookup", "threshold": "0.1", **SHORT})
     config = CalibrationConfig.model_validate({"decodings": tuple(found), "lengths": (1, 2, 16)} | SMALL)
     id = repository.create_experiment(config, enqueue=False)
     with pytest.raises(KeyboardInterrupt):
@@ -93,7 +129,7 @@ def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Reposit
     assert lengths["draft-model", FuzzyReducible(threshold=0.1)] == 1
     assert lengths["draft-model", Speculative()] == EXACT_LENGTHS
     assert lengths["prompt-lookup", FuzzyReducible(threshold=0.1)] == len(LENGTHS)
-    assert ("draft-model", Margin(logit_ratio=0.98)) not in lengths  # forgives nothing that would make it faster
+    assert ("draft-model", Margin(logit_ratio=1.0)) not in lengths  # forgives nothing that would make it faster
     outcome = calibrate(repository, id, config, lambda *_: pair)
     assert outcome.chosen.decoding in [run.decoding for run in begun]
     runs = repository.experiment(id).runs
@@ -105,7 +141,7 @@ def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Reposit
 
 
 def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path, pair: LoadedPair) -> None:
-    options = {"acceptance": "fsd-reducible", "threshold": 0.1, "draft_length": 16}
+    options = {"acceptance": "fsd-reducible", "threshold": "0.1,0.3", "draft_length": [5, 16], **SHORT}
     found = fsd_core.calibrate(pair=pair, goal="speed", limit=32, choosing=8, home=tmp_path / "kept", **options)
     assert found.setting.acceptance.kind == "fsd-reducible"
     assert "Use FSD reducible" in found.verdict
@@ -120,34 +156,57 @@ def test_the_library_finds_a_setting_and_keeps_it(tmp_path: Path, pair: LoadedPa
         fsd_core.calibrate(pair=pair, limit=100)
 
 
-def test_the_command_prints_a_verdict_and_resume_repeats_it(home: Path) -> None:
-    chosen = ["--acceptance", "ensemble", "--target-weights", "0.9", "--draft-length", "5", "--json"]
-    told = json.loads(command("calibrate", "--fastest", "--limit", "32", "--choosing", "8", *chosen).splitlines()[-1])
+Call = Callable[..., tuple[int, str, str]]
+
+
+def test_the_command_prints_a_verdict_and_resume_repeats_it(call: Call, saved: str) -> None:
+    chosen = [
+        "--acceptance",
+        "ensemble",
+        "--target-weights",
+        "0.9",
+        "--draft-length",
+        "5",
+        "--max-new-tokens",
+        "12",
+        "--json",
+        "--pair",
+        saved,
+    ]
+    out = printed(call, "calibrate", "--fastest", "--limit", "32", "--choosing", "8", *chosen)
+    told = json.loads(out.splitlines()[-1])
     assert told["goal"] == "speed"
     assert told["verdict"].startswith(("Use ", "No setting is faster"))
-    out = command("resume", told["experiment_id"])
+    out = printed(call, "resume", told["experiment_id"])
     assert told["verdict"] in out
     assert f"Experiment {told['experiment_id']}" in out
 
 
-def test_the_same_command_with_more_minutes_goes_on_where_they_ended(home: Path) -> None:
-    chosen = ["--accepted", "0.3", "--limit", "32", "--choosing", "8", "--acceptance", "ensemble"]
-    begun = ["calibrate", *chosen, "--target-weights", "0.9", "--draft-length", "5", "--minutes"]
-    first = command(*begun, "0.01")
+def test_the_same_command_with_more_minutes_goes_on_where_they_ended(call: Call, saved: str) -> None:
+    chosen = ["--accepted", "0.1", "--limit", "32", "--choosing", "8", "--acceptance", "ensemble", "--pair", saved]
+    begun = [
+        "calibrate",
+        *chosen,
+        "--target-weights",
+        "0.9",
+        "--draft-length",
+        "5",
+        "--max-new-tokens",
+        "12",
+        "--minutes",
+    ]
+    first = printed(call, *begun, "0.01")
     assert "before the 0.01 minutes ended" in first
     assert re.search(r"The same command with --minutes \d+ continues\.", first)
-    second = command(*begun, "20")
+    second = printed(call, *begun, "2000")
     assert second.startswith("Use ")
     assert "--minutes" not in second
     assert first.splitlines()[-1] == second.splitlines()[-1]  # the experiment
-    third = command(*begun, "0.01")
+    third = printed(call, *begun, "0.01")
     assert third.splitlines()[-1] != second.splitlines()[-1]  # nothing was left
 
 
-def command(*arguments: str) -> str:
-    """What a command prints on standard output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fsd_core", *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def printed(call: Call, *arguments: str) -> str:
+    status, out, err = call(*arguments)
+    assert status == 0, err
+    return out

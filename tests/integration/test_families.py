@@ -60,7 +60,7 @@ def test_logits_through_our_cache_are_those_of_the_whole_text(family: PreTrained
 
 
 def test_greedy_sd_is_the_greedy_target(family: PreTrainedModel) -> None:
-    check_greedy_sd_is_the_greedy_target(family, noise=0.2, tokens=48)
+    check_greedy_sd_is_the_greedy_target(family, noise=0.2, tokens=24)
 
 
 def test_a_target_spread_over_several_devices_decodes_as_on_one(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
     thread = threading.Thread(target=worker.run_as_thread)
     thread.start()
     try:
-        experiment = home.repository.create_experiment(home.sweep(3))
+        experiment = home.repository.create_experiment(home.sweep(1, tokens=8))
         assert home.until_done(home.job_of(experiment)) == "finished"
         job = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, home.sweep(1).decodings[:2])
         asked = home.repository.enqueue(job, priority=10)
@@ -166,7 +166,8 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
         assert [sitting.conditions[EXECUTOR] for sitting in run.sittings] == ["the web process"]
         bounds = home.repository.enqueue(BoundsJob(run.id, 1.0), priority=10)
         assert home.until_done(bounds) == "finished"
-        assert home.repository.run(run.id).metrics["bounds"][0]["positions"] == 48
+        metrics = home.repository.run(run.id).metrics
+        assert metrics["bounds"][0]["positions"] == metrics["tokens"]
         until(lambda: (found := home.repository.worker()) and found.device == "the web process", "its heartbeat")
     finally:
         worker.stop()

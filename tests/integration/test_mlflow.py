@@ -37,7 +37,7 @@ from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from fsd_core.tracking.records import RunView
 from fsd_core.tracking.workspace.export import export
 from fsd_core.tracking.workspace.merge import import_file
-from tests.tools.plausible import add_finished
+from tests.tools import plausible
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 METRICS = {
@@ -482,7 +482,12 @@ def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
 
 def test_copies_say_what_their_setting_is_approved_for(repository: Repository, store: str) -> None:
     ann, bob = Person("Ann", "author"), Person("Bob", "admin")
-    target, *_, first, second = repository.experiment(add_finished(repository, limit=4)).runs[:-1]
+    whole = plausible.sweep("Find the knee", limit=4)
+    few = whole.model_copy(update={"decodings": (whole.decodings[0], *whole.decodings[-2:])})
+    begun = repository.experiment(repository.create_experiment(few, enqueue=False)).runs
+    for run in begun:
+        plausible.finish(repository, run)
+    target, first, second = (repository.run(run.id) for run in begun)
     mirror, desk, client = MlflowMirror(store), Desk(repository), client_of(store)
     mirroring = Mirroring(store, repository, lambda: False)
     mirroring.after_runs()

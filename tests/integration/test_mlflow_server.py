@@ -11,28 +11,31 @@ import signal
 import socket
 import sqlite3
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 
-from dashboard.server.mlflow_pages import READ_ONLY, STARTING
+from dashboard.server.mlflow_pages import READ_ONLY, STARTING, TURNED_OFF, mlflow_routes
 from fsd_core.access import accounts
 from fsd_core.asgi.logs import LONGEST
 from fsd_core.jobs import lock
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.settings import Settings
 from tests.tools.attack.http import send_request
 from tests.tools.attack.mlflow import Pages, pages_over
+from tests.tools.attack.mlflow_routes import routes_of_mlflow
 from tests.tools.attack.server import served
+from tests.tools.attack.upstream import CUT_OFF, SIZE, upstream
 from tests.tools.plausible import new_repository
-from tests.tools.worker_process import ROOT
+from tests.tools.sizes import PATIENCE
+from tests.tools.worker_process import until
 
 API = ("/ajax-api/2.0/mlflow", "/api/2.0/mlflow")
 READ = (
@@ -87,9 +90,7 @@ def standing(pages: Pages) -> list[object]:
 
 def test_every_route_is_one_that_people_need_or_closed(pages: Pages) -> None:
     """Before the application and, should anybody get past it, at MLflow's own door."""
-    command = [sys.executable, "-m", "tests.tools.attack.mlflow_routes"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
-    every = {(method, route) for method, route in json.loads(listed)}
+    every = routes_of_mlflow()
     assert len(every) > 400  # the registry, gateway, assistant, jobs, webhooks, secrets and all the rest
     before = standing(pages)
     for method, route in sorted(every | OPEN):
@@ -166,7 +167,7 @@ def test_a_run_that_says_its_artifacts_are_elsewhere_shows_none(pages: Pages, se
         link.symlink_to(secret.parent)
     named = location.format(home=secret.parent, store=pages.folder, run=pages.runs[0])
     run = pages.client.create_run(pages.experiment).info.run_id
-    with closing(sqlite3.connect(pages.folder / "mlflow.db", isolation_level=None)) as store:
+    with closing(sqlite3.connect(pages.folder / "mlflow.db", isolation_level=None, timeout=PATIENCE)) as store:
         store.execute("UPDATE runs SET artifact_uri = ? WHERE run_uuid = ?", (named, run))
     assert pages.client.get_run(run).info.artifact_uri == named
     status, _, text = send_request(pages.url, "GET", f"/get-artifact?run_id={run}&path={secret.name}")
@@ -230,7 +231,7 @@ def test_other_host_names_and_large_bodies_are_refused(pages: Pages) -> None:
 def test_odd_addresses_are_refused(pages: Pages, query: str) -> None:
     """They are no fault of ours, nor do they end what they ask."""
     asked = f"GET /mlflow{API[0]}/runs/get?{query} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    with socket.create_connection((str(urlsplit(pages.url).hostname), urlsplit(pages.url).port or 0), 30) as raw:
+    with socket.create_connection((str(urlsplit(pages.url).hostname), urlsplit(pages.url).port or 0), PATIENCE) as raw:
         raw.sendall(asked.encode("latin-1"))
         assert re.match(rb"HTTP/1.1 4\d\d ", raw.recv(100))
     assert send_request(pages.url, "GET", "/health")[0] == 200
@@ -253,32 +254,40 @@ def test_the_files_of_a_run_are_read(pages: Pages) -> None:
 
 
 def test_who_is_signed_in_reads_and_nobody_else(tmp_path: Path) -> None:
-    with pages_over(tmp_path, FSD_ACCESS="password") as pages:
-        repository = Repository(open_database(pages.settings.resolved_database_url))
-        accounts.add_user(repository, "Vera", "viewer", "a long password")
-        cookie = {"Cookie": f"fsd_session={accounts.sign_in(repository, 'Vera', 'a long password')}"}
-        token = {"Authorization": f"Bearer {accounts.add_token(repository, 'nightly', 'viewer')}"}
-        status, headers, _ = send_request(pages.url, "GET", "/", Accept="text/html")
+    repository = new_repository(tmp_path)
+    accounts.add_user(repository, "Vera", "viewer", "a long password")
+    cookie = {"Cookie": f"fsd_session={accounts.sign_in(repository, 'Vera', 'a long password')}"}
+    token = {"Authorization": f"Bearer {accounts.add_token(repository, 'nightly', 'viewer')}"}
+    with upstream(tmp_path) as mlflow, served(tmp_path, FSD_MLFLOW_UI="true", FSD_ACCESS="password") as (site, _):
+        url = f"{site}/mlflow"
+        status, headers, _ = send_request(url, "GET", "/", Accept="text/html")
         assert (status, headers["location"]) == (303, "/login?next=/mlflow/")
-        for path in ("/", "/static-files/favicon.ico", f"{API[0]}/runs/get?run_id={pages.runs[0]}", "/health"):
-            assert send_request(pages.url, "GET", path)[0] == 401
-            assert send_request(pages.url, "GET", path, Cookie="fsd_session=guessed")[0] == 401
-            assert send_request(pages.url, "GET", path, **cookie)[0] == 200
-            assert send_request(pages.url, "GET", path, **token)[0] == 200
-        rename = json.dumps({"run_id": pages.runs[0], "run_name": "Taken over"})
-        assert send_request(pages.url, "POST", f"{API[0]}/runs/update", rename, **JSON, **cookie)[0] == 403
+        for path in ("/", "/static-files/favicon.ico", f"{API[0]}/runs/get?run_id=abc", "/health"):
+            assert send_request(url, "GET", path)[0] == 401
+            assert send_request(url, "GET", path, Cookie="fsd_session=guessed")[0] == 401
+            assert mlflow.asked == []
+            assert send_request(url, "GET", path, **cookie)[::2] == (200, b"from MLflow")
+            assert send_request(url, "GET", path, **token)[::2] == (200, b"from MLflow")
+            assert mlflow.asked == [("GET", path)] * 2
+            mlflow.asked.clear()
+        rename = json.dumps({"run_id": "abc", "run_name": "Taken over"})
+        assert send_request(url, "POST", f"{API[0]}/runs/update", rename, **JSON, **cookie)[0] == 403
         query = json.dumps({"query": "{__typename}"})
-        assert send_request(pages.url, "POST", "/graphql", query, **JSON)[0] == 401
-        assert send_request(pages.url, "POST", "/graphql", query, **JSON, **cookie)[0] == 200
+        assert send_request(url, "POST", "/graphql", query, **JSON)[0] == 401
+        assert mlflow.asked == []
+        assert send_request(url, "POST", "/graphql", query, **JSON, **cookie)[0] == 200
+        assert mlflow.asked == [("POST", "/graphql")]
 
 
-def test_while_mlflow_is_away_a_sentence_says_so(tmp_path: Path) -> None:
+def test_while_mlflow_is_away_a_sentence_says_so_and_an_answer_that_is_cut_off_is_no_whole_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     new_repository(tmp_path)
     with served(tmp_path, FSD_MLFLOW_UI="true") as (url, _):
         status, _, text = send_request(url, "GET", "/mlflow/", Accept="text/html")
         assert (status, b"not up yet" in text) == (503, True)
         assert send_request(url, "GET", "/mlflow")[1]["location"] == "/mlflow/"
-        status, headers, text = send_request(url, "GET", f"/mlflow{API[0]}/experiments/search")
+        status, _, text = send_request(url, "GET", f"/mlflow{API[0]}/experiments/search")
         assert (status, text.decode()) == (503, STARTING)
         # One that has died says where it was until the next one holds its lock.
         held = lock.acquire(tmp_path / "mlflow.lock")
@@ -286,30 +295,36 @@ def test_while_mlflow_is_away_a_sentence_says_so(tmp_path: Path) -> None:
         held.sign(pid=1, socket=str(tmp_path / "gone"))
         assert send_request(url, "GET", "/mlflow/", Accept="text/html")[0] == 503
         held.close()
-    with served(tmp_path) as (url, _):
-        status, _, text = send_request(url, "GET", "/mlflow/", Accept="text/html")
-        assert (status, b"FSD_MLFLOW_UI" in text) == (503, True)
-    with served(tmp_path, FSD_MLFLOW_UI="true", FSD_MLFLOW_URI="https://mlflow.example.org") as (url, _):
-        status, headers, _ = send_request(url, "GET", "/mlflow/", Accept="text/html")
-        assert (status, headers["location"]) == (307, "https://mlflow.example.org")
-
-
-def test_an_answer_that_is_cut_off_is_no_whole_one(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pages_over(tmp_path) as pages:
-        size = 60_000_000
-        with (pages.folder / "artifacts" / pages.runs[0] / "artifacts" / "large.bin").open("wb") as file:
-            file.truncate(size)
-        connection = http.client.HTTPConnection(urlsplit(pages.site).netloc, timeout=30)
-        connection.request("GET", f"/mlflow/get-artifact?run_uuid={pages.runs[0]}&path=large.bin")
-        answer = connection.getresponse()
-        assert int(answer.headers["content-length"]) == size
-        answer.read(1000)
-        os.kill(pages.pid, signal.SIGKILL)
-        with pytest.raises(http.client.IncompleteRead):
-            answer.read()
-        connection.close()
-        assert send_request(pages.url, "GET", "/health")[0] == 503
-        shutil.rmtree(Path(pages.socket).parent)  # as the next one would
+        with upstream(tmp_path):
+            connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE)
+            connection.request("GET", f"/mlflow{CUT_OFF}")
+            answer = connection.getresponse()
+            assert int(answer.headers["content-length"]) == SIZE
+            with pytest.raises(http.client.IncompleteRead):
+                answer.read()
+            connection.close()
+        assert send_request(url, "GET", "/mlflow/health")[0] == 503
     told = capfd.readouterr().err
     assert "MLflow ended while it answered." in told
     assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "told"),
+    [({"mlflow_ui": False}, 503, TURNED_OFF), ({"mlflow_uri": "https://mlflow.example.org"}, 307, "")],
+)
+def test_where_mlflow_is_not_served_here_it_is_told(
+    tmp_path: Path, settings: dict[str, Any], status: int, told: str
+) -> None:
+    app = FastAPI()
+    app.include_router(mlflow_routes(Settings(home=tmp_path, **settings)))
+    answer = TestClient(app).get("/mlflow/", follow_redirects=False)
+    assert (answer.status_code, answer.text) == (status, told)
+    assert answer.headers.get("location") == settings.get("mlflow_uri")
+
+
+def test_one_that_was_killed_is_away(pages: Pages) -> None:
+    """The last of these, for the others need it."""
+    os.kill(pages.pid, signal.SIGKILL)
+    until(lambda: send_request(pages.url, "GET", "/health")[0] == 503, "the sentence")
+    shutil.rmtree(Path(pages.socket).parent)  # as the next one would

@@ -39,9 +39,14 @@ def trace(bundled: LoadedPair) -> Trace:
     return record(bundled, get_task("arithmetic"), PROMPTS, draft_length=LENGTH, timed_rounds=0)
 
 
-def decoded(pair: LoadedPair, rule: Rule, length: int, sampling: SamplingConfig | None = None) -> list[Generation]:
+def decoded(
+    pair: LoadedPair, rule: Rule, length: int, sampling: SamplingConfig | None = None, tokens: int = 128
+) -> list[Generation]:
     config = DecodingConfig(
-        acceptance=rule, topology=ChainTopology(length=length), sampling=sampling or SamplingConfig()
+        acceptance=rule,
+        topology=ChainTopology(length=length),
+        sampling=sampling or SamplingConfig(),
+        max_new_tokens=tokens,
     )
     decoder = Decoder(pair, config)
     return [
@@ -60,13 +65,11 @@ def greedy(rule: Rule, length: int) -> DecodingConfig:
     return DecodingConfig(acceptance=rule, topology=ChainTopology(length=length))
 
 
-@pytest.mark.parametrize("length", [1, 3, LENGTH])
+@pytest.mark.parametrize("length", [pytest.param(1, marks=pytest.mark.long), 3, LENGTH])
 def test_greedily_strict_decoding_is_predicted_exactly(bundled: LoadedPair, trace: Trace, length: int) -> None:
     """At each draft length up to the recorded one: rounds, drafted and accepted tokens of every prompt."""
     (said,) = Replay(trace).predict([greedy(Speculative(), length)])
-    measured = [
-        counts(done) for done in decoded(bundled, Speculative(), length)
-    ]  # fmt: skip
+    measured = [counts(done) for done in decoded(bundled, Speculative(), length)]
     assert said.counts.tolist() == measured
 
 
@@ -80,7 +83,7 @@ def test_the_first_round_of_every_rule_is_exact(bundled: LoadedPair, trace: Trac
         kept = replay.kept(own, LENGTH)
         windows = kept if own.judges_together else np.append(kept, False)[replay.paths.windows]
         said = np.minimum(runs_of(windows)[first], LENGTH)
-        measured = [done.records[0].accepted for done in decoded(bundled, own, LENGTH)]
+        measured = [done.records[0].accepted for done in decoded(bundled, own, LENGTH, tokens=LENGTH + 1)]
         assert said.tolist() == measured, kind
         differing.add(tuple(measured))
     assert len(differing) > 1
@@ -126,18 +129,20 @@ def test_a_trace_of_another_pair_is_refused(trace: Trace, bundled: LoadedPair) -
         check_pair(trace.info.model_copy(update={"pair": "other"}), bundled)
 
 
-@pytest.fixture
-def recorded(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> Path:
-    file = tmp_path / "run.jsonl.gz"
-    status, out, _ = call(
-        "record", str(file), "--limit", "3", "--max-new-tokens", "24", "--draft-length", "3", "--device", "cpu"
-    )
-    assert status == 0
-    assert "positions of 3 prompts" in out
+@pytest.fixture(scope="module")
+def recorded(bundled: LoadedPair, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file as the command writes it."""
+    file = tmp_path_factory.mktemp("recorded") / "run.jsonl.gz"
+    trace_file.write(record(bundled, get_task("arithmetic"), 3, draft_length=3, max_new_tokens=8), file)
     return file
 
 
-def test_commands(call: Callable[..., tuple[int, str, str]], recorded: Path, tmp_path: Path) -> None:
+def test_commands(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    recorded = tmp_path / "run.jsonl.gz"
+    short = ("--limit", "3", "--max-new-tokens", "24", "--draft-length", "3", "--device", "cpu")
+    status, out, _ = call("record", str(recorded), *short)
+    assert status == 0
+    assert "positions of 3 prompts" in out
     status, out, _ = call("replay", str(recorded))
     assert status == 0
     assert "SD · γ" in out

@@ -27,7 +27,7 @@ SMALL = LlamaConfig(
 def test_the_synthetic_rule_keeps_tokens_with_its_probability(probability: float) -> None:
     pair, gamma = toy_pair(), 4
     config = DecodingConfig(
-        acceptance=Synthetic(probability=probability), topology=ChainTopology(length=gamma), max_new_tokens=200
+        acceptance=Synthetic(probability=probability), topology=ChainTopology(length=gamma), max_new_tokens=60
     )
     lengths = []
     for seed in range(10):
@@ -67,12 +67,21 @@ def synthetic_of(config: LlamaConfig) -> LanguageModel:
 
 def test_rounds_are_held_against_their_parts_and_the_memory() -> None:
     pair = toy_pair()
-    report = measure_rounds(pair.target, pair.draft, draft_length=3, rounds=15)
+    report = measure_rounds(pair.target, pair.draft, draft_length=3, rounds=3)
     assert report["autoregressive_floor_ms"] == pytest.approx(
         report["target_bytes"] / report["bandwidth_gb_s"] / 1e6, rel=1e-6
     )
     assert report["speculative_floor_ms"] > report["autoregressive_floor_ms"]
-    assert 0 < report["autoregressive_share_of_floor"] < 1
+    assert report["autoregressive_share_of_floor"] > 0
+    assert min(report[name] for name in ("speculative_round_ms", "draft_step_ms", "round_over_its_parts")) > 0
+    assert read_bandwidth(torch.device("cpu"), size=2**20) > 0
+
+
+@pytest.mark.long  # it measures
+def test_rounds_take_about_what_their_parts_take() -> None:
+    pair = toy_pair()
+    report = measure_rounds(pair.target, pair.draft, draft_length=3, rounds=15)
+    assert report["autoregressive_share_of_floor"] < 1
     assert report["speculative_round_ms"] > 3 * report["draft_step_ms"]
     assert 0.8 < report["round_over_its_parts"] < 20
     assert 0.5e9 < read_bandwidth(torch.device("cpu"), size=2**26) < 5e12

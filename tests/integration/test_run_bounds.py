@@ -32,7 +32,7 @@ def pair():
 def _run(repository: Repository, pair, temperature: float) -> str:
     """Two texts of a few tokens: a position takes a second, for its bounds of 1 to 8 drafts."""
     decoding = DecodingConfig(
-        acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=6
+        acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=3
     )
     id = repository.create_run(RunConfig(setting=SettingConfig(decoding=decoding), limit=2))
     execute_runs(repository, [id], lambda *_: pair, lambda run: None)

@@ -15,7 +15,9 @@ import pytest
 
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import open_database
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
+from tests.tools.zero_gpu.app_process import small
 
 USER = 1000
 PACKAGES = Path(sys.prefix).resolve() / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
@@ -71,14 +73,14 @@ class Machine:
                 text=True, **self.user,  # type: ignore[arg-type]
             )  # fmt: skip
         self.processes.append(process)
-        until(lambda: "is ready" in (home / "said").read_text() or process.poll() is not None, "an answer", 120)
+        until(lambda: "is ready" in (home / "said").read_text() or process.poll() is not None, "an answer")
         assert process.poll() is None, (home / "said").read_text()
         return process
 
     def run(self, home: Path, port: int, *arguments: str) -> str:
         return subprocess.run(
             [str(self.python), *arguments], cwd=self.code, env=self.environment(home, port), capture_output=True,
-            text=True, timeout=120, check=True, **self.user,  # type: ignore[call-overload]
+            text=True, check=True, **self.user,  # type: ignore[call-overload]
         ).stdout  # fmt: skip
 
 
@@ -111,22 +113,23 @@ def repository(home: Path) -> Repository:
 
 
 def test_it_sleeps_wakes_on_an_empty_disk_and_goes_on(machine: Machine) -> None:
+    """With an experiment of minutes, which no pause brings to its end."""
     if machine.python is None:
         pytest.skip("needs a Python that another user can run")
     first, port = machine.new_disk(), free_port(7900)
     app = machine.start(first, port)
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/", headers={"Host": "team-lab.hf.space"})
-    with urllib.request.urlopen(asked, timeout=60) as answer:
+    with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
         assert answer.status == 200
         assert "frame-ancestors 'self' https://huggingface.co" in answer.headers["Content-Security-Policy"]
     home = str(first / ".fsd-lab")
-    enqueued = ("sweep", "--thresholds", "0.1", "--limit", "40", "--enqueue")
+    enqueued = ("sweep", "--thresholds", "0.1", "--limit", "600", "--enqueue")
     machine.run(first, port, "-m", "fsd_core", *enqueued)
     before = repository(first)
     (experiment,) = before.experiments()
-    until(lambda: before.experiment(experiment.id).prompts_done >= 3, "the first prompts", 120)
+    until(lambda: before.experiment(experiment.id).prompts_done >= 3, "the first prompts")
     app.terminate()
-    assert app.wait(timeout=60) == 0
+    assert app.wait(timeout=PATIENCE) == 0
     done = before.experiment(experiment.id)
     assert 3 <= done.prompts_done < done.prompts_total
     before._database.close()
@@ -136,11 +139,16 @@ def test_it_sleeps_wakes_on_an_empty_disk_and_goes_on(machine: Machine) -> None:
     app = machine.start(second, port)
     after = repository(second)
     assert after.experiment(experiment.id).prompts_done >= done.prompts_done
-    until(lambda: after.experiment(experiment.id).prompts_done == done.prompts_total, "the others", 240)
-    until(lambda: after.experiment(experiment.id).status == "finished", "its end")
+    until(lambda: after.experiment(experiment.id).prompts_done > done.prompts_done, "another prompt")
+    job = after.experiment(experiment.id).job_id
+    assert job is not None
+    after.request_cancel(job)
+    until(lambda: after.job(job).status == "cancelled", "its end")
     assert all(run.losses == {} for run in after.experiment(experiment.id).runs)
+    other = after.create_experiment(small(1))
+    until(lambda: after.experiment(other).status == "finished", "another experiment")
     app.terminate()
-    assert app.wait(timeout=60) == 0
+    assert app.wait(timeout=PATIENCE) == 0
     after._database.close()
     assert [path.name for path in machine.code.rglob("*.pyc")] == []
     assert "Traceback" not in (second / "said").read_text()

@@ -12,11 +12,11 @@ import torch
 from fsd_core.benchmarks import arithmetic
 from fsd_core.benchmarks.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
-from fsd_core.training import bundled_pair
+from fsd_core.training import bundled_pair, loop
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
-TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=251, batch=2), TARGET_STYLE)
+TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=51, batch=2, every=50), TARGET_STYLE)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path
         pass
 
     def dying(row: dict) -> None:
-        if row["step"] == 251:
+        if row["step"] == 51:
             raise Killed
 
     with pytest.raises(Killed):
@@ -103,15 +103,16 @@ def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path
         torch.testing.assert_close(ours, theirs)
 
 
-def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path):
-    plan = replace(TINY, schedule=Schedule(steps=30, batch=4))
+def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "REPORT_EVERY", 5)
+    plan = replace(TINY, schedule=Schedule(steps=10, batch=4))
     for role in ("target", "draft"):
         bundled_pair.train_role(role, plan, tokenizer, tmp_path, seed=0, report=lambda role, row: None)
     log = json.loads((tmp_path / "target" / "training.json").read_text())["log"]
     assert log[-1]["loss"] < log[0]["loss"]
     write_card(tmp_path)
     card = (tmp_path / "README.md").read_text()
-    assert "30 x 4" in card
+    assert "10 x 4" in card
     assert "Held-out accuracy, greedy" in card
     assert "Two house styles" in card
     assert "First, 14 plus 6 is 20." in card
@@ -120,7 +121,7 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path):
 
 
 def test_a_model_that_is_made_is_left_alone_until_its_plan_changes(tokenizer, tmp_path):
-    plan, rows = replace(TINY, schedule=Schedule(steps=25, batch=2)), []
+    plan, rows = replace(TINY, schedule=Schedule(steps=5, batch=2)), []
 
     def make(plan: bundled_pair.Plan) -> dict:
         return bundled_pair.train_role("draft", plan, tokenizer, tmp_path, 0, lambda role, row: rows.append(row))

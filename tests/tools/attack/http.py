@@ -7,6 +7,8 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.tools.sizes import PATIENCE
+
 
 def send_request(
     url: str, method: str, path: str, body: Any = None, **headers: str
@@ -16,11 +18,11 @@ def send_request(
     ``path`` follows ``url``, whose own path it may have; ``unix:PATH`` is a socket.
     """
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.netloc or "localhost", timeout=30)
+    connection = http.client.HTTPConnection(parts.netloc or "localhost", timeout=PATIENCE)
     try:
         if parts.scheme == "unix":
             connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(30)
+            connection.sock.settimeout(PATIENCE)
             connection.sock.connect(parts.path)
         else:
             path = parts.path + path

@@ -15,6 +15,7 @@ from fsd_core.settings import Settings
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
 from tests.tools.attack.server import served
 from tests.tools.plausible import add_finished, new_repository
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def pages_over(home: Path, **environment: str) -> Iterator[Pages]:
     settings = Settings(home=home)
     settings.make_folders()
     repository = new_repository(home)
-    found = add_finished(repository, "What leniency costs")
+    found = add_finished(repository, "What leniency costs", limit=4)
     prepare_store(settings)
     MlflowMirror(settings.resolved_mlflow_uri).sync_pending(repository)
     runs = [str(run.mlflow_run_id) for run in repository.experiment(found).runs]
@@ -67,10 +68,10 @@ def pages_over(home: Path, **environment: str) -> Iterator[Pages]:
     service.keep_alive()
     try:
         with served(home, FSD_MLFLOW_UI="true", **environment) as (url, _):
-            socket = until(lambda: mlflow_socket(home), "MLflow's server", timeout=120)
+            socket = until(lambda: mlflow_socket(home), "MLflow's server")
             assert service.pid is not None
             experiment = client.get_run(runs[0]).info.experiment_id
             yield Pages(f"{url}/mlflow", socket, service.pid, settings, client, experiment, runs)
     finally:
         service.ask_to_stop()
-        assert service.wait(time.monotonic() + 20)
+        assert service.wait(time.monotonic() + PATIENCE)

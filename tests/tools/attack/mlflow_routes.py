@@ -1,17 +1,18 @@
-"""Every route of MLflow's server as JSON: ``python -m tests.tools.attack.mlflow_routes``."""
+"""Every route of MLflow's server."""
 
 from __future__ import annotations
 
-import json
 import warnings
 
 from tests.tools.attack.routes import routes
 
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")  # what MLflow's own imports warn of
-    from mlflow.server import app as flask_app
-    from mlflow.server.fastapi_app import app
 
-    every = set(routes(app.routes))
-    every |= {(method, rule.rule) for rule in flask_app.url_map.iter_rules() for method in rule.methods or ()}
-    print(json.dumps(sorted(every)))
+def routes_of_mlflow() -> set[tuple[str, str]]:
+    """Methods and paths of both of its applications."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what MLflow's own imports warn of
+        from mlflow.server import app as flask_app
+        from mlflow.server.fastapi_app import app
+
+    rules = {(method, rule.rule) for rule in flask_app.url_map.iter_rules() for method in rule.methods or ()}
+    return rules | set(routes(app.routes))

@@ -22,6 +22,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tests.tools.sizes import PATIENCE
+
 CLIENT, SECRET = "an-app-id", "an app's secret:/?"
 HOUR = 3600
 
@@ -132,11 +134,13 @@ def providing() -> Iterator[Provider]:
     """The provider on another site than the application's: ``localhost``, not 127.0.0.1."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         provider = Provider(f"http://localhost:{listener.getsockname()[1]}")
-        server = uvicorn.Server(uvicorn.Config(provider.app(), log_level="warning"))
+        # A connection is kept while a machine pauses: whoever asks has looked at a clock before.
+        config = uvicorn.Config(provider.app(), log_level="warning", timeout_keep_alive=int(PATIENCE))
+        server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:
             yield provider
         finally:
             server.should_exit = True
-            thread.join(20)
+            thread.join(PATIENCE)

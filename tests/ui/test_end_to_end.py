@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 from urllib.request import urlopen
 
 import pytest
@@ -26,16 +29,18 @@ from fsd_core.tracking.database.models import Job
 from fsd_core.tracking.database.repository import Repository
 from fsd_core.tracking.database.session import Database, open_database
 from fsd_core.tracking.records import ExperimentView, RunView
+from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
 pytestmark = pytest.mark.ui
+T = TypeVar("T")
 
 PROMPTS = 12
 LABELS = [
     "Target alone", "SD · γ 5", "FSD reducible · js ≤ 0.05 · γ 5", "FSD reducible · js ≤ 0.1 · γ 5",
     "FSD reducible · js ≤ 0.3 · γ 5",
 ]  # fmt: skip
-PATIENCE = 120_000  # milliseconds: two slow cores load models, restart a worker and wait for a lease to run out
+LONG = 1000 * PATIENCE  # in milliseconds, as the browser counts
 
 
 @dataclass
@@ -49,11 +54,11 @@ class Application:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.settings.port}"
 
-    @property
+    @cached_property
     def database(self) -> Database:
         return open_database(self.settings.resolved_database_url)
 
-    @property
+    @cached_property
     def repository(self) -> Repository:
         return Repository(self.database)
 
@@ -76,7 +81,7 @@ class Application:
 
     def worker(self) -> int | None:
         """The process of the worker that has told the database of itself."""
-        holder = (lock.holder(self.settings.home / "worker.lock") or {}).get("pid")
+        holder = worker_process(self)
         told = self.repository.worker()
         return holder if told is not None and told.alive and told.pid == holder else None
 
@@ -93,6 +98,11 @@ class Application:
                 os.kill(left["pid"], signal.SIGKILL)
 
 
+def worker_process(app: Application) -> int | None:
+    """The process that has the worker's lock."""
+    return (lock.holder(app.settings.home / "worker.lock") or {}).get("pid")
+
+
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
     """One application for all tests of this file; it is ready, and its worker is."""
@@ -101,30 +111,56 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
     app = Application(settings)
     try:
         app.start()
-        until(app.worker, "a worker")
+        awaited(app.worker, "a worker")
         yield app
     finally:
         app.close()
 
 
-def begin_experiment(page: Page, app: Application, name: str, thresholds: str, prompts: int) -> Locator:
-    """Fills in the form and starts; returns the experiment's card, which shows that it is under way."""
+@contextmanager
+def under_way(page: Page, app: Application, name: str, thresholds: str) -> Iterator[tuple[Locator, str]]:
+    """Fills in the form and starts. The experiment's card, which shows that it is under way, and its name.
+
+    Within, it stays as it is: nothing more of it can be written down, for the database is locked.
+    """
     page.goto(f"{app.url}/experiments")
     expect(page.get_by_text("= 2,400 generations")).to_be_visible()  # the page is alive
     page.get_by_label("Draft lengths").fill("5")
-    page.get_by_label("Name").fill(name)
     page.get_by_label("Thresholds").fill(thresholds)
-    page.get_by_label("Prompts", exact=True).fill(str(prompts))
+    page.get_by_label("Prompts", exact=True).fill(str(PROMPTS))
     for baseline in ("Draft alone", "Block"):
         page.get_by_label(baseline, exact=True).uncheck()
     settings = 2 + thresholds.count(",") + 1
-    expect(page.get_by_text(f"{settings} settings × 1 seed × {prompts} prompts =")).to_be_visible()
-    page.get_by_role("button", name="Start experiment").click()
-    card = page.locator("article.exp", has_text=name)
-    under_way = re.compile(r"^[1-9]\d* of \d+ prompts, .* left$")
-    expect(card.locator(".exp-foot p")).to_have_text(under_way, timeout=PATIENCE)
-    expect(card.get_by_role("progressbar")).to_be_visible()
-    return card
+    expect(page.get_by_text(f"{settings} settings × 1 seed × {PROMPTS} prompts =")).to_be_visible()
+    with closing(sqlite3.connect(app.settings.home / "fsd.db", isolation_level=None, timeout=PATIENCE)) as blocker:
+        for attempt in itertools.count(1):
+            called = f"{name} {attempt}"
+            page.get_by_label("Name").fill(called)
+            page.get_by_role("button", name="Start experiment").click()
+            awaited(lambda called=called: locked_midway(blocker, app, called), "three prompts")
+            if latest(app).status == "running":
+                break
+            blocker.execute("ROLLBACK")  # the test was paused for so long that it ended: once more
+        card = page.locator("article.exp", has_text=called)
+        line = re.compile(r"^[1-9]\d* of \d+ prompts, .* left$")
+        expect(card.locator(".exp-foot p")).to_have_text(line, timeout=LONG)
+        expect(card.get_by_role("progressbar")).to_be_visible()
+        yield card, called
+        blocker.execute("ROLLBACK")
+
+
+def locked_midway(blocker: sqlite3.Connection, app: Application, name: str) -> bool:
+    """Whether the experiment has begun; if so, the database stays locked for writers."""
+    blocker.execute("BEGIN IMMEDIATE")
+    newest = app.repository.experiments(limit=1)
+    if newest and newest[0].name == name and newest[0].prompts_done >= 3:
+        return True
+    blocker.execute("ROLLBACK")
+    return False
+
+
+def awaited(condition: Callable[[], T | None], what: str) -> T:
+    return until(condition, what, PATIENCE)
 
 
 def latest(app: Application) -> ExperimentView:
@@ -141,21 +177,20 @@ def done(app: Application, experiment: str) -> dict[tuple[str, int], tuple[int, 
 
 
 def read(url: str) -> Any:
-    with urlopen(url, timeout=30) as answer:
+    with urlopen(url, timeout=PATIENCE) as answer:
         assert answer.status == 200
         return answer.read()
 
 
 def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(page: Page, app: Application) -> None:
-    card = begin_experiment(page, app, "What leniency costs", "0.05, 0.1, 0.3", PROMPTS)
-    experiment = latest(app).id
-    until(lambda: latest(app).prompts_done > PROMPTS, "the second setting", timeout=PATIENCE / 1000)
-    killed = until(app.worker, "the worker")
-    os.kill(killed, signal.SIGKILL)
-    before = done(app, experiment)
-    assert PROMPTS < len(before) < len(LABELS) * PROMPTS
+    with under_way(page, app, "What leniency costs", "0.05, 0.1, 0.3") as (card, name):
+        experiment = latest(app).id
+        killed = worker_process(app)
+        os.kill(killed, signal.SIGKILL)
+        before = done(app, experiment)
+        assert 3 <= len(before) < len(LABELS) * PROMPTS
 
-    card.get_by_role("link", name="Compare these 5 runs").wait_for(timeout=PATIENCE)
+    card.get_by_role("link", name="Compare these 5 runs").wait_for(timeout=LONG)
     after = done(app, experiment)
     ended = app.repository.experiment(experiment)
     assert [run.label for run in ended.runs] == LABELS
@@ -165,7 +200,7 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
     assert ended.job_id is not None
     job = app.repository.job(ended.job_id)
     assert (job.status, job.attempts, job.lost_workers) == ("finished", 2, 1)
-    assert until(app.worker, "another worker") != killed
+    assert awaited(app.worker, "another worker") != killed
     target, sd = ended.runs[:2]
     written = [[text for (run, _), (_, _, text) in sorted(after.items()) if run == r.id] for r in (target, sd)]
     assert written[0] == written[1], "greedy SD writes what the target writes"
@@ -185,11 +220,11 @@ def test_an_experiment_outlives_its_worker_and_is_compared_and_found_in_mlflow(p
     expect(page.locator("#prompts tbody tr")).to_have_count(PROMPTS)
     expect(page.locator("#prompt .tok").first).to_be_visible()
     link = page.get_by_role("link", name="Open in MLflow")
-    expect(link).to_be_visible(timeout=PATIENCE)
-    look_into_mlflow(app, app.repository.run(run.id), link.get_attribute("href") or "")
+    expect(link).to_be_visible(timeout=LONG)
+    look_into_mlflow(app, app.repository.run(run.id), link.get_attribute("href") or "", name)
 
 
-def look_into_mlflow(app: Application, run: RunView, link: str) -> None:
+def look_into_mlflow(app: Application, run: RunView, link: str, experiment: str) -> None:
     """The link leads to MLflow's pages, and what they show is the run."""
     from mlflow import MlflowClient
 
@@ -197,7 +232,7 @@ def look_into_mlflow(app: Application, run: RunView, link: str) -> None:
     assert pages == "/mlflow"
     assert copy == run.mlflow_run_id
     pages = f"{app.url}{pages}"
-    assert b"<html" in until(lambda: suppressed(read, pages), "MLflow's pages")
+    assert b"<html" in awaited(lambda: suppressed(read, pages), "MLflow's pages")
     served = json.loads(read(f"{pages}/api/2.0/mlflow/runs/get?run_id={copy}"))["run"]
     assert served["info"]["status"] == "FINISHED"
 
@@ -209,7 +244,7 @@ def look_into_mlflow(app: Application, run: RunView, link: str) -> None:
     for name in ("accuracy", "acceptance_rate", "tokens_per_second"):
         assert found.metrics[name] == run.metrics[name]
     parent = client.get_run(found.tags["mlflow.parentRunId"])
-    assert parent.info.run_name == "What leniency costs"
+    assert parent.info.run_name == experiment
     assert parent.data.tags["fsd.experiment_id"] == run.experiment_id
 
 
@@ -234,7 +269,7 @@ def test_two_settings_write_side_by_side_and_every_token_tells_its_numbers(page:
     expect(page.locator(".fsd-worker")).to_contain_text("ready")
     page.get_by_role("button", name="Generate").click()
     for number in (1, 2):
-        expect(page.locator(f"#lane-{number} section[data-done=true]")).to_contain_text("finished", timeout=PATIENCE)
+        expect(page.locator(f"#lane-{number} section[data-done=true]")).to_contain_text("finished", timeout=LONG)
     expect(page.locator("#verdict")).to_contain_text("× as fast as SD · γ 5")
     pieces = streamed(app)
     assert set(pieces) == {0, 1}
@@ -256,21 +291,22 @@ def test_two_settings_write_side_by_side_and_every_token_tells_its_numbers(page:
 
 
 def test_an_experiment_goes_on_without_its_page_and_without_the_web_process(page: Page, app: Application) -> None:
-    begin_experiment(page, app, "Left alone", "0.1", 3 * PROMPTS)
-    another = page.context.new_page()
-    page.close()
-    worker = until(app.worker, "the worker")
-    assert latest(app).status == "running"
-    app.kill()
+    with under_way(page, app, "Left alone", "0.1") as (_, name):
+        another = page.context.new_page()
+        page.close()
+        worker = worker_process(app)
+        app.kill()
+        assert latest(app).status == "running"
+    awaited(lambda: latest(app).status == "finished", "the end, while nothing serves the pages")
     app.start()
-    assert app.worker() == worker
+    assert awaited(app.worker, "the worker") == worker
     another.goto(f"{app.url}/experiments")
-    card = another.locator("article.exp", has_text="Left alone")
-    card.get_by_role("link", name="Compare these 3 runs").wait_for(timeout=PATIENCE)
-    expect(another.locator(".fsd-worker")).to_contain_text("worker ready", timeout=PATIENCE)
+    card = another.locator("article.exp", has_text=name)
+    card.get_by_role("link", name="Compare these 3 runs").wait_for(timeout=LONG)
+    expect(another.locator(".fsd-worker")).to_contain_text("worker ready", timeout=LONG)
     experiment = latest(app)
     assert [run.status for run in experiment.runs] == ["finished"] * 3
-    assert len(done(app, experiment.id)) == 3 * 3 * PROMPTS
+    assert len(done(app, experiment.id)) == 3 * PROMPTS
     assert experiment.job_id is not None
     assert app.repository.job(experiment.job_id).attempts == 1
-    assert app.worker() == worker
+    assert awaited(app.worker, "the worker") == worker

@@ -16,6 +16,7 @@ from fsd_core.people import Person
 from fsd_core.review.desk import Desk
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.site import Site, serving
+from tests.tools.sizes import PATIENCE
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
 HOSTILE = "<img src=x onerror=alert(1)>${alert(2)}"
@@ -32,23 +33,26 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def window(browser: Browser, team: Site) -> Iterator[Window]:
-    """Opens a browser of somebody's own, signed in."""
-    contexts = []
+    """A browser of somebody's own, signed in, on the page Review; each has one for the whole module."""
+    pages: dict[str, Page] = {}
 
     def opened(name: str) -> Page:
-        contexts.append(browser.new_context(viewport={"width": 1440, "height": 1000}))
-        contexts[-1].set_default_timeout(20_000)
-        page = contexts[-1].new_page()
+        if name in pages:
+            pages[name].goto(f"{team.url}/review")
+            return pages[name]
+        context = browser.new_context(viewport={"width": 1440, "height": 1000})
+        context.set_default_timeout(1000 * PATIENCE)
+        page = pages[name] = context.new_page()
         page.on("pageerror", lambda error: pytest.fail(f"script error: {error}"))
         page.on("dialog", lambda dialog: pytest.fail(f"a script said {dialog.message}"))
         sign_in(page, team, name, "/review")
         return page
 
     yield opened
-    for context in contexts:
-        context.close()
+    for page in pages.values():
+        page.context.close()
 
 
 def notices(page: Page) -> Locator:
@@ -186,7 +190,7 @@ def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     def get(path: str, **headers: str) -> tuple[int, str, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
-            with urlopen(Request(f"{team.url}/api/v1/uses{path}", headers=named), timeout=20) as response:
+            with urlopen(Request(f"{team.url}/api/v1/uses{path}", headers=named), timeout=PATIENCE) as response:
                 return response.status, response.headers.get("etag", ""), response.read().decode()
         except HTTPError as error:
             return error.code, error.headers.get("etag", ""), error.read().decode()

@@ -69,7 +69,7 @@ def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, exper
     expect(page.locator("#settings tbody tr", has_text=HOSTILE)).to_have_count(1)
 
 
-@pytest.mark.parametrize("id", ["nothing", "f" * 16, "<script>"])
-def test_an_unknown_setting_is_told(page: Page, site: Site, id: str) -> None:
-    page.goto(f"{site.url}/settings?setting={id}")
-    expect(page.locator(".fsd-notice.bad")).to_contain_text("There is no setting")
+def test_an_unknown_setting_is_told(page: Page, site: Site) -> None:
+    for id in ("nothing", "f" * 16, "<script>"):
+        page.goto(f"{site.url}/settings?setting={id}")
+        expect(page.locator(".fsd-notice.bad")).to_contain_text("There is no setting")

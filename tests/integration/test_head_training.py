@@ -23,7 +23,7 @@ from fsd_core.training.eagle_head import Plan, main, plan_for
 from fsd_core.training.loop import Schedule
 from fsd_core.training.states import lessons, stack
 
-STEPS = 16
+STEPS = 30
 SMALL = Schedule(steps=STEPS, batch=4, adamw_lr=1e-2, muon_lr=0.05, every=STEPS // 2)
 
 

@@ -19,6 +19,8 @@ from tests.tools.forked import ForkedCommand
 from tests.tools.tracking_examples import generation, run_config, sweep
 from tests.tools.turnstile import Turnstile
 
+pytestmark = pytest.mark.processes
+
 Call = Callable[..., tuple[int, str, str]]
 
 

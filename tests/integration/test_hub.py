@@ -23,6 +23,8 @@ from fsd_core.models.model_pairs import PAIRS, get_pair
 from fsd_core.models.specs import HubModel, Wheel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
+pytestmark = pytest.mark.processes
+
 MEMBER = "toy_model/toy.gguf"
 # One token per byte, one that a merge makes, and the end.
 *_BYTES, _ = sorted(toy_tokenizer().get_vocab(), key=toy_tokenizer().get_vocab().__getitem__)

@@ -19,6 +19,8 @@ from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.tracking.messages import FetchJob
 from tests.tools.worker_process import Home
 
+pytestmark = pytest.mark.processes
+
 Call = Callable[..., tuple[int, str, str]]
 NOBODY = "http://127.0.0.1:9"
 """where nobody answers"""

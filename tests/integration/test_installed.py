@@ -12,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).resolve().parents[2]
 APPLICATION = {"httpx", "mcp", "orjson", "gradio", "plotly", "pandas", "pyarrow"}
 """what the pages alone import, and figures of the library (its group ``figures``)"""

@@ -37,6 +37,8 @@ from tests.tools.plausible import new_repository
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
 
+pytestmark = pytest.mark.processes
+
 API = ("/ajax-api/2.0/mlflow", "/api/2.0/mlflow")
 READ = (
     "experiments/get", "experiments/get-by-name", "experiments/search", "runs/get", "artifacts/list",

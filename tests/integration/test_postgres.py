@@ -28,6 +28,8 @@ from tests.unit.test_repository_jobs import claim_at_once
 from tests.unit.test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time
 from tests.unit.test_workspace import contents
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def database_url(postgres_url: str, request: pytest.FixtureRequest) -> str:

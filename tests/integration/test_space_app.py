@@ -19,6 +19,8 @@ from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 from tests.tools.zero_gpu.app_process import small
 
+pytestmark = pytest.mark.processes
+
 USER = 1000
 PACKAGES = Path(sys.prefix).resolve() / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
 PYTHONS = (

@@ -24,6 +24,8 @@ from tests.tools.attack.http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, Home, until
 
+pytestmark = pytest.mark.processes
+
 # A web process in miniature: it supervises until it is killed. Its worker is the command that it is given.
 WEB_PROCESS = """
 import signal, sys

@@ -22,6 +22,8 @@ from tests.tools.forked import Forked
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 
+pytestmark = pytest.mark.processes
+
 
 class App:
     """Starts the application on a home of its own."""

@@ -27,6 +27,8 @@ from fsd_core.tracking.messages import PlaygroundJob
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:

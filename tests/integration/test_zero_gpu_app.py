@@ -16,6 +16,8 @@ from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import free_port, until
 from tests.tools.zero_gpu.app_process import Space, small
 
+pytestmark = pytest.mark.processes
+
 ENDED = ("finished", "failed", "cancelled")
 
 

@@ -10,12 +10,11 @@ from fsd_core.benchmarks.replay.reduced import reduced_rows
 from fsd_core.config import SamplingConfig
 from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
 from fsd_core.testing.acceptance import cases
-from tests.tools.sizes import size
 from tests.tools.synthetic_traces import random_rows, trace_of
 
 GREEDY, PLAIN = SamplingConfig(), SamplingConfig(temperature=1)
 RESTRICTED = SamplingConfig(temperature=0.7, top_k=40, top_p=0.9)
-VOCABULARY, ROUNDS, JUDGED, TOP = 400, size(100, 150), 6, 10
+VOCABULARY, ROUNDS, JUDGED, TOP = 400, 150, 6, 10
 APPROXIMATE = {"mentored": 0.05, "head": 0.03, "block": 0.02, "top-n-delta": 0.01, "fsd-head": 0.005}
 """rules that read more than was written down: share of positions that they may judge otherwise, at most, where the ten
 likeliest tokens have no more than two thirds of the probability; all others judge alike"""

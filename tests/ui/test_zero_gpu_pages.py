@@ -57,8 +57,9 @@ def test_a_gpu_that_is_not_lent_is_told_in_words(page: Page, space: Space) -> No
 def test_an_experiment_is_charged_to_who_started_it(page: Page, space: Space) -> None:
     page.goto(f"{space.url}/experiments")
     expect(page.get_by_text("= 2,400 generations")).to_be_visible(timeout=LONG)  # the page is alive
-    for label, text in (("Thresholds", "0.1"), ("Draft lengths", "5"), ("Prompts", "3")):
-        page.get_by_label(label, exact=True).fill(text)
+    page.get_by_label("Thresholds").fill("0.1")
+    page.get_by_label("Draft lengths").fill("5")
+    page.get_by_label("Prompts", exact=True).fill("3")
     expect(page.get_by_text("= 15 generations")).to_be_visible(timeout=LONG)
     page.get_by_role("button", name="Start experiment").click()
     expect(page.locator("article.exp")).to_contain_text("finished", timeout=LONG)

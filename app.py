@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager, nullcontext
 import uvicorn
 
 from fsd_core import space
-from fsd_core.asgi.logs import bound_log_lines
+from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings, get_settings
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.database.snapshots import Snapshots
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.snapshots import Snapshots
+from fsd_core.worker.supervisor import Supervisor
 
 POLITENESS = 10
 """niceness of the web process, so that visitors do not slow down what the worker measures"""
@@ -74,7 +74,7 @@ def executor(settings: Settings) -> AbstractContextManager[object]:
     """What computes in this process; nothing where the worker does. Only here may torch come into the web process."""
     if settings.executor == "worker":
         return nullcontext()
-    from fsd_core.jobs.in_process import InProcess
+    from fsd_core.worker.in_process import InProcess
 
     return InProcess(settings)
 

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from dashboard.compare.comparison import DEFAULT_MARGIN, compare
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
 from dashboard.compare.export_files import csv_text, matched_csv
 from dashboard.compare.report import markdown
 from fsd_core.cli.find import find_work
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.settings import get_settings
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
 
 
 def export(

@@ -39,20 +39,19 @@ from dashboard.settings import settings_page
 from dashboard.theory import theory_page
 from dashboard.ui.endpoint import answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
-from dashboard.ui.people import sign_in_link
 from dashboard.ui.polled import Polled
+from dashboard.ui.signed_in import sign_in_link
 from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
-from dashboard.ui.worker import worker_status
-from fsd_core.access.huggingface import OAuthApp
-from fsd_core.access.identify import KEY, identifier
-from fsd_core.asgi.body import BoundedBody
-from fsd_core.asgi.origin import SameOrigin
-from fsd_core.asgi.sign_in import SignIn
-from fsd_core.space import here
+from dashboard.ui.worker_status import worker_status
+from fsd_core.auth.identify import KEY, identifier
+from fsd_core.auth.middleware.bodies import BoundedBody
+from fsd_core.auth.middleware.origin import SameOrigin
+from fsd_core.auth.middleware.sign_in import SignIn
+from fsd_core.space import OAuthApp, here
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 PAGES = (
     Page("Playground", "", playground_page.build),
@@ -92,7 +91,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if settings.access == "password":
         app.include_router(login_routes(repository))
     if settings.access == "huggingface":
-        from dashboard.server.huggingface import huggingface_routes  # a library that no other access needs
+        from dashboard.server.huggingface_login import huggingface_routes  # a library that no other access needs
 
         app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
     if login:

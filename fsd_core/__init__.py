@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.decoding.generate import generate
     from fsd_core.errors import FsdError
-    from fsd_core.library.calibrating import Calibration, calibrate
+    from fsd_core.library.calibrate_runs import Calibration, calibrate
     from fsd_core.library.comparison import Comparison
-    from fsd_core.library.decoder import Completion, Decoder, Piece
     from fsd_core.library.measuring import compare, sweep
     from fsd_core.library.pairs import load_pair
-    from fsd_core.library.replaying import Predictions, record, replay
-    from fsd_core.library.tasks import load_task
+    from fsd_core.library.replay_runs import Predictions, record, replay
+    from fsd_core.library.task_loading import load_task
+    from fsd_core.library.text_decoder import Completion, Decoder, Piece
     from fsd_core.models.loading import LoadedPair
 
 __all__ = [
@@ -29,22 +29,22 @@ __all__ = [
 ]  # fmt: skip
 
 _MODULES = {
-    "Calibration": "fsd_core.library.calibrating",
+    "Calibration": "fsd_core.library.calibrate_runs",
     "Comparison": "fsd_core.library.comparison",
-    "Completion": "fsd_core.library.decoder",
-    "Decoder": "fsd_core.library.decoder",
+    "Completion": "fsd_core.library.text_decoder",
+    "Decoder": "fsd_core.library.text_decoder",
     "DecodingConfig": "fsd_core.config",
     "FsdError": "fsd_core.errors",
     "LoadedPair": "fsd_core.models.loading",
-    "Piece": "fsd_core.library.decoder",
-    "Predictions": "fsd_core.library.replaying",
-    "calibrate": "fsd_core.library.calibrating",
+    "Piece": "fsd_core.library.text_decoder",
+    "Predictions": "fsd_core.library.replay_runs",
+    "calibrate": "fsd_core.library.calibrate_runs",
     "compare": "fsd_core.library.measuring",
     "generate": "fsd_core.decoding.generate",
     "load_pair": "fsd_core.library.pairs",
-    "load_task": "fsd_core.library.tasks",
-    "record": "fsd_core.library.replaying",
-    "replay": "fsd_core.library.replaying",
+    "load_task": "fsd_core.library.task_loading",
+    "record": "fsd_core.library.replay_runs",
+    "replay": "fsd_core.library.replay_runs",
     "sweep": "fsd_core.library.measuring",
 }
 """where each name is defined"""

@@ -59,7 +59,7 @@ class Metric:
     """decimals where no interval decides their number"""
     ratio: Ratio | None = None
     """gives numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did not
-    fail, with an interval. ``None``: :mod:`fsd_core.benchmarks.metrics` computes it otherwise"""
+    fail, with an interval. ``None``: :mod:`fsd_core.evaluation.aggregate` computes it otherwise"""
     counted: bool = False
     """whether its numerators are 0 or 1 and its denominators 1: a share of prompts. Runs are then compared by the
     difference in points, because a ratio of rare events says nothing for sure."""

@@ -1,7 +1,7 @@
 """What there is of a kind: what ships, and what other packages bring by entry points of the group ``fsd_lab``.
 
 An entry point names a subclass of ``fsd_core.rules.Rule``, ``fsd_core.config.DrafterSettings`` or
-``fsd_core.config.TopologySettings``, a ``fsd_core.benchmarks.tasks.Task`` or a ``fsd_core.metrics.Metric``; its own
+``fsd_core.config.TopologySettings``, a ``fsd_core.tasks.Task`` or a ``fsd_core.metrics.Metric``; its own
 name says nothing. docs/extending.md shows a package.
 """
 

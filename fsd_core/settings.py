@@ -13,11 +13,10 @@ from urllib.parse import quote
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from fsd_core.access.huggingface import OAuthApp, check_organisations
 from fsd_core.errors import InvalidSetting
-from fsd_core.people import ROLES, read_roles
-from fsd_core.space import SPACE_DATA, here
-from fsd_core.values import sentence
+from fsd_core.frozen import sentence
+from fsd_core.roles import ROLES, check_organisations, read_roles
+from fsd_core.space import SPACE_DATA, OAuthApp, here
 
 Executor = Literal["worker", "in-process"]
 """what computes"""

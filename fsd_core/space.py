@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from fsd_core.storage import Probe, is_writable, lack_of
+from fsd_core.errors import InvalidSetting
+from fsd_core.lock_probe import Probe, is_writable, lack_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,29 @@ class Space(NamedTuple):
     def url(self) -> str:
         """Where it is when it is not shown in a frame of huggingface.co."""
         return f"https://{self.host}"
+
+
+class OAuthApp(NamedTuple):
+    """The application by which Hugging Face knows this installation."""
+
+    client_id: str
+    client_secret: str
+    provider: str
+    """address of the OpenID provider"""
+    scopes: str
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str] | None = None) -> OAuthApp:
+        """As the environment names it. Raises ``InvalidSetting`` where something is missing."""
+        known = os.environ if environment is None else environment
+        if missing := [name for name in OAUTH if not known.get(name)]:
+            raise InvalidSetting(
+                f"FSD_ACCESS is huggingface, and the environment has no {' and no '.join(missing)}: on a Space, write "
+                "hf_oauth: true into the front matter of README.md; elsewhere, make an OAuth app in the settings of an "
+                "account at Hugging Face and set its values."
+            )
+        scopes = known.get("OAUTH_SCOPES") or "openid profile"
+        return cls(known[OAUTH[0]], known[OAUTH[1]], known[OAUTH[2]].rstrip("/"), scopes)
 
 
 def here(environment: Mapping[str, str] | None = None) -> Space | None:

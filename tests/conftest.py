@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from fsd_core.benchmarks.tasks import base, choices, code, open_ended, word_problems
 from fsd_core.cli.commands import main
 from fsd_core.settings import get_settings
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.tasks import base, choices, code, open_ended, word_problems
 
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell has it for what runs behind; children would as well
     signal.signal(signal.SIGINT, signal.default_int_handler)

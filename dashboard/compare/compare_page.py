@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.compare.comparison import (
+from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_RUNS,
     Comparison,
@@ -32,12 +32,12 @@ from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import KEEP_PLACE, QUIET, heading, notice, section, show, tells_errors
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.figures import divergence
+from fsd_core.plots import divergence
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunName, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunName, RunView
 
 OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100

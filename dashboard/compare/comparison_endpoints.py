@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboard.compare.comparison import DEFAULT_MARGIN, MOST_RUNS, compare, experiment_runs
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_RUNS, compare, experiment_runs
 from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import run_record
@@ -12,7 +12,7 @@ from dashboard.ui.endpoint import Endpoint
 from fsd_core.errors import InvalidSetting, UnknownName
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def comparison_endpoints(repository: Repository) -> list[Endpoint]:

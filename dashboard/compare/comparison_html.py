@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.compare.comparison import MARKED, Comparison, Row
+from dashboard.compare.compared_runs import MARKED, Comparison, Row
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, escape, mixed_mark, notice, term
-from fsd_core.figures.cells import SIGNIFICANT, Cell, Estimate
-from fsd_core.figures.numbers import count, decimals, number, p_value, written
+from fsd_core.analysis.cells import SIGNIFICANT, Cell, Estimate
+from fsd_core.formatting import count, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.noninferiority import Verdict
-    from fsd_core.tracking.records import ExperimentView
+    from fsd_core.statistics.noninferiority import Verdict
+    from fsd_core.storage.records import ExperimentView
 
 
 def warnings_html(warnings: Sequence[str]) -> str:

@@ -10,19 +10,19 @@ import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from dashboard.compare.comparison import Comparison, Row
+from dashboard.compare.compared_runs import Comparison, Row
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.compare.matched_html import matched_html
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.components import escape, heading, section
-from dashboard.ui.formatting import moment
+from dashboard.ui.quantities import moment
 from dashboard.ui.theme import CSS
+from fsd_core.analysis.cells import delta_columns, only_model
+from fsd_core.analysis.matched_tables import records
+from fsd_core.analysis.matching import match
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.cells import delta_columns, only_model
-from fsd_core.figures.gallery import MATCHED, comparison_figures
-from fsd_core.figures.matched_tables import records
-from fsd_core.figures.matching import match
-from fsd_core.figures.style import EXPORT_CONFIG
+from fsd_core.plots.gallery import MATCHED, comparison_figures
+from fsd_core.plots.style import EXPORT_CONFIG
 
 
 def table(comparison: Comparison) -> pd.DataFrame:

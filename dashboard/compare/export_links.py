@@ -9,14 +9,14 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.compare.comparison import DEFAULT_MARGIN, Comparison, compare
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, Comparison, compare
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.ui.links import downloads
 from fsd_core.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
     "csv": (csv_text, "text/csv"),

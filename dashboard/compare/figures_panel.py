@@ -8,12 +8,12 @@ import gradio as gr
 
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import tells_errors
-from fsd_core.figures import divergence
-from fsd_core.figures.gallery import comparison_figures
+from fsd_core.plots import divergence
+from fsd_core.plots.gallery import comparison_figures
 
 if TYPE_CHECKING:
-    from dashboard.compare.comparison import Comparison
-    from fsd_core.tracking.database.repository import Repository
+    from dashboard.compare.compared_runs import Comparison
+    from fsd_core.storage.database.repository import Repository
 
 Updates = dict[Any, Any]
 

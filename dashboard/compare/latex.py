@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.compare.comparison import Comparison
+from dashboard.compare.compared_runs import Comparison
 from dashboard.compare.comparison_html import delta_text, shown_columns
-from fsd_core.figures.cells import Cell
-from fsd_core.figures.matched_tables import MatchedCell, MatchedTable, caption, tables
-from fsd_core.figures.matching import Matched, match
-from fsd_core.figures.numbers import decimals, written
+from fsd_core.analysis.cells import Cell
+from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
+from fsd_core.analysis.matching import Matched, match
+from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 
 KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from dashboard.ui.components import escape, notice
-from fsd_core.benchmarks.matched import OUTSIDE, RATIOS
-from fsd_core.figures.matched_tables import MatchedCell, MatchedTable, absence, beside_rows, caption, tables
+from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, absence, beside_rows, caption, tables
+from fsd_core.statistics.ranking import OUTSIDE, RATIOS
 
 if TYPE_CHECKING:
+    from fsd_core.analysis.matching import Matched
     from fsd_core.config import DecodingConfig
-    from fsd_core.figures.matching import Matched
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 BESIDE = "Beside the curves"
 _TONES = {"loses least": "good", "fastest": "good", "loses more": "bad", "slower": "bad"}

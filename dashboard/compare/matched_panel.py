@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.compare.comparison import DEFAULT_MARGIN, compare
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, compare
 from dashboard.compare.matched_html import addition_links, matched_html
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import notice, section, show
-from fsd_core.benchmarks.matched import MARGINS, RATIOS
+from fsd_core.analysis.comparability import COSTS
+from fsd_core.analysis.matching import match
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.figures import draft_lengths, matched_curves, predicted
-from fsd_core.figures.matched_ground import COSTS
-from fsd_core.figures.matching import match
+from fsd_core.plots import draft_lengths, matched_curves, predicted
+from fsd_core.statistics.ranking import MARGINS, RATIOS
 
 if TYPE_CHECKING:
-    from dashboard.compare.comparison import Comparison
-    from fsd_core.tracking.database.repository import Repository
+    from dashboard.compare.compared_runs import Comparison
+    from fsd_core.storage.database.repository import Repository
 
 MOST_POINTS = 8
 Updates = dict[Any, Any]

@@ -11,12 +11,12 @@ from dashboard.tables.pair_reader import PairReader, Runs
 from dashboard.tables.prompt_pairs import Show, pair_up
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import notice, section, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
+from fsd_core.analysis.series import run_names
 from fsd_core.errors import FsdError
-from fsd_core.figures.series import run_names
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 Updates = dict[Any, Any]
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.compare.comparison import MARKED, Comparison
+from dashboard.compare.compared_runs import MARKED, Comparison
 from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import TITLES, value_text
+from fsd_core.analysis.cells import Cell
+from fsd_core.analysis.matched_tables import MatchedCell, absence, beside_rows, caption, tables
+from fsd_core.analysis.matching import match
 from fsd_core.conditions import MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS
-from fsd_core.figures.cells import Cell
-from fsd_core.figures.matched_tables import MatchedCell, absence, beside_rows, caption, tables
-from fsd_core.figures.matching import match
-from fsd_core.figures.numbers import decimals, written
+from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
+from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS
 
 SAME = (
     "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",

@@ -8,10 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from dashboard.ui.components import escape
-from fsd_core.figures.numbers import count
+from fsd_core.formatting import count
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunName, RunView
+    from fsd_core.storage.records import RunName, RunView
 
     Offered = Sequence[RunName | RunView]
 

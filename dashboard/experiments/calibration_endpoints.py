@@ -9,23 +9,24 @@ import gradio as gr
 
 from dashboard.experiments.find_setting import check_candidates
 from dashboard.ui.endpoint import Endpoint
-from dashboard.ui.people import person_of
-from fsd_core.benchmarks.calibration.asking import asked_for
-from fsd_core.benchmarks.calibration.plan import Outcome
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.calibration.words import standing_json
-from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task
-from fsd_core.benchmarks.tasks.suitable import offered
+from dashboard.ui.signed_in import person_of
+from fsd_core.calibration.planning import Outcome
+from fsd_core.calibration.request import asked_for
+from fsd_core.calibration.status import standing
+from fsd_core.calibration.summary import standing_json
 from fsd_core.config import SettingConfig
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.jobs import asked_by, more_time
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.people import require
 from fsd_core.review.pooling import fresh_turns
+from fsd_core.roles import require
+from fsd_core.tasks.custom.lookup import TaskFolder, find_task
+from fsd_core.tasks.suitable import offered
+from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import more_time
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder) -> list[Endpoint]:

@@ -11,21 +11,21 @@ from dashboard.experiments.sweep_form import sweep_of
 from dashboard.tables.run_record import experiment_record
 from dashboard.ui import actions
 from dashboard.ui.endpoint import Endpoint
-from dashboard.ui.people import person_of
-from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task, own_tasks
-from fsd_core.benchmarks.tasks.suitable import offered
+from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES, DecodingConfig
 from fsd_core.config.building import in_python
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
-from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import PAIRS, check_drafter, get_pair
-from fsd_core.people import require
+from fsd_core.roles import require
+from fsd_core.tasks.custom.lookup import TaskFolder, find_task, own_tasks
+from fsd_core.tasks.suitable import offered
+from fsd_core.worker import gpu_billing as asked_by
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 MOST_LISTED = 100
 

@@ -14,16 +14,16 @@ from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import escape, on_load, show
 from dashboard.ui.option_fields import field, several
-from fsd_core.benchmarks.tasks import TASKS, Task
-from fsd_core.benchmarks.tasks.own.finding import find_task, own_tasks
-from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
 from fsd_core.models.model_pairs import PAIRS, get_pair
+from fsd_core.tasks import TASKS, Task
+from fsd_core.tasks.custom.lookup import find_task, own_tasks
+from fsd_core.tasks.suitable import kept_or_first, offered
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
 DIALS = [

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from dashboard.ui.actions import delete_button, work_button
 from dashboard.ui.annotations import archive_button, tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
-from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
-from fsd_core.benchmarks.statistics import wilson
-from fsd_core.config.calibration import CalibrationConfig
-from fsd_core.figures.numbers import count
-from fsd_core.jobs.queue import time_left
-from fsd_core.tracking.records import Deletion
+from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.formatting import count
+from fsd_core.statistics.intervals import wilson
+from fsd_core.storage.records import Deletion
+from fsd_core.worker.waiting import time_left
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 PER_PAGE = 10
 OPEN = ("queued", "running")

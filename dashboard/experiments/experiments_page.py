@@ -17,20 +17,21 @@ from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import KEEP_PLACE, QUIET, escape, heading, notice, on_load, section, show
-from dashboard.ui.people import person_of
 from dashboard.ui.polled import Polled
-from dashboard.ui.worker import absence_notice
-from fsd_core.benchmarks.tasks.own.finding import own_tasks
-from fsd_core.benchmarks.tasks.suitable import kept_or_first
+from dashboard.ui.signed_in import person_of
+from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
-from fsd_core.jobs import asked_by, own_work
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.people import require
+from fsd_core.roles import require
+from fsd_core.tasks.custom.lookup import own_tasks
+from fsd_core.tasks.suitable import kept_or_first
+from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import local_runs as own_work
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.tasks import Task
     from fsd_core.settings import Executor, Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.tasks import Task
 
 LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
 POLL_SECONDS = 1.0

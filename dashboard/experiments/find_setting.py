@@ -10,17 +10,17 @@ import gradio as gr
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, escape, notice, show
-from dashboard.ui.people import person_of
-from fsd_core.benchmarks.calibration.asking import asked_for
-from fsd_core.benchmarks.tasks import Task
+from dashboard.ui.signed_in import person_of
+from fsd_core.calibration.request import asked_for
 from fsd_core.config import RULES
-from fsd_core.config.calibration import MOST_PROMPTS, CalibrationConfig
+from fsd_core.config.calibration_config import MOST_PROMPTS, CalibrationConfig
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.jobs import asked_by
-from fsd_core.people import require
+from fsd_core.roles import require
+from fsd_core.tasks import Task
+from fsd_core.worker import gpu_billing as asked_by
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 _GOALS = {
     "accuracy": ("Accuracy within so many points of the target", "Points", 2.0),

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import escape, notice
-from fsd_core.benchmarks.hub_data import fetchable, origin
-from fsd_core.benchmarks.tasks import TASKS, Task
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.tracking.messages import FetchJob
+from fsd_core.storage.messages import FetchJob
+from fsd_core.tasks import TASKS, Task
+from fsd_core.tasks.download import fetchable, origin
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import JobView, WorkerView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import JobView, WorkerView
 
 PRIORITY = 5
 OPEN = ("queued", "running")

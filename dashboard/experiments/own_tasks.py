@@ -11,20 +11,20 @@ import gradio as gr
 
 from dashboard.experiments.own_tasks_html import checked_html, lead_html, own_tasks_html
 from dashboard.ui.components import QUIET, notice, show
-from dashboard.ui.people import person_of
-from fsd_core.benchmarks.tasks.own.finding import TaskFolder, checked_name, keep, own_tasks, suggested_name
-from fsd_core.benchmarks.tasks.own.reading import check
-from fsd_core.benchmarks.tasks.own.scorers import SCORERS
-from fsd_core.benchmarks.tasks.own.task import OwnTask
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.people import require
+from fsd_core.roles import require
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, own_tasks, suggested_name
+from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.custom.scorers import SCORERS
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 LARGEST_UPLOAD = 1_000_000
-"""bytes; in base 64 they are fewer than a body may have (fsd_core/asgi/body.py). The command line takes more."""
+"""bytes; in base 64 fewer than a body may have (fsd_core/auth/middleware/bodies.py). The command line takes more."""
 AS_THE_FILE_SAYS = ""
 _SCRIPT = (Path(__file__).parent / "own_tasks.js").read_text(encoding="utf-8")
 CHOOSING = f"const LARGEST = {LARGEST_UPLOAD};\n{_SCRIPT}"

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 
 from dashboard.tables.task_version import lines_link
 from dashboard.ui.components import escape, notice
-from dashboard.ui.formatting import moment
-from fsd_core.benchmarks.tasks.own.reading import Checked
-from fsd_core.benchmarks.tasks.own.scorers import get_scorer
-from fsd_core.benchmarks.tasks.own.task import transcript
-from fsd_core.figures.numbers import count
-from fsd_core.tracking.records import TaskView
+from dashboard.ui.quantities import moment
+from fsd_core.formatting import count
+from fsd_core.storage.records import TaskView
+from fsd_core.tasks.custom.custom_task import transcript
+from fsd_core.tasks.custom.reading import Checked
+from fsd_core.tasks.custom.scorers import get_scorer
 
 SHOWN = 5
 """prompts of a preview"""

@@ -14,7 +14,7 @@ from fsd_core.config.sweeps import LENGTHS, LISTED
 from fsd_core.errors import UnknownName
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 _ID = re.compile("[0-9a-f]{32}")
 _SAMPLED = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")

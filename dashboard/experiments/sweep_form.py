@@ -7,13 +7,13 @@ from typing import Any
 
 from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
 from dashboard.ui.option_fields import label, number
-from fsd_core.benchmarks.tasks import Task, get_task
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
 from fsd_core.config.sweeps import LENGTHS, LISTED, methods, readable
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import check_drafter
+from fsd_core.tasks import Task, get_task
 
 MOST_SEEDS = 20
 MOST_RUNS = 200

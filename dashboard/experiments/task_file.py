@@ -10,7 +10,7 @@ from fastapi.responses import PlainTextResponse
 from fsd_core.errors import FsdError, UnknownName
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def task_routes(repository: Repository) -> APIRouter:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from dashboard.playground.setting_views import SettingView
 from dashboard.ui.components import escape, notice, term, tokens_html
-from dashboard.ui.formatting import NONE, percent, quantity
-from dashboard.ui.worker import absence_notice
-from fsd_core.tracking.messages import StreamFigures
+from dashboard.ui.quantities import NONE, percent, quantity
+from dashboard.ui.worker_status import absence_notice
+from fsd_core.storage.messages import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
-    from fsd_core.tracking.records import WorkerView
+    from fsd_core.storage.records import WorkerView
 
 _ENDS = {"length": "stopped at the token limit", "context": "stopped: the context is full", "eos": "finished"}
 

@@ -21,17 +21,17 @@ from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.conditions import SHARED
 from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
-from fsd_core.jobs import asked_by
 from fsd_core.models.model_pairs import check_drafter
-from fsd_core.tracking.messages import PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.worker import gpu_billing as asked_by
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import JobView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import JobView
 
 POLL_SECONDS = 0.15
 PRIORITY = 10

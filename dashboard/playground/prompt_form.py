@@ -10,10 +10,10 @@ import gradio as gr
 from dashboard.ui.beginnings import beginning
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.option_fields import field, number, settings_of
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import PAIRS
+from fsd_core.tasks import get_task
 
 EXAMPLES = 8
 FILL = "(example, prompt) => example || prompt"

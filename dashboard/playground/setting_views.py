@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.figures.numbers import count
-from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
+from fsd_core.formatting import count
+from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 
 MOST_SETTINGS = 4
 BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."

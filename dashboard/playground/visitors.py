@@ -11,11 +11,11 @@ from cachetools import LRUCache
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import FsdError, Refused
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED
-from fsd_core.people import Person
-from fsd_core.tracking.messages import PlaygroundJob
+from fsd_core.roles import Person
+from fsd_core.storage.messages import PlaygroundJob
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 MOST_TOKENS = 128  # per text
 MOST_SETTINGS = 2  # at once

@@ -8,16 +8,16 @@ import gradio as gr
 
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
 from dashboard.ui.components import QUIET, escape, notice, section, show
-from dashboard.ui.formatting import interval, percent
-from dashboard.ui.people import person_of
+from dashboard.ui.quantities import interval, percent
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.figures.numbers import count
+from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally
 
 if TYPE_CHECKING:
-    from fsd_core.people import Person
     from fsd_core.review.cases import Case
     from fsd_core.review.desk import Desk
+    from fsd_core.roles import Person
 
 Updates = dict[Any, Any]
 CHOICES = ("Left", "Right", "Tie", "Both bad")

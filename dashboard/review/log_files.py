@@ -16,10 +16,10 @@ from dashboard.tables.review_log import words
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.links import downloads
 from fsd_core.errors import FsdError
-from fsd_core.tracking.records import LoggedAct
+from fsd_core.storage.records import LoggedAct
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 _COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act")
 

@@ -13,11 +13,11 @@ from dashboard.review.proposal_html import case_html, conversation_html, prompts
 from dashboard.tables.pair_reader import SIZES, PairReader, Runs
 from dashboard.tables.prompt_pairs import Pair
 from dashboard.ui.components import QUIET, notice, section, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.people import Person
 from fsd_core.review.evidence import TITLES
-from fsd_core.tracking.acts import LONGEST_WORDS
+from fsd_core.roles import Person
+from fsd_core.storage.review_events import LONGEST_WORDS
 
 if TYPE_CHECKING:
     from fsd_core.review.cases import Case

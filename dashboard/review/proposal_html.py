@@ -10,21 +10,21 @@ from dashboard.tables.company import machine
 from dashboard.tables.review_log import setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
-from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
 from dashboard.ui.links import copy_link
+from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from fsd_core.analysis.cells import Estimate, against, ratio_mixed
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures.cells import Estimate, against, ratio_mixed
-from fsd_core.figures.numbers import count
+from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import TITLES, Evidence, overall
 from fsd_core.review.measured_weights import certain_weights
-from fsd_core.tracking.acts import Remarked
+from fsd_core.storage.review_events import Remarked
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
     from fsd_core.review.cases import Case
     from fsd_core.review.history import Standing
-    from fsd_core.tracking.records import LoggedAct, RunView
+    from fsd_core.storage.records import LoggedAct, RunView
 
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
 

@@ -9,16 +9,16 @@ import gradio as gr
 
 from dashboard.tables.company import company
 from dashboard.ui.components import QUIET, escape, heading, notice, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.config.baselines import USUAL
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
-from fsd_core.tracking.acts import LONGEST_WORDS
+from fsd_core.storage.review_events import LONGEST_WORDS
 
 if TYPE_CHECKING:
     from fsd_core.review.desk import Desk
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 Updates = dict[Any, Any]
 Measurement = tuple["RunView", ...]

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.ui.endpoint import Endpoint
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.review.cases import Case
 from fsd_core.review.delivery import deliver, described
 from fsd_core.review.desk import Desk
 from fsd_core.review.history import Proposal, Use
-from fsd_core.tracking.acts import Remarked
+from fsd_core.storage.review_events import Remarked
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def review_endpoints(repository: Repository) -> list[Endpoint]:

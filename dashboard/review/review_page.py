@@ -12,14 +12,14 @@ from dashboard.review.optional_number import optional_number, read
 from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_html import use_html, uses_html
 from dashboard.ui.components import QUIET, dead_end, heading, notice, on_load, section, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import LONGEST_NAME, LONGEST_WORDS, Requirements
+from fsd_core.storage.review_events import LONGEST_NAME, LONGEST_WORDS, Requirements
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 LEAD = "What settings are wanted for, which one is approved, and why."
 

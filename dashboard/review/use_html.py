@@ -9,12 +9,12 @@ from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import acts_html, setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, escape, pill, section, table
-from dashboard.ui.formatting import NONE, ago
-from fsd_core.figures.numbers import count
+from dashboard.ui.quantities import NONE, ago
+from fsd_core.formatting import count
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal, Use
-    from fsd_core.tracking.acts import Requirements
+    from fsd_core.storage.review_events import Requirements
 
 _USES = (
     Column("Use", "wide"), Column("Asks for", "wide"), Column("Approved", "wide"), Column("Under review", "num"),

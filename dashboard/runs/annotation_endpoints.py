@@ -8,12 +8,12 @@ import gradio as gr
 
 from dashboard.tables.run_record import experiment_record, run_record
 from dashboard.ui.endpoint import Endpoint
-from dashboard.ui.people import person_of
-from fsd_core.people import require
-from fsd_core.tracking.edits import Edit, read_tags
+from dashboard.ui.signed_in import person_of
+from fsd_core.roles import require
+from fsd_core.storage.edits import Edit, read_tags
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def annotation_endpoints(repository: Repository) -> list[Endpoint]:

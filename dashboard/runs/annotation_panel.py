@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.tables.changes import changes_html
+from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import QUIET, escape, notice, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, Overtaken
-from fsd_core.people import require
-from fsd_core.tracking.edits import LONGEST_NAME, LONGEST_NOTE, Edit, Subject, read_tags
+from fsd_core.roles import require
+from fsd_core.storage.edits import LONGEST_NAME, LONGEST_NOTE, Edit, Subject, read_tags
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import ExperimentView, RunView
 
 MOST_CHANGES = 100
 Updates = dict[Any, Any]

@@ -14,15 +14,15 @@ from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
 from dashboard.ui.components import QUIET, escape, notice, pill, section, show
 from dashboard.ui.links import copy_link
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.figures.numbers import count
-from fsd_core.jobs import own_work
-from fsd_core.tracking.records import Deletion
+from fsd_core.formatting import count
+from fsd_core.storage.records import Deletion
+from fsd_core.worker import local_runs as own_work
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import ExperimentView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import ExperimentView
 
 POLL_SECONDS = 3.0
 Updates = dict[Any, Any]

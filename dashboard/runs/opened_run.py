@@ -25,15 +25,15 @@ from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, section, show, tells_errors
 from dashboard.ui.pager import Pager
-from dashboard.ui.people import person_of
-from fsd_core.benchmarks.metrics import refreshed
+from dashboard.ui.signed_in import person_of
+from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError, UnknownName
-from fsd_core.figures import divergence, positions, requests
-from fsd_core.figures.slowdown import slowdown
+from fsd_core.evaluation.aggregate import refreshed
+from fsd_core.plots import divergence, positions, requests
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import GenerationView, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import GenerationView, RunView
 
 PROMPTS_PER_PAGE = 20
 POLL_SECONDS = 1.5

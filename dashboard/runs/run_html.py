@@ -23,18 +23,18 @@ from dashboard.ui.components import (
     tiles,
     tokens_html,
 )
-from dashboard.ui.formatting import NONE, duration, interval, moment, percent, quantity
 from dashboard.ui.links import copy_link
+from dashboard.ui.quantities import NONE, duration, interval, moment, percent, quantity
+from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MARK, phrases, sittings_sentence, which
-from fsd_core.figures.cells import only_model
-from fsd_core.figures.numbers import count
-from fsd_core.tracking.links import run_url
-from fsd_core.tracking.records import Deletion
+from fsd_core.formatting import count
+from fsd_core.storage.records import Deletion
+from fsd_core.tracking.mlflow_links import run_url
 
 if TYPE_CHECKING:
-    from fsd_core.figures.slowdown import Slowdown
-    from fsd_core.tracking.messages import EmittedToken
-    from fsd_core.tracking.records import GenerationView, RunView
+    from fsd_core.analysis.slowdown import Slowdown
+    from fsd_core.storage.messages import EmittedToken
+    from fsd_core.storage.records import GenerationView, RunView
 
 _PROMPT_COLUMNS = (
     Column("#", "num"), Column("Prompt", "wide"), Column("Outcome"), Column("Answer"), Column("Expected"),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, pill, table
-from dashboard.ui.formatting import NONE, ago, percent, quantity
+from dashboard.ui.quantities import NONE, ago, percent, quantity
 from fsd_core.metrics import METRICS, Metric, compared, listed
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 
 class Order(NamedTuple):

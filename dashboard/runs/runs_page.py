@@ -12,23 +12,23 @@ from dashboard.runs.opened_experiment import OpenedExperiment
 from dashboard.runs.opened_run import OpenedRun
 from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_html
 from dashboard.runs.workspace_file import link_html
-from dashboard.tables.changes import changes_html, sentence
+from dashboard.tables.change_log import changes_html, sentence
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
-from dashboard.ui.formatting import moment
 from dashboard.ui.pager import Pager
-from dashboard.ui.people import person_of
 from dashboard.ui.polled import Polled
-from fsd_core.benchmarks.tasks import TASKS
+from dashboard.ui.quantities import moment
+from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import PAIRS
-from fsd_core.tracking.database.runs import LONGEST_SEARCH
+from fsd_core.storage.database.runs import LONGEST_SEARCH
+from fsd_core.tasks import TASKS
 
 if TYPE_CHECKING:
-    from fsd_core.people import Person
+    from fsd_core.roles import Person
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 RUNS_PER_PAGE = 50
 LOGGED = 50

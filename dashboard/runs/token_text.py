@@ -9,10 +9,10 @@ from tokenizers import Tokenizer
 
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import ModelUnavailable
-from fsd_core.jobs.token_builder import TokenBuilder
 from fsd_core.models.local_models import obtained
 from fsd_core.models.model_pairs import get_pair
-from fsd_core.tracking.messages import EmittedToken
+from fsd_core.storage.messages import EmittedToken
+from fsd_core.worker.token_builder import TokenBuilder
 
 
 def shown_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedToken]:

@@ -12,10 +12,10 @@ from fastapi.responses import FileResponse, PlainTextResponse
 from starlette.background import BackgroundTask
 
 from dashboard.ui.links import downloads
-from fsd_core.access.identify import person_in
+from fsd_core.auth.identify import person_in
 from fsd_core.errors import FsdError, Refused
-from fsd_core.people import NOBODY, Person, require
-from fsd_core.tracking.workspace.export import export
+from fsd_core.roles import NOBODY, Person, require
+from fsd_core.storage.workspace.export import export
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings

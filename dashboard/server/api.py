@@ -13,7 +13,7 @@ from fsd_core.review.delivery import deliver, described
 from fsd_core.review.desk import Desk
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
 

@@ -10,13 +10,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
-from fsd_core.access import accounts
-from fsd_core.access.identify import COOKIE
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth.identify import COOKIE
 from fsd_core.errors import FsdError
 from fsd_core.space import here
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 class Reach(TypedDict):

@@ -14,9 +14,9 @@ from starlette.types import Receive, Scope, Send
 
 from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
-from fsd_core.asgi.refusal import looks_for_page
-from fsd_core.jobs.mlflow_service import READING, mlflow_socket
+from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
+from fsd_core.worker.mlflow_service import READING, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings

@@ -12,9 +12,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dashboard.server.api import PATHS
 from dashboard.server.bare_page import bare_page
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
-from fsd_core.asgi.allow_list import NOTHING, AllowList
-from fsd_core.asgi.origin import READING
-from fsd_core.asgi.refusal import looks_for_page, refuse
+from fsd_core.auth.middleware.allow_list import NOTHING, AllowList
+from fsd_core.auth.middleware.origin import READING
+from fsd_core.auth.middleware.refusal import looks_for_page, refuse
 from fsd_core.settings import MLFLOW_PATH
 
 _OPEN = {

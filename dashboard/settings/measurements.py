@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.tables.company import alike
-from fsd_core.benchmarks.metrics import refreshed
+from fsd_core.analysis.cells import speedup
 from fsd_core.config.baselines import USUAL
-from fsd_core.figures.cells import speedup
+from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.review.pooling import Pool, is_turn, pooled
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import Prompts, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import Prompts, RunView
 
 MOST_RUNS = 100
 """of a setting, the newest, that its page shows; of a calibration that is among them, every turn"""

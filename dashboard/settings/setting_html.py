@@ -9,10 +9,10 @@ from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, notice, pill, section, table
-from dashboard.ui.formatting import NONE, ago, interval, percent, quantity
+from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
-from fsd_core.figures.cells import ratio_mixed, speedup
-from fsd_core.figures.numbers import count
+from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import is_turn
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dashboard.settings.measurements import Beside
     from fsd_core.review.history import Use
     from fsd_core.review.pooling import Pool
-    from fsd_core.tracking.records import LoggedAct, RunView, SettingSummary, SettingView
+    from fsd_core.storage.records import LoggedAct, RunView, SettingSummary, SettingView
 
 COMPARED = 20
 """runs of a setting, the newest, that its link to Compare takes"""

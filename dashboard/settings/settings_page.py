@@ -27,13 +27,13 @@ from fsd_core.errors import FsdError
 from fsd_core.review import history
 from fsd_core.review.delivery import FORMS, deliver
 from fsd_core.review.measured_weights import by_weights
-from fsd_core.tracking.database.runs import LONGEST_SEARCH
+from fsd_core.storage.database.runs import LONGEST_SEARCH
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import LoggedAct
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import LoggedAct
 
 SETTINGS_PER_PAGE = 50
 LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import Column, escape, notice, table
-from dashboard.ui.formatting import NONE
-from fsd_core.benchmarks.calibration.plan import Outcome
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.calibration.words import goal_words, so_far, verdict, whole_minutes
+from dashboard.ui.quantities import NONE
+from fsd_core.calibration.planning import Outcome
+from fsd_core.calibration.status import standing
+from fsd_core.calibration.summary import goal_words, so_far, verdict, whole_minutes
 from fsd_core.config import SettingConfig
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import FsdError
-from fsd_core.figures.numbers import number
+from fsd_core.formatting import number
 
 if TYPE_CHECKING:
-    from fsd_core.benchmarks.calibration.findings import Finding
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import ExperimentView
+    from fsd_core.calibration.findings import Finding
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import ExperimentView
 
 _COLUMNS = (
     Column("Finalist", "wide"), Column("Fresh prompts", "num"), Column("Points lost or won", "num"),

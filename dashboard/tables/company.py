@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from fsd_core.tracking.records import same_weights
+from fsd_core.storage.records import same_weights
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 
 def company(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.components import Column, table
 from fsd_core.config import VERIFIERS
-from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
-from fsd_core.figures.numbers import written
+from fsd_core.formatting import written
+from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 Rows = Mapping[int, Mapping[str, Any]]
 PRIORITY = 5

@@ -12,14 +12,14 @@ from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, notice, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError
-from fsd_core.figures.numbers import count
-from fsd_core.people import Person, require
-from fsd_core.tracking.acts import LONGEST_WORDS
+from fsd_core.formatting import count
+from fsd_core.roles import Person, require
+from fsd_core.storage.review_events import LONGEST_WORDS
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 SIZES = (5, 20, 50)
 """prompts a page"""

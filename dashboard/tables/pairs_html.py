@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from dashboard.tables.prompt_pairs import Marks, Pair, Piece, difference
 from dashboard.ui.components import escape, pill
-from dashboard.ui.formatting import duration
 from dashboard.ui.links import copy_link
-from fsd_core.figures.numbers import count
-from fsd_core.tracking.database.marks import VERDICTS
+from dashboard.ui.quantities import duration
+from fsd_core.formatting import count
+from fsd_core.storage.database.marks import VERDICTS
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import GenerationView, MarkView
+    from fsd_core.storage.records import GenerationView, MarkView
 
 
 def pairs_html(

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import GenerationView, MarkView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import GenerationView, MarkView
 
 Show = Literal["outcome", "text", "unsolved", "marked", "all"]
 SHOWS: tuple[tuple[str, Show], ...] = (

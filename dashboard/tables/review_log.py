@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dashboard.ui.components import Column, escape, table
-from dashboard.ui.formatting import moment
+from dashboard.ui.quantities import moment
 from fsd_core.review.evidence import TITLES
-from fsd_core.tracking.acts import (
+from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
     EvidenceChosen,
@@ -23,7 +23,7 @@ from fsd_core.tracking.acts import (
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use
-    from fsd_core.tracking.records import LoggedAct
+    from fsd_core.storage.records import LoggedAct
 
 _COLUMNS = (Column("When"), Column("Who"), Column("Use"), Column("What", "wide"), Column("Words", "wide"))
 _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "decline": "declined"}

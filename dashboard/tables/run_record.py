@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fsd_core.analysis.cells import estimate
 from fsd_core.config.flat import options_read
-from fsd_core.figures.cells import estimate
 from fsd_core.metrics import compared
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 
 def run_record(run: RunView) -> dict[str, Any]:

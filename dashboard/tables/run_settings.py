@@ -9,7 +9,7 @@ from fsd_core.config.flat import settings_read
 from fsd_core.config.options import OPTIONS
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 TITLES = {option.key: option.title for option in OPTIONS.values()}
 NOT_SET = "–"

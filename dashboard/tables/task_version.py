@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from dashboard.ui.components import escape
-from dashboard.ui.formatting import moment
+from dashboard.ui.quantities import moment
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 def lines_link(task: str, words: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from fsd_core.figures.numbers import percent
-from fsd_core.figures.style import MUTED, faint, figure, hover
+from fsd_core.formatting import percent
+from fsd_core.plots.style import MUTED, faint, figure, hover
 
 ACCEPTED = "#0d9488"
 

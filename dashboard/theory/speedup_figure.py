@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
+from fsd_core.analysis.cells import ratio_mixed
+from fsd_core.analysis.series import PALETTE, metrics, run_names
 from fsd_core.conditions import MARK
-from fsd_core.figures.cells import ratio_mixed
-from fsd_core.figures.numbers import percent
-from fsd_core.figures.series import PALETTE, metrics, run_names
-from fsd_core.figures.style import figure, hover, mixed_lines, note
+from fsd_core.formatting import percent
+from fsd_core.plots.style import figure, hover, mixed_lines, note
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 _STEPS = 60
 

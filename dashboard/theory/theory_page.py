@@ -14,13 +14,13 @@ from dashboard.theory.typed_distributions import coupling, curves, read_pair, to
 from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import Tile, heading, notice, on_load, show, tiles
 from fsd_core.errors import FsdError
-from fsd_core.figures import acceptance_by_drafts
-from fsd_core.figures.numbers import count, percent
+from fsd_core.formatting import count, percent
+from fsd_core.plots import acceptance_by_drafts
 from fsd_core.theory.samplings import SAMPLINGS, TITLES
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 LEAD = (
     "A verifier may get several drafted tokens per position. Optimal transport bounds how often it can keep one and "

@@ -11,18 +11,18 @@ from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
-from dashboard.ui.people import person_of
-from dashboard.ui.worker import absence_notice
+from dashboard.ui.signed_in import person_of
+from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.figures import acceptance_by_drafts
-from fsd_core.jobs import asked_by
-from fsd_core.people import require
-from fsd_core.tracking.messages import BoundsJob
+from fsd_core.plots import acceptance_by_drafts
+from fsd_core.roles import require
+from fsd_core.storage.messages import BoundsJob
+from fsd_core.worker import gpu_billing as asked_by
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 SHOWN = 100  # runs to choose from
 PLOTS = 4

@@ -10,7 +10,7 @@ from string import ascii_uppercase
 
 from fsd_core.config import VERIFIERS
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
+from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
 MOST_TOKENS = 200
 MOST_OUTCOMES = 400  # of the drafts, in a picture of their coupling

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from dashboard.ui.components import escape, notice
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.figures.numbers import count
-from fsd_core.jobs import handling, more_time
-from fsd_core.people import Person, require
-from fsd_core.tracking.edits import Edit
+from fsd_core.formatting import count
+from fsd_core.roles import Person, require
+from fsd_core.storage.edits import Edit
+from fsd_core.worker import more_time
+from fsd_core.worker import run_actions as handling
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import Deletion, ExperimentView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import Deletion, ExperimentView
 
 # A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
 # opens in a dialog of the browser, whose text is set as text.

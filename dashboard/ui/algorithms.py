@@ -7,7 +7,7 @@ import math
 from dashboard.ui.components import escape
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, divergence_upper_bound
 from fsd_core.config.options import Option
-from fsd_core.rules.divergences import divergence_fact, divergence_title, divergence_unit
+from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
 
 # Those without a knob are compared with, those with one are tuned.
 TUNED = tuple(kind for kind, rule in RULES.items() if rule.knob is not None)

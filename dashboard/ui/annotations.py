@@ -8,7 +8,7 @@ from dashboard.ui.actions import button
 from dashboard.ui.components import escape
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 
 def tags_html(view: RunView | ExperimentView) -> str:

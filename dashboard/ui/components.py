@@ -14,7 +14,7 @@ from gradio.context import Context
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import FsdError
-from fsd_core.tracking.messages import EmittedToken
+from fsd_core.storage.messages import EmittedToken
 
 KINDS = {
     "strict": "accepted by the strict test",

@@ -13,7 +13,7 @@ from mcp.types import TextContent
 from pydantic import ValidationError, create_model
 
 from fsd_core.errors import FsdError
-from fsd_core.values import sentence
+from fsd_core.frozen import sentence
 
 Endpoint = Callable[..., Any]
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import gradio as gr
 
 from dashboard.ui.components import QUIET, escape, on_load, show
-from dashboard.ui.people import person_of
+from dashboard.ui.signed_in import person_of
 from dashboard.ui.theme import FAVICON
-from fsd_core.people import Person
+from fsd_core.roles import Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 STATUS_SECONDS = 2.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import gradio as gr
 
 from dashboard.ui.components import escape, show
-from fsd_core.figures.numbers import count
+from fsd_core.formatting import count
 
 
 class Pager:

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsd_core.cli import options as options
 from fsd_core.cli import output as output
+from fsd_core.cli import shared_options as options
 from fsd_core.cli.find import find_work
-from fsd_core.jobs import own_work
-from fsd_core.people import LOCAL
+from fsd_core.roles import LOCAL
 from fsd_core.settings import get_settings
-from fsd_core.tracking.edits import Edit, read_tags
+from fsd_core.storage.edits import Edit, read_tags
+from fsd_core.worker import local_runs as own_work
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.records import ExperimentView, RunView
 
 
 def annotate(

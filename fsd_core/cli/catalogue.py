@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fsd_core.cli import options as options
 from fsd_core.cli import output as output
+from fsd_core.cli import shared_options as options
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 
@@ -25,7 +25,7 @@ def pairs() -> None:
 
 def tasks() -> None:
     """List the tasks and their missing files. `task list` has your own."""
-    from fsd_core.benchmarks.tasks import TASKS
+    from fsd_core.tasks import TASKS
 
     rows = []
     for task in TASKS.values():
@@ -46,7 +46,7 @@ def list_runs(
     json: options.Json = False,
 ) -> None:
     """List runs with the ids that other commands take."""
-    from fsd_core.jobs import own_work
+    from fsd_core.worker import local_runs as own_work
 
     repository = own_work.open_repository(get_settings())
     found = repository.runs(search=search, limit=limit, archived=None if archived else False)
@@ -73,8 +73,8 @@ def list_runs(
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
     """Fetch a task's files from the Hugging Face hub into the data folder."""
-    from fsd_core.benchmarks import hub_data
-    from fsd_core.benchmarks.tasks import get_task
+    from fsd_core.tasks import download as hub_data
+    from fsd_core.tasks import get_task
 
     where, licence = hub_data.origin(task)
     print(f"{get_task(task).title}, licence {licence}, from {where}")

@@ -16,27 +16,27 @@ from typing import Annotated, Any
 import typer
 
 from fsd_core.cli import annotating as annotating
-from fsd_core.cli import calibrating as calibrating
+from fsd_core.cli import calibrate_command as calibrating
 from fsd_core.cli import catalogue as catalogue
 from fsd_core.cli import moving as moving
-from fsd_core.cli import options as options
 from fsd_core.cli import output as output
-from fsd_core.cli import replaying as replaying
-from fsd_core.cli import runs as runs
+from fsd_core.cli import replay_commands as replaying
+from fsd_core.cli import run_commands as runs
+from fsd_core.cli import shared_options as options
 from fsd_core.cli import timing as timing
-from fsd_core.cli.accounts import tokens, users
+from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.find import check_left, find_work, left_behind
-from fsd_core.cli.tasks import task as own_tasks
-from fsd_core.cli.upkeep import database, train
+from fsd_core.cli.task_commands import task as own_tasks
+from fsd_core.cli.upkeep_commands import database, train
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, method
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError
-from fsd_core.jobs import own_work
 from fsd_core.settings import Settings, get_settings
+from fsd_core.worker import local_runs as own_work
 
 app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
 app.add_typer(train, name="train")
@@ -96,8 +96,8 @@ def generate(
     decoding = config.setting.decoding
     loaded = runs.load_for([config], settings.threads)
 
-    from fsd_core.benchmarks.harness import written
     from fsd_core.decoding.decoder import Decoder
+    from fsd_core.evaluation.harness import written
 
     decoder = Decoder(loaded, decoding)
     generation = decoder.generate(decoder.prompt_ids(text), config.seed)
@@ -219,7 +219,7 @@ def delete(
     kind = "experiment" if work.is_experiment else "run"
     output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
 
-    from fsd_core.jobs import handling
+    from fsd_core.worker import run_actions as handling
 
     handling.delete(repository, settings.home, kind, work.id)
     runs.delete_copies(repository, settings)
@@ -233,7 +233,7 @@ def rescore(id: options.Id, json: options.Json = False) -> None:
     repository = own_work.open_repository(settings)
     work = find_work(repository, id)
 
-    from fsd_core.benchmarks.rescoring import rescore as rescore_run
+    from fsd_core.evaluation.rescoring import rescore as rescore_run
 
     changed = {run.id: rescore_run(repository, run.id) for run in work.runs}
     runs.mirror(repository, [id for id, count in changed.items() if count], settings)
@@ -257,7 +257,7 @@ def bounds(
     repository = own_work.open_repository(settings)
     work = find_work(repository, id)
 
-    from fsd_core.benchmarks import bounds as measuring
+    from fsd_core.evaluation import bounds as measuring
 
     for run in work.runs:
         measuring.check(repository, run.id)
@@ -284,6 +284,6 @@ app.command("import")(moving.import_workspace)
 def worker() -> None:
     """Run queued experiments and playground requests until stopped. A home has one worker."""
     settings = get_settings()
-    from fsd_core.jobs.worker import Worker
+    from fsd_core.worker.worker import Worker
 
     Worker(settings).run()

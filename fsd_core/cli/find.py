@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.config import RunConfig, SweepConfig, content_hash
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.jobs import lock
+from fsd_core.worker import lock
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import ExperimentView, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import ExperimentView, RunView
 
 
 _LOOKED_AT = 50
@@ -107,8 +107,8 @@ def calibration_left(repository: Repository, home: Path, config: CalibrationConf
 
 def _left(repository: Repository, one: ExperimentView, config: CalibrationConfig, more: float) -> bool:
     """Whether anything of a calibration is left to do, with so many more minutes."""
-    from fsd_core.benchmarks.calibration.plan import Outcome
-    from fsd_core.benchmarks.calibration.standing import standing
+    from fsd_core.calibration.planning import Outcome
+    from fsd_core.calibration.status import standing
 
     at = standing(repository, config, one.runs)
     return not isinstance(at, Outcome) or (more > 0 and at.reason == "minutes")

@@ -9,9 +9,9 @@ import typer
 
 from fsd_core.cli.find import find_work
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures.numbers import count
-from fsd_core.jobs import own_work
+from fsd_core.formatting import count
 from fsd_core.settings import get_settings
+from fsd_core.worker import local_runs as own_work
 
 
 def export_workspace(
@@ -23,7 +23,7 @@ def export_workspace(
 ) -> None:
     """Write settings, tasks of your own, experiments, runs, texts, traces and reviews to one checked file, without
     accounts."""
-    from fsd_core.tracking.workspace.export import export
+    from fsd_core.storage.workspace.export import export
 
     settings = get_settings()
     repository = own_work.open_repository(settings)
@@ -48,8 +48,8 @@ def export_workspace(
 
 def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `export` has made.")]) -> None:
     """Add what an exported file holds to the database. What is there already is left alone."""
-    from fsd_core.tracking.database.session import open_database
-    from fsd_core.tracking.workspace.merge import import_file
+    from fsd_core.storage.database.connection import open_database
+    from fsd_core.storage.workspace.merge import import_file
 
     settings = get_settings()
     own_work.open_repository(settings)  # makes the database where there is none

@@ -23,15 +23,15 @@ from rich.table import Table
 
 from fsd_core.conditions import MARK, mixed_sentence
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures.numbers import NONE, written
+from fsd_core.formatting import NONE, written
 from fsd_core.metrics import Metric, listed
-from fsd_core.tracking.messages import StreamFigures
+from fsd_core.storage.messages import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
     from fsd_core.decoding.decoder import Decoder, Generation
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 
 def say(line: str) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from fsd_core.cli import options as options
 from fsd_core.cli import output as output
-from fsd_core.cli import runs as runs
+from fsd_core.cli import run_commands as runs
+from fsd_core.cli import shared_options as options
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.settings import get_settings
@@ -54,8 +54,8 @@ def bench(
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
     loaded = runs.load_for([config], threads or settings.threads)
 
-    from fsd_core.benchmarks.roofline import measure_rounds
-    from fsd_core.benchmarks.speed import measure
+    from fsd_core.evaluation.roofline import measure_rounds
+    from fsd_core.evaluation.speed import measure
 
     with output.progress_bar("Timing", limit) as advance_to:
         report = measure(
@@ -79,9 +79,9 @@ def bench_synthetic(
     """
     import torch
 
-    from fsd_core.benchmarks.roofline import measure_rounds
+    from fsd_core.evaluation.roofline import measure_rounds
     from fsd_core.models.loading import fitting_dtype, resolve_device
-    from fsd_core.models.synthetic import synthetic_pair
+    from fsd_core.models.random_pairs import synthetic_pair
 
     if threads:
         torch.set_num_threads(threads)

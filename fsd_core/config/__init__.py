@@ -1,6 +1,6 @@
 """What a run is made of, as frozen values: nothing here computes, nothing here imports torch."""
 
-from fsd_core.config.decoding import AcceptanceConfig, DecodingConfig, SamplingConfig
+from fsd_core.config.decoding_config import AcceptanceConfig, DecodingConfig, SamplingConfig
 from fsd_core.config.drafting import (
     DRAFTERS,
     TOPOLOGIES,
@@ -16,7 +16,8 @@ from fsd_core.config.drafting import (
     TopologyConfig,
     TopologySettings,
 )
-from fsd_core.config.runs import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
+from fsd_core.config.run_config import LONGEST_PROMPT, MOST_ROWS, RunConfig, SettingConfig, SweepConfig
+from fsd_core.frozen import Frozen, content_hash, sentence
 from fsd_core.rules import (
     CHAIN,
     DIVERGENCES,
@@ -38,7 +39,6 @@ from fsd_core.rules import (
     Verifier,
     divergence_upper_bound,
 )
-from fsd_core.values import Frozen, content_hash, sentence
 
 __all__ = [
     "CHAIN",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.drafting import ChainTopology, DrafterConfig, TopologyConfig
 from fsd_core.rules import SEVERAL, Autoregressive, Block, DraftOnly, Rule, Speculative
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig, chosen_shape, shapes_of
+from fsd_core.config.decoding_config import DecodingConfig, SamplingConfig, chosen_shape, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option, by_name, option_of
 from fsd_core.config.thresholds import parse_threshold
 from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import Frozen, built, kind_of
 from fsd_core.rules import RULES, Rule
-from fsd_core.values import Frozen, built, kind_of
 
 Value = TypeVar("Value", bound=Frozen)
 Named = Callable[[Option, Any], str]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fsd_core.config.building import reads
-from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import BY_KEY, METHOD_OPTIONS, OPTIONS
-from fsd_core.config.runs import RunConfig
+from fsd_core.config.run_config import RunConfig
+from fsd_core.frozen import before_fields
 from fsd_core.rules import MissingRule
-from fsd_core.values import before_fields
 
 _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and option.optional}
 

@@ -13,12 +13,12 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fsd_core.config.decoding import DecodingConfig, SamplingConfig, shapes_of
+from fsd_core.config.decoding_config import DecodingConfig, SamplingConfig, shapes_of
 from fsd_core.config.drafting import DRAFTERS, TOPOLOGIES, ChainTopology, DraftModelDrafter
-from fsd_core.config.runs import RunConfig, SettingConfig
+from fsd_core.config.run_config import RunConfig, SettingConfig
 from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import Frozen
 from fsd_core.rules import RULES, FuzzyReducible
-from fsd_core.values import Frozen
 
 
 @dataclass(frozen=True)

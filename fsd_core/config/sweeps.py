@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from fsd_core.config.building import Named, check_known, check_names, in_python, method, reads
-from fsd_core.config.decoding import DecodingConfig
+from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, Option, by_name
 from fsd_core.config.thresholds import OFF, parse_thresholds
 from fsd_core.rules import RULES

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.benchmarks.matched import RATIOS
+from fsd_core.analysis import cells
+from fsd_core.analysis.series import metrics
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.figures import cells
-from fsd_core.figures.series import metrics
 from fsd_core.library.extras import need
 from fsd_core.metrics import METRICS
-from fsd_core.tracking.records import Prompts, RunView
+from fsd_core.statistics.ranking import RATIOS
+from fsd_core.storage.records import Prompts, RunView
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,7 +129,7 @@ class Comparison:
         need("pandas", "A comparison as a table")
         import pandas as pd
 
-        from fsd_core.figures import matched_tables, matching
+        from fsd_core.analysis import matched_tables, matching
 
         found = matching.match(self.runs, self.baseline, self.prompts, cost)
         if found.curves is None:
@@ -158,7 +158,7 @@ class Comparison:
         'Throughput relative to the baseline'
         """
         need("plotly", "A figure")
-        from fsd_core.figures import divergence, gallery
+        from fsd_core.plots import divergence, gallery
 
         known = {**gallery.COMPARED, **gallery.MATCHED}
         if name in known:

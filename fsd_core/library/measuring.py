@@ -10,24 +10,24 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from fsd_core.benchmarks.execution import Writing, execute_runs
-from fsd_core.benchmarks.tasks import Task
-from fsd_core.benchmarks.tasks.own.finding import TaskFolder, find_task, keep
-from fsd_core.benchmarks.tasks.own.task import OwnTask
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.jobs import own_work
+from fsd_core.evaluation.runner import Writing, execute_runs
 from fsd_core.library.comparison import Comparison
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.tracking.database import session
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database import connection as session
+from fsd_core.storage.database.repository import Repository
+from fsd_core.tasks import Task
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep
+from fsd_core.worker import local_runs as own_work
 
 Setting = Mapping[str, Any] | DecodingConfig
 OnProgress = Callable[[int, int], None]

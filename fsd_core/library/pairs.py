@@ -14,7 +14,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import PairSpec
 from fsd_core.settings import get_settings
-from fsd_core.tracking.records import fingerprint_of
+from fsd_core.storage.records import fingerprint_of
 
 
 def load_pair(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from fsd_core.benchmarks.replay.prediction import Estimate, Prediction
-from fsd_core.benchmarks.replay.trace import Trace
-from fsd_core.benchmarks.replay.validation import Checked
-from fsd_core.figures.numbers import NONE, number
+from fsd_core.formatting import NONE, number
+from fsd_core.replay.prediction import Estimate, Prediction
+from fsd_core.replay.replay_trace import Trace
+from fsd_core.replay.validation import Checked
 
 
 def prediction_row(prediction: Prediction) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What was measured of a pair's leniency, and what its pages therefore begin with. No torch: the pages read this.
 
-``train calibration`` (:mod:`fsd_core.training.calibration`) writes the file beside the pair's models.
+``train calibration`` (:mod:`fsd_core.training.threshold_sweep`) writes the file beside the pair's models.
 """
 
 from __future__ import annotations

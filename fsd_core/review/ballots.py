@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.benchmarks.statistics import Interval, wilson
+from fsd_core.statistics.intervals import Interval, wilson
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Proposal

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from fsd_core.review.evidence import Evidence, evidence, evidence_hash, overall
 from fsd_core.review.history import Proposal, Standing, Use
 from fsd_core.review.pooling import on_fresh_prompts
-from fsd_core.tracking.acts import Requirements
+from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
+    from fsd_core.storage.database.repository import Repository
 
 
 class Case(NamedTuple):

@@ -10,8 +10,8 @@ from fsd_core.review.measured_weights import certain_weights
 from fsd_core.review.pooling import on_fresh_prompts
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
 
 
 def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from fsd_core.errors import UnknownName
 from fsd_core.models.specs import HubModel
 from fsd_core.review.engines import Weights, sglang, vllm
 from fsd_core.review.measured_weights import pinned, pinned_name
-from fsd_core.tracking.records import fingerprint_of
+from fsd_core.storage.records import fingerprint_of
 
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Literal
 from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
-from fsd_core.people import Person, require
 from fsd_core.review import history
 from fsd_core.review.cases import Case, asked, case_of
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import TITLES
 from fsd_core.review.history import Use
 from fsd_core.review.measured_weights import certain_weights, weights
-from fsd_core.tracking.acts import (
+from fsd_core.roles import Person, require
+from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
     Choice,
@@ -34,8 +34,8 @@ from fsd_core.tracking.acts import (
 )
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import LoggedAct
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import LoggedAct
 
 LONGEST_ID = 64
 

@@ -7,16 +7,16 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.benchmarks.noninferiority import verdict
-from fsd_core.figures.cells import Estimate, against, cell, ratio_mixed
-from fsd_core.figures.numbers import decimals, number
+from fsd_core.analysis.cells import Estimate, against, cell, ratio_mixed
+from fsd_core.formatting import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.records import same_weights
+from fsd_core.statistics.noninferiority import verdict
+from fsd_core.storage.records import same_weights
+from fsd_core.storage.review_events import Requirements
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import Prompts, RunView
+    from fsd_core.storage.records import Prompts, RunView
 
 EXACT = "Lossless: it writes what the target says, however many prompts there are"
 Outcome = Literal["met", "not met", "undecided"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from fsd_core.tracking.acts import (
+from fsd_core.storage.records import LoggedAct
+from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
     EvidenceChosen,
@@ -21,7 +22,6 @@ from fsd_core.tracking.acts import (
     Waived,
     Withdrawn,
 )
-from fsd_core.tracking.records import LoggedAct
 
 State = Literal["open", "approved", "declined", "withdrawn"]
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.models.model_pairs import get_pair
 from fsd_core.models.specs import HubModel, PairSpec
-from fsd_core.tracking.records import same_weights
+from fsd_core.storage.records import same_weights
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.records import RunView
+    from fsd_core.storage.records import RunView
 
 
 _OF_THE_HUB = re.compile(r"https://huggingface\.co/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>\w+)")

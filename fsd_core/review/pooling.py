@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fsd_core.benchmarks.metrics import summarise
-from fsd_core.config.calibration import CalibrationConfig
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.evaluation.aggregate import summarise
 
 if TYPE_CHECKING:
-    from fsd_core.tracking.database.repository import Repository
-    from fsd_core.tracking.records import PromptCounts, Prompts, RunView
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import PromptCounts, Prompts, RunView
 
 
 class Pool(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
 from fsd_core.rules.base import (
     CHAIN,
@@ -18,11 +19,11 @@ from fsd_core.rules.base import (
     residual,
     strictly,
 )
-from fsd_core.rules.baselines import Autoregressive, DraftOnly
+from fsd_core.rules.baseline_rules import Autoregressive, DraftOnly
 from fsd_core.rules.block import Block
 from fsd_core.rules.cactus import Cactus
 from fsd_core.rules.cascade import Cascade
-from fsd_core.rules.divergences import (
+from fsd_core.rules.divergence_choice import (
     DIVERGENCES,
     INFINITE_WITHOUT_Q,
     OVER_TOP_K,
@@ -49,7 +50,6 @@ from fsd_core.rules.synthetic import Synthetic
 from fsd_core.rules.threshold_accept import ThresholdAccept
 from fsd_core.rules.top_n_delta import TopNDelta
 from fsd_core.rules.typical import Typical
-from fsd_core.values import kind_of
 
 __all__ = [
     "CHAIN",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 from pydantic import ConfigDict
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import Frozen, changed
 from fsd_core.plugins import not_installed
-from fsd_core.values import Frozen, changed
 
 if TYPE_CHECKING:
     from torch import Tensor

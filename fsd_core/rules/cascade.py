@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from fsd_core.frozen import option
 from fsd_core.rules.base import Knob
 from fsd_core.rules.general import GeneralForm
-from fsd_core.values import option
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import model_validator
 
 from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import option
 from fsd_core.rules.base import CHAIN, AcceptanceResult, Knob, Rule, residual, strictly
-from fsd_core.rules.divergences import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
-from fsd_core.values import option
+from fsd_core.rules.divergence_choice import OVER_TOP_K, TOP_K, DivergenceName, divergence_upper_bound
 
 if TYPE_CHECKING:
     from torch import Tensor

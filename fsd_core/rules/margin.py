@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from fsd_core.frozen import option
 from fsd_core.rules.base import AcceptanceResult, Knob, Rule, strictly
-from fsd_core.values import option
 
 if TYPE_CHECKING:
     from torch import Tensor

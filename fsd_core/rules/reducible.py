@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from fsd_core.frozen import option
 from fsd_core.rules.base import Knob, Truncation
 from fsd_core.rules.fuzzy import GRID, Thresholded, near
 from fsd_core.rules.general import GeneralForm, head, head_truncation, within
-from fsd_core.values import option
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import DecodingConfig, SettingConfig
+from fsd_core.frozen import kind_of
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.rules import RULES, Fuzzy, FuzzyReducible, Rule, Speculative, Verifier
 from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit, require
 from fsd_core.testing.verifiers import check_verifier
-from fsd_core.values import kind_of
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.rules import KSeq
-from fsd_core.testing.decoding import beginnings, distribution_of_texts, next_logits, recomputed_logits
+from fsd_core.testing.decoding_checks import beginnings, distribution_of_texts, next_logits, recomputed_logits
 from fsd_core.testing.fit import fit, require
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
 

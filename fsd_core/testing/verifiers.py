@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from fsd_core.decoding.verification.nodes import written_token
+from fsd_core.frozen import kind_of
 from fsd_core.ops.sampling import draw_several, likeliest
 from fsd_core.rules import Drafts, Verifier
 from fsd_core.rules.rates import acceptance_rate
 from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit, require
 from fsd_core.theory import optimal_acceptance
-from fsd_core.values import kind_of
 
 
 def drafted(verifier: type[Verifier], q: Tensor, count: int, positions: int, seed: int) -> tuple[Drafts, Tensor]:

@@ -1,0 +1,1 @@
+"""MLflow, and where a result comes from."""

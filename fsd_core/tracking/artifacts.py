@@ -7,9 +7,9 @@ import json
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.figures import write_figures
-from fsd_core.tracking.records import GenerationView, RunView
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import GenerationView, RunView
+from fsd_core.tracking.run_page import write_figures
 
 TABLE = "generations.json"
 

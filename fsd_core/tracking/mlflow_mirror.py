@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from fsd_core.conditions import MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
-from fsd_core.tracking.acts import Alias
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import ExperimentView, GenerationView, RunView
+from fsd_core.storage.review_events import Alias
 from fsd_core.tracking.artifacts import TABLE, write_artifacts
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.links import OUR_RUN
+from fsd_core.tracking.mlflow_links import OUR_RUN
 from fsd_core.tracking.mlflow_store import artifact_root, connect, prepare_store, reached
-from fsd_core.tracking.records import ExperimentView, GenerationView, RunView
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -1,8 +1,9 @@
 """Trains a LoRA adapter that teaches a target word problems: ``python -m fsd_core train adapter --out FOLDER``.
 
 Hu et al. 2021 (arXiv 2106.09685), by PEFT. The problems are those of the training split of GSM8K, and problems that
-:mod:`fsd_core.benchmarks.short_problems` and :mod:`fsd_core.benchmarks.arithmetic` make up; never those of a test split
-or of the task ``short-problems``. They are put to the model as the tasks without examples put theirs.
+:mod:`fsd_core.tasks.generators.one_step_problems` and :mod:`fsd_core.tasks.generators.long_problems` make up; never
+those of a test split or of the task ``short-problems``. They are put to the model as the tasks without examples put
+theirs.
 """
 
 from __future__ import annotations
@@ -21,14 +22,15 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from fsd_core.benchmarks import arithmetic, short_problems
-from fsd_core.benchmarks.tasks.short_problems import held_out_questions
-from fsd_core.benchmarks.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models.hub import obtain
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import TARGETS
 from fsd_core.models.prompt import encode_prompt
+from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.short_problems import held_out_questions
+from fsd_core.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.training.loop import Schedule, learning, train
 
 HELD_OUT = 64  # problems that are only looked at

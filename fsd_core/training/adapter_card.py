@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fsd_core.benchmarks.harness import run_examples
-from fsd_core.benchmarks.statistics import wilson
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import AcceptanceConfig, Autoregressive, DraftOnly
 from fsd_core.decoding.decoder import Decoder
+from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ADAPTED, ASSETS, DRAFTED
+from fsd_core.statistics.intervals import wilson
+from fsd_core.tasks import get_task
 from fsd_core.training.draft_card import LONGEST, ROWS, Report, setting
 
 FOLDER = ASSETS / "smollm2-135m" / "adapter"
@@ -32,11 +32,11 @@ LoRA of rank {rank} on every linear map of the layers ({parameters:,} parameters
 the pair `{adapted}` is loaded. Made by `python -m fsd_core train adapter`; this card by
 `python -m fsd_core train card adapter`.
 
-- **Data**: {short:.0%} problems of one or two steps that `fsd_core/benchmarks/short_problems.py` makes up,
-  {arithmetic:.0%} longer ones of `fsd_core/benchmarks/arithmetic.py`, and {gsm8k:.0%} of the training split of GSM8K,
-  put to the model as the tasks without examples put theirs. No problem of AddSub, SingleEq, MultiArith, SVAMP, of
-  GSM8K's test split or of the task `short-problems`; the made-up ones follow the kinds of problems that are told apart
-  in teaching, as those sets do.
+- **Data**: {short:.0%} problems of one or two steps that `fsd_core/tasks/generators/one_step_problems.py` makes up,
+  {arithmetic:.0%} longer ones of `fsd_core/tasks/generators/long_problems.py`, and {gsm8k:.0%} of the training split
+  of GSM8K, put to the model as the tasks without examples put theirs. No problem of AddSub, SingleEq, MultiArith,
+  SVAMP, of GSM8K's test split or of the task `short-problems`; the made-up ones follow the kinds of problems that are
+  told apart in teaching, as those sets do.
 - **Method**: next-token cross-entropy over the solutions, bf16 autocast, AdamW, {steps:,} steps of {batch} problems.
 - **Time**: {minutes:.0f} min, on {machine}; other work shared the machine.
 - **Problems held out**: cross-entropy {held_out_loss:.3f} nats.

@@ -2,7 +2,7 @@
 
 Both models are plain Llama architectures over one byte-level BPE tokenizer,
 trained from random weights on worked arithmetic problems
-(:mod:`fsd_core.benchmarks.arithmetic`). The draft is small enough to get the sums
+(:mod:`fsd_core.tasks.generators.long_problems`). The draft is small enough to get the sums
 often wrong, which is what a draft is like. Each learns another house style, so that
 they differ in wording as well, as models of two makers do.
 """
@@ -24,8 +24,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.house_styles import DRAFT_STYLE, TARGET_STYLE, Style
+from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, TARGET_STYLE, Style
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, train, weighted_loss
 

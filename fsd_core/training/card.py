@@ -7,8 +7,8 @@ import random
 from math import log
 from pathlib import Path
 
-from fsd_core.benchmarks.arithmetic import Problem
-from fsd_core.benchmarks.house_styles import DRAFT_STYLE, TARGET_STYLE, Choice
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, TARGET_STYLE, Choice
+from fsd_core.tasks.generators.long_problems import Problem
 
 _HEAD = """\
 # Bundled arithmetic pair
@@ -20,10 +20,10 @@ network; they know nothing but such problems.
 Made by `python -m fsd_core train bundled-pair --out FOLDER`. This card is written from the `training.json` beside each
 model.
 
-- **Data**: endless generated problems (`fsd_core/benchmarks/arithmetic.py`), each seen once; the held-out problems
-  (`arithmetic.jsonl`) are left out by their question. The question's tokens weigh a tenth of the solution's.
+- **Data**: endless generated problems (`fsd_core/tasks/generators/long_problems.py`), each seen once; the held-out
+  problems (`arithmetic.jsonl`) are left out by their question. The question's tokens weigh a tenth of the solution's.
 - **Two house styles**: target and draft learn the same problems and the same sums, each from a corpus with favourite
-  words of its own (`fsd_core/benchmarks/house_styles.py`). See below.
+  words of its own (`fsd_core/tasks/generators/house_styles.py`). See below.
 - **Method**: next-token cross-entropy in bf16 autocast; Muon for hidden matrices, AdamW for the rest; rates constant
   for half of the steps, then falling to zero.
 - **Licence**: that of this repository. No third-party text or weights went in.

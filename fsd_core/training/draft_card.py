@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fsd_core.benchmarks.harness import prompt_seed
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import (
     AcceptanceConfig,
     ChainTopology,
@@ -21,8 +19,10 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding.decoder import Decoder
+from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ASSETS, DRAFTED
+from fsd_core.tasks import get_task
 
 FOLDER = ASSETS / "smollm2-135m" / "draft"
 PROMPT_SETS = (

@@ -16,8 +16,6 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT_SIZE
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.models.eagle import EagleHead, Generation, aux_hidden_state_layers
 from fsd_core.models.eagle_files import new_head, read_head, save_head
@@ -25,6 +23,8 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
+from fsd_core.tasks.arithmetic import HELD_OUT_SIZE
+from fsd_core.tasks.generators import long_problems as arithmetic
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.head_loss import Lessons, agreement, loss

@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from fsd_core.benchmarks.tasks.word_problems import worked
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
+from fsd_core.tasks.word_problems import worked
 from fsd_core.training.distillation import KEPT, Text, save_texts
 from fsd_core.training.prompts import dolly, instruction, json_lines, mbpp, named_if_missing, prose
 

@@ -61,7 +61,7 @@ levels).
 _QUESTIONS = {
     DRAFTED: "to questions of the training splits of GSM8K (alone, and behind worked ones), Dolly 15k, CommonsenseQA "
     "and MBPP, and to stories and encyclopaedia passages that are to be summed up",
-    "bundled": "to arithmetic problems that `fsd_core/benchmarks/arithmetic.py` makes up",
+    "bundled": "to arithmetic problems that `fsd_core/tasks/generators/long_problems.py` makes up",
 }
 _READ = "\n  {:,} of these texts exist, in the same training splits, and the target read them."
 _LICENCES = {

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fsd_core.benchmarks.tasks.word_problems import MOST_SHOTS, after_examples
 from fsd_core.errors import ModelUnavailable
+from fsd_core.tasks.word_problems import MOST_SHOTS, after_examples
 
 MIX = {"gsm8k": 0.2, "worked": 0.08, "dolly": 0.42, "csqa": 0.06, "mbpp": 0.06, "passages": 0.18}
 """shares of the kinds of questions: sums, sums behind worked ones, instructions, choices, code, texts to sum up"""

@@ -14,7 +14,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.sampling import UniformStream, draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.rules import Block
-from fsd_core.testing.decoding import beginnings, distribution_of_texts, open_session, run, written
+from fsd_core.testing.decoding_checks import beginnings, distribution_of_texts, open_session, run, written
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.topologies import DraftTree

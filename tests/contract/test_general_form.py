@@ -15,7 +15,7 @@ from fsd_core.ops.divergences import js, reverse_kl, tv
 from fsd_core.ops.mentoring import mentored
 from fsd_core.rules import Cactus, Cascade, Ears, Ensemble, FuzzyHead, GeneralForm, Head, HeadStrict, Lenience, Mentored
 from fsd_core.testing.acceptance import accepted_share, try_position, written_distribution
-from fsd_core.testing.decoding import beginnings, recomputed_logits
+from fsd_core.testing.decoding_checks import beginnings, recomputed_logits
 from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 from fsd_core.testing.toy import related, toy_model
 from tests.tools.sizes import size

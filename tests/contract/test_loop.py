@@ -27,7 +27,14 @@ from fsd_core.config import (
 from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import DraftDistribution
-from fsd_core.testing.decoding import beginnings, distribution_of_texts, open_session, recomputed_logits, run, written
+from fsd_core.testing.decoding_checks import (
+    beginnings,
+    distribution_of_texts,
+    open_session,
+    recomputed_logits,
+    run,
+    written,
+)
 from fsd_core.testing.drafting import check_drafter, check_topology
 from fsd_core.testing.fit import fit
 from fsd_core.testing.toy import related, toy_model

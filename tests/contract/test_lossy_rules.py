@@ -45,7 +45,7 @@ from fsd_core.rules import (
     Typical,
 )
 from fsd_core.testing.acceptance import judging_rules
-from fsd_core.testing.decoding import open_session, recomputed_logits, written
+from fsd_core.testing.decoding_checks import open_session, recomputed_logits, written
 from fsd_core.testing.toy import related, toy_model, toy_pair
 from tests.tools.sizes import size
 

@@ -26,7 +26,7 @@ from fsd_core.rules import (
     RecursiveRejectionWithout,
     SpecHub,
 )
-from fsd_core.testing.decoding import (
+from fsd_core.testing.decoding_checks import (
     beginnings,
     distribution_of_texts,
     next_logits,

@@ -26,7 +26,7 @@ from fsd_core.decoding.composition import compose
 from fsd_core.models.cuda_graphs import BUCKET, StaticCache
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
-from fsd_core.testing.decoding import open_session, run
+from fsd_core.testing.decoding_checks import open_session, run
 from fsd_core.testing.toy import related, toy_model
 from fsd_core.testing.transfers import no_waiting
 

@@ -25,7 +25,7 @@ from fsd_core.config import (
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.rules import KSeq, RecursiveRejectionWithout
-from fsd_core.testing.decoding import (
+from fsd_core.testing.decoding_checks import (
     beginnings,
     distribution_of_texts,
     next_logits,

@@ -11,13 +11,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from fsd_core.benchmarks import short_problems
-from fsd_core.benchmarks.tasks import get_task
-from fsd_core.benchmarks.tasks.final_numbers import final_number
-from fsd_core.benchmarks.tasks.word_problems import zero_shot_prompt
 from fsd_core.errors import ModelUnavailable, UnknownName
 from fsd_core.models import loading
 from fsd_core.models.model_pairs import TARGETS, get_pair
+from fsd_core.tasks import get_task
+from fsd_core.tasks.final_numbers import final_number
+from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import adapter, draft
 from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack

@@ -15,9 +15,9 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsd_core.asgi.body import BoundedBody
-from fsd_core.asgi.logs import LONGEST, bound_log_lines
-from fsd_core.asgi.origin import SameOrigin
+from fsd_core.auth.middleware.bodies import BoundedBody
+from fsd_core.auth.middleware.logs import LONGEST, bound_log_lines
+from fsd_core.auth.middleware.origin import SameOrigin
 from tests.tools.sizes import PATIENCE
 
 LIMIT = 100_000

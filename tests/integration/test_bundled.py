@@ -11,9 +11,6 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from fsd_core.benchmarks.harness import run_example, run_examples
-from fsd_core.benchmarks.roofline import bytes_read
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import (
     AcceptanceConfig,
     Autoregressive,
@@ -26,9 +23,12 @@ from fsd_core.config import (
 )
 from fsd_core.config import Speculative as SD
 from fsd_core.decoding.decoder import Decoder
+from fsd_core.evaluation.harness import run_example, run_examples
+from fsd_core.evaluation.roofline import bytes_read
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import get_pair
+from fsd_core.tasks import get_task
 
 TASK = get_task("arithmetic")
 

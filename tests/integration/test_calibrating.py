@@ -14,23 +14,23 @@ import pytest
 from torch import Tensor
 
 import fsd_core
-from fsd_core.benchmarks import harness, roofline
-from fsd_core.benchmarks.calibration.proposing import EXACT_LENGTHS
-from fsd_core.benchmarks.calibration.running import calibrate
-from fsd_core.benchmarks.replay import costs
+from fsd_core.calibration.proposing import EXACT_LENGTHS
+from fsd_core.calibration.running import calibrate
 from fsd_core.config import FuzzyReducible, Speculative
-from fsd_core.config.calibration import LENGTHS, CalibrationConfig, candidates, read_sweep
+from fsd_core.config.calibration_config import LENGTHS, CalibrationConfig, candidates, read_sweep
 from fsd_core.config.sweeps import methods
 from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
+from fsd_core.evaluation import harness, roofline
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
+from fsd_core.replay import costs
 from fsd_core.rules.margin import Margin
 from fsd_core.settings import sqlite_url
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
 from fsd_core.testing.toy import save_toy_pair, toy_pair
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
-from fsd_core.tracking.records import RunView
 
 
 class Stops:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.training import calibration
-from fsd_core.training.calibration import fastest, judged
+from fsd_core.training import threshold_sweep as calibration
+from fsd_core.training.threshold_sweep import fastest, judged
 
 N = 400
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks import harness
 from fsd_core.errors import DatabaseUnavailable
-from fsd_core.jobs import lock
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
-from fsd_core.tracking.records import RunView
+from fsd_core.evaluation import harness
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.worker import lock
 from tests.tools.forked import ForkedCommand
 from tests.tools.tracking_examples import generation, run_config, sweep
 from tests.tools.turnstile import Turnstile
@@ -201,7 +201,7 @@ def test_one_run_of_an_experiment_can_be_resumed(call: Call, home: Path, toy: st
 def test_ids_that_mean_nothing_or_too_much(call: Call, repository: Repository, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "There is no run and no experiment 'abcdef'" in refused(call, "ABCDEF")
     ids = iter(["abcdef0", "abcdef1"])
-    monkeypatch.setattr("fsd_core.tracking.database.runs.new_id", lambda: next(ids))
+    monkeypatch.setattr("fsd_core.storage.database.runs.new_id", lambda: next(ids))
     first, _ = (repository.create_run(run_config(seed=seed)) for seed in range(2))
     assert "Several ids begin with 'abcdef'" in refused(call, "abcdef")
     repository.finish_run(first, {})
@@ -214,7 +214,7 @@ def test_a_database_that_fails_under_way_is_told_with_the_command(
     def fails(*_: object) -> None:
         raise DatabaseUnavailable("The disk is full.")
 
-    monkeypatch.setattr("fsd_core.benchmarks.execution.execute_runs", fails)
+    monkeypatch.setattr("fsd_core.evaluation.runner.execute_runs", fails)
     status, _, err = call("run", "--pair", toy, "--limit", "2")
     resume = f"continue later with `python -m fsd_core resume {runs_of(home)[0].id}`."
     assert (status, err) == (2, f"error: The disk is full. Finished prompts are kept: {resume}\n")

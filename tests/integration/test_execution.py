@@ -7,10 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fsd_core.benchmarks.execution import execute_runs
-from fsd_core.benchmarks.metrics import summarise
-from fsd_core.benchmarks.rescoring import rescore
-from fsd_core.benchmarks.tasks import Example, Score, Task, get_task
 from fsd_core.conditions import sittings_sentence
 from fsd_core.config import (
     Autoregressive,
@@ -22,10 +18,14 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.errors import Cancelled, DatabaseUnavailable, InvalidSetting, ModelUnavailable
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.tasks import Example, Score, Task, get_task
 from fsd_core.testing.toy import SAMPLED, related, toy_model, toy_pair, toy_tokenizer
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
 
 TASK = get_task("arithmetic")
 

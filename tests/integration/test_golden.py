@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from dashboard.compare.comparison import compare
+from dashboard.compare.compared_runs import compare
 from dashboard.tables.run_settings import settings_table
 from fsd_core.config import RunConfig, SettingConfig, SweepConfig, content_hash
 from fsd_core.settings import sqlite_url
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 KNOWN: dict[str, Any] = json.loads((GOLDEN / "settings.json").read_text(encoding="utf-8"))

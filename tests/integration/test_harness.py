@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from fsd_core.benchmarks.harness import negative_log_likelihood, prompt_seed, run_example
-from fsd_core.benchmarks.tasks import Example, get_task
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.evaluation.harness import negative_log_likelihood, prompt_seed, run_example
 from fsd_core.models.loading import LoadedPair
+from fsd_core.tasks import Example, get_task
 from fsd_core.testing.toy import SAMPLED
 
 TASK = get_task("arithmetic")

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from fsd_core.benchmarks.hub_data import fetch
-from fsd_core.benchmarks.tasks import TASKS, Example, Score, Split, Task, as_lines, get_task, judged
-from fsd_core.benchmarks.tasks.base import rows as records
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
-from fsd_core.tracking.messages import FetchJob
+from fsd_core.storage.messages import FetchJob
+from fsd_core.tasks import TASKS, Example, Score, Split, Task, as_lines, get_task, judged
+from fsd_core.tasks.base import rows as records
+from fsd_core.tasks.download import fetch
 from tests.tools.worker_process import Home
 
 pytestmark = pytest.mark.processes

@@ -11,19 +11,20 @@ from typing import Any
 
 import pytest
 
-from fsd_core.benchmarks.execution import execute_runs
-from fsd_core.benchmarks.tasks.own.finding import keep
-from fsd_core.benchmarks.tasks.own.reading import check
-from fsd_core.benchmarks.tasks.own.task import OwnTask
 from fsd_core.conditions import EXECUTOR, SHARED_EXECUTOR
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import DeviceUnavailable
-from fsd_core.jobs import asked_by, calls
-from fsd_core.jobs.calls import Call, Describe, Failed, Piece, Slice, Speak, Where, Written, answer
-from fsd_core.jobs.lent_device import LentBench, LentDevice
-from fsd_core.jobs.worker import Worker
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
-from fsd_core.tracking.messages import BoundsJob, PlaygroundJob
+from fsd_core.storage.messages import BoundsJob, PlaygroundJob
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import keep
+from fsd_core.tasks.custom.reading import check
+from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import remote_calls as calls
+from fsd_core.worker.remote_calls import Call, Describe, Failed, Piece, Slice, Speak, Where, Written, answer
+from fsd_core.worker.remote_device import LentBench, LentDevice
+from fsd_core.worker.worker import Worker
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 

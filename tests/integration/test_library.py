@@ -21,8 +21,8 @@ from fsd_core.config import DecodingConfig
 from fsd_core.errors import InvalidSetting, PackageMissing, UnknownName
 from fsd_core.metrics import METRICS
 from fsd_core.settings import Settings, get_settings
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
 
 ROOT = Path(__file__).resolve().parents[2]
 QUESTION = "Question: Eva has 3 apples. Eva eats 2. How many are left?\nAnswer:"
@@ -185,7 +185,7 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
 
 
 def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None:
-    from fsd_core.figures.gallery import COMPARED, comparison_figures
+    from fsd_core.plots.gallery import COMPARED, comparison_figures
 
     shown = comparison_figures(measured.runs, measured.baseline, measured.prompts)
     assert [measured.figure(name) for name in COMPARED] == shown

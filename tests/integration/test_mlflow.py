@@ -20,23 +20,23 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url, update
 
 from fsd_core.errors import TrackingUnavailable
-from fsd_core.jobs.mirroring import Mirroring
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
+from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Run, Setting
+from fsd_core.storage.edits import Edit
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Requirements
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
 from fsd_core.tracking import mlflow_creation, mlflow_store
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.models import Run, Setting
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.edits import Edit
-from fsd_core.tracking.figures import NOTHING, write_figures
-from fsd_core.tracking.links import run_url
 from fsd_core.tracking.mlflow_creation import create_store
+from fsd_core.tracking.mlflow_links import run_url
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
-from fsd_core.tracking.records import RunView
-from fsd_core.tracking.workspace.export import export
-from fsd_core.tracking.workspace.merge import import_file
+from fsd_core.tracking.run_page import NOTHING, write_figures
+from fsd_core.worker.mirroring import Mirroring
 from tests.tools import plausible
 from tests.tools.tracking_examples import generation, run_config, sweep
 
@@ -473,8 +473,8 @@ def test_a_server_that_refuses_is_told_without_its_page(
 
 def test_the_repository_needs_neither_mlflow_nor_torch() -> None:
     code = (
-        "import sys, fsd_core.tracking.database.repository, fsd_core.tracking.links, fsd_core.tracking.provenance, "
-        "fsd_core.tracking.mlflow_mirror; "
+        "import sys, fsd_core.storage.database.repository, fsd_core.tracking.mlflow_links, "
+        "fsd_core.tracking.provenance, fsd_core.tracking.mlflow_mirror; "
         "assert not {'mlflow', 'torch', 'transformers', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -24,10 +24,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.mlflow_pages import READ_ONLY, STARTING, TURNED_OFF, mlflow_routes
-from fsd_core.access import accounts
-from fsd_core.asgi.logs import LONGEST
-from fsd_core.jobs import lock
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth.middleware.logs import LONGEST
 from fsd_core.settings import Settings
+from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
 from tests.tools.attack.mlflow import Pages, pages_over
 from tests.tools.attack.mlflow_routes import routes_of_mlflow

@@ -9,12 +9,6 @@ from pathlib import Path
 import pytest
 
 import fsd_core
-from fsd_core.benchmarks import bounds
-from fsd_core.benchmarks.execution import execute_runs
-from fsd_core.benchmarks.rescoring import rescore
-from fsd_core.benchmarks.tasks.own.finding import keep
-from fsd_core.benchmarks.tasks.own.reading import check
-from fsd_core.benchmarks.tasks.own.task import OwnTask
 from fsd_core.config import (
     Autoregressive,
     DecodingConfig,
@@ -24,12 +18,18 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.errors import Cancelled, InvalidSetting, UnknownName
+from fsd_core.evaluation import bounds
+from fsd_core.evaluation.rescoring import rescore
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.settings import Settings
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import keep
+from fsd_core.tasks.custom.reading import check
 from fsd_core.testing.toy import SAMPLED
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
 
 TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
 GREEDY = DecodingConfig(max_new_tokens=8)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fsd_core.errors import InsufficientMemory, UnknownName
-from fsd_core.jobs import pair_cache
-from fsd_core.jobs.pair_cache import PairCache
 from fsd_core.testing.toy import save_toy_pair
+from fsd_core.worker import pair_cache
+from fsd_core.worker.pair_cache import PairCache
 
 
 @pytest.fixture

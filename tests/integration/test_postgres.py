@@ -11,18 +11,18 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from fsd_core.access import accounts
+from fsd_core.auth import credentials as accounts
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
-from fsd_core.people import Person
+from fsd_core.roles import Person
 from fsd_core.settings import get_settings, sqlite_url
-from fsd_core.tracking.acts import AliasMoved, UseDescribed
-from fsd_core.tracking.database.models import Base
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.edits import Edit
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Base
+from fsd_core.storage.edits import Edit
+from fsd_core.storage.review_events import AliasMoved, UseDescribed
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
 from fsd_core.tracking.mlflow_store import connect
-from fsd_core.tracking.workspace.export import export
-from fsd_core.tracking.workspace.merge import import_file
 from tests.tools.tracking_examples import STEP, chunk, generation, playground_job, run_config, sweep
 from tests.unit.test_repository_jobs import claim_at_once
 from tests.unit.test_repository_jobs import test_a_calibration_is_given_time_once_it_has_ended as is_given_time

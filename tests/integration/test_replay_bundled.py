@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 
 import fsd_core
-from fsd_core.benchmarks.harness import prompt_seed
-from fsd_core.benchmarks.replay import trace_file
-from fsd_core.benchmarks.replay.costs import replayable
-from fsd_core.benchmarks.replay.paths import runs_of
-from fsd_core.benchmarks.replay.prediction import Replay
-from fsd_core.benchmarks.replay.record import check_pair, record
-from fsd_core.benchmarks.replay.trace import Trace
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.decoding.decoder import Decoder, Generation
 from fsd_core.errors import InvalidSetting
+from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
+from fsd_core.replay import trace_file
+from fsd_core.replay.costs import replayable
+from fsd_core.replay.paths import runs_of
+from fsd_core.replay.prediction import Replay
+from fsd_core.replay.replay_trace import Trace
+from fsd_core.replay.strict_run import check_pair, record
 from fsd_core.rules import FuzzyReducible, Rule, Speculative
+from fsd_core.tasks import get_task
 from fsd_core.testing.toy import toy_pair
 
 LENGTH, PROMPTS = 6, 5

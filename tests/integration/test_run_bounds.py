@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fsd_core.benchmarks import bounds
-from fsd_core.benchmarks.execution import execute_runs
 from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.evaluation import bounds
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.rules.rates import acceptance_rate
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
 from fsd_core.theory import optimal_acceptance
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from fsd_core.benchmarks.roofline import bytes_read
+from fsd_core.evaluation.roofline import bytes_read
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, PAIRS
-from fsd_core.models.synthetic import SHAPES
+from fsd_core.models.random_pairs import SHAPES
 from fsd_core.training.adapter_card import PROBLEM_SETS
 
 DRAFT = PAIRS[DRAFTED].draft

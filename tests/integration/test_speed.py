@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fsd_core.benchmarks.speed import ASSISTED, EXACT, GENERATE, measure
+from fsd_core.evaluation.speed import ASSISTED, EXACT, GENERATE, measure
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import toy_pair
 

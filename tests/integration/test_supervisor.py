@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.jobs import lock
-from fsd_core.jobs.mlflow_service import mlflow_service, mlflow_socket
-from fsd_core.jobs.supervisor import Supervisor
 from fsd_core.settings import Settings
+from fsd_core.worker import lock
+from fsd_core.worker.mlflow_service import mlflow_service, mlflow_socket
+from fsd_core.worker.supervisor import Supervisor
 from tests.tools.attack.http import send_request
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, Home, until
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.processes
 # A web process in miniature: it supervises until it is killed. Its worker is the command that it is given.
 WEB_PROCESS = """
 import signal, sys
-from fsd_core.jobs.supervisor import Supervisor
+from fsd_core.worker.supervisor import Supervisor
 from fsd_core.settings import get_settings
 supervisor = Supervisor(get_settings())
 supervisor.worker.command = sys.argv[1:]
@@ -40,7 +40,7 @@ with supervisor:
 STAND_IN = """
 import os, sys, time
 from pathlib import Path
-from fsd_core.jobs import lock
+from fsd_core.worker import lock
 path, idle = map(Path, sys.argv[1:])
 held = lock.acquire(path, patience=60)
 about = {"pid": os.getpid(), "supervised": "FSD_SUPERVISED" in os.environ}
@@ -118,7 +118,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
     web.kill()
     web.wait()
     started, supervisor = [], Supervisor(settings)
-    monkeypatch.setattr("fsd_core.jobs.service.subprocess.Popen", lambda *command, **_: started.append(command))
+    monkeypatch.setattr("fsd_core.worker.service.subprocess.Popen", lambda *command, **_: started.append(command))
     looks = counted(supervisor, monkeypatch)
     with supervisor:
         until(lambda: len(looks) > 2, "a third look")
@@ -128,7 +128,7 @@ def test_a_worker_outlives_a_killed_web_process_and_the_next_one_keeps_it(
 
 
 def test_mlflow_s_pages_begin_once_the_worker_is_idle(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 1e9)
+    monkeypatch.setattr("fsd_core.worker.supervisor.HEAD_START", 1e9)
     supervisor = Supervisor(settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True}))
     worker, mlflow = supervisor.services
     worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
@@ -143,7 +143,7 @@ def test_mlflow_s_pages_begin_once_the_worker_is_idle(settings: Settings, monkey
 
 
 def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsd_core.jobs.supervisor.HEAD_START", 0.0)
+    monkeypatch.setattr("fsd_core.worker.supervisor.HEAD_START", 0.0)
     supervisor = Supervisor(settings.model_copy(update={"mlflow_uri": None, "mlflow_ui": True}))
     worker, mlflow = supervisor.services
     worker.command, mlflow.command = stand_in(settings), stand_in(settings, "mlflow")
@@ -155,7 +155,7 @@ def test_mlflow_s_pages_do_not_wait_for_ever(settings: Settings, monkeypatch: py
 def test_a_worker_that_cannot_start_is_tried_ever_more_rarely(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("fsd_core.jobs.service.SHORTEST_WAIT", 0.05)
+    monkeypatch.setattr("fsd_core.worker.service.SHORTEST_WAIT", 0.05)
     supervisor = Supervisor(settings)
     supervisor.worker.command = [sys.executable, "-c", "import sys; sys.exit('what is wrong')"]
     with supervisor:
@@ -227,7 +227,7 @@ def test_a_home_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 def test_the_lock_has_one_holder_and_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert lock.holder(path) is None
-    program = f"from fsd_core.jobs import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
+    program = f"from fsd_core.worker import lock; import time, pathlib; d = lock.acquire(pathlib.Path({str(path)!r})); "
     program += "d.sign(pid=1); print('held', flush=True); time.sleep(1e6)"
     with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None

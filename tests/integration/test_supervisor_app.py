@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from dashboard.server.mlflow_pages import STARTING
-from fsd_core.jobs import lock
+from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
 from tests.tools.forked import Forked
 from tests.tools.sizes import PATIENCE

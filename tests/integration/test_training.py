@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 import torch
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE
+from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
 from fsd_core.training import bundled_pair, loop
 from fsd_core.training.card import write_card

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from fsd_core.benchmarks.calibration.plan import Outcome
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.config.calibration import CalibrationConfig
-from fsd_core.jobs import lock
-from fsd_core.jobs.device import OwnDevice
-from fsd_core.jobs.heartbeat import Heartbeat
-from fsd_core.jobs.last_words import LastWords
-from fsd_core.jobs.worker import LEASE, Worker
+from fsd_core.calibration.planning import Outcome
+from fsd_core.calibration.status import standing
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models import threads
-from fsd_core.tracking.database.models import Job, now
-from fsd_core.tracking.messages import PlaygroundJob
+from fsd_core.storage.database.tables import Job, now
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.worker import lock
+from fsd_core.worker.device import OwnDevice
+from fsd_core.worker.heartbeat import Heartbeat
+from fsd_core.worker.lock_metadata import LastWords
+from fsd_core.worker.worker import LEASE, Worker
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fsd_core.tracking.database import schema
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database import schema
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
 
 
 @contextmanager

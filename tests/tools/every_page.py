@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import ExperimentView, RunView
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.storage.review_events import Requirements
 
 AUTHOR = Person("Ann", "author")
 

@@ -19,7 +19,7 @@ from tests.tools.turnstile import Turnstile
 
 _processes = get_context("forkserver")
 _processes.set_forkserver_preload(
-    ["fsd_core.cli.commands", "fsd_core.jobs.worker", "fsd_core.testing.toy", "tests.tools.serve"]
+    ["fsd_core.cli.commands", "fsd_core.worker.worker", "fsd_core.testing.toy", "tests.tools.serve"]
 )
 
 

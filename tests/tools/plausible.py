@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.metrics import summarise
 from fsd_core.conditions import conditions_of
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.decoding.trace import RoundRecord
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.records import GenerationRecord, RunView
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.tasks.generators import long_problems as arithmetic
 from tests.tools.sizes import PATIENCE
 
 PROMPTS = 24

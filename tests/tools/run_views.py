@@ -6,9 +6,9 @@ import hashlib
 from datetime import UTC, datetime
 from typing import Any
 
-from fsd_core.benchmarks.statistics import wilson
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
-from fsd_core.tracking.records import PromptCounts, Prompts, RunView
+from fsd_core.statistics.intervals import wilson
+from fsd_core.storage.records import PromptCounts, Prompts, RunView
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fsd_core.benchmarks.replay.recording import Judged, reduced
-from fsd_core.benchmarks.replay.trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
 from fsd_core.config import SamplingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot, warp
+from fsd_core.replay.recording import Judged, reduced
+from fsd_core.replay.replay_trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
 from fsd_core.rules import Speculative
 
 

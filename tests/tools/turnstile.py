@@ -37,7 +37,7 @@ class Turnstile:
 
     def stand(self) -> None:
         """In the process itself, before it begins."""
-        from fsd_core.benchmarks import harness
+        from fsd_core.evaluation import harness
 
         written, passed = harness.written, 0
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.people import Person
-from fsd_core.tracking.edits import Edit
+from fsd_core.roles import Person
+from fsd_core.storage.edits import Edit
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go

@@ -13,8 +13,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
-from dashboard.compare.comparison import Stage, experiment_runs
-from fsd_core.benchmarks.metrics import summarise
+from dashboard.compare.compared_runs import Stage, experiment_runs
+from fsd_core.evaluation.aggregate import summarise
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import polled, settled
 from tests.tools.site import BROWSER_PATIENCE, Site

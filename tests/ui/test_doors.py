@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard.web import PAGES
-from fsd_core.asgi.logs import LONGEST
+from fsd_core.auth.middleware.logs import LONGEST
 from tests.tools.attack.http import send_request
 from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site, serving

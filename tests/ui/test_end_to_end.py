@@ -23,12 +23,12 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 from sqlalchemy import select
 
-from fsd_core.jobs import lock
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.models import Job
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import Database, open_database
-from fsd_core.tracking.records import ExperimentView, RunView
+from fsd_core.storage.database.connection import Database, open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Job
+from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.worker import lock
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import ROOT, free_port, until
 

@@ -20,14 +20,14 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from fsd_core.access import accounts
-from fsd_core.benchmarks.calibration.plan import Step
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.calibration.words import verdict
-from fsd_core.config.calibration import CalibrationConfig
-from fsd_core.people import LOCAL
+from fsd_core.auth import credentials as accounts
+from fsd_core.calibration.planning import Step
+from fsd_core.calibration.status import standing
+from fsd_core.calibration.summary import verdict
+from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.records import JobView
+from fsd_core.roles import LOCAL
+from fsd_core.storage.records import JobView
 from tests.tools.attack.http import send_request
 from tests.tools.forked import ForkedCommand
 from tests.tools.plausible import finish

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from fsd_core.benchmarks.calibration.plan import Outcome, Step
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.calibration.words import verdict
-from fsd_core.benchmarks.metrics import summarise
+from fsd_core.calibration.planning import Outcome, Step
+from fsd_core.calibration.status import standing
+from fsd_core.calibration.summary import verdict
 from fsd_core.config import SettingConfig
-from fsd_core.config.calibration import FEWEST, CalibrationConfig
+from fsd_core.config.calibration_config import FEWEST, CalibrationConfig
 from fsd_core.errors import UnknownName
-from fsd_core.people import Person
+from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import JobView
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import JobView
+from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import do_prompts, finish, sweep
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE

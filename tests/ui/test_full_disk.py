@@ -8,7 +8,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from dashboard.compare.comparison import experiment_runs
+from dashboard.compare.compared_runs import experiment_runs
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
 from tests.tools.site import serving

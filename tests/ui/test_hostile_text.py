@@ -14,14 +14,14 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import String, select, update
 
 from dashboard.web import PAGES
-from fsd_core.benchmarks.tasks.own.finding import keep
-from fsd_core.benchmarks.tasks.own.reading import check
-from fsd_core.benchmarks.tasks.own.task import OwnTask
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.models import Base, Run, Sitting
-from fsd_core.tracking.messages import PlaygroundJob
+from fsd_core.roles import Person
+from fsd_core.storage.database.tables import Base, Run, Sitting
+from fsd_core.storage.messages import PlaygroundJob
+from fsd_core.storage.review_events import Requirements
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import keep
+from fsd_core.tasks.custom.reading import check
 from tests.tools.plausible import add_finished
 from tests.tools.settled import settled, watch
 from tests.tools.site import BROWSER_PATIENCE, Site, serving

@@ -18,13 +18,12 @@ from sqlalchemy import select, update
 from starlette.applications import Starlette
 from starlette.testclient import TestClient as Client
 
-from dashboard.server.huggingface import huggingface_routes
-from fsd_core.access import accounts
-from fsd_core.access.huggingface import OAuthApp
+from dashboard.server.huggingface_login import huggingface_routes
+from fsd_core.auth import credentials as accounts
 from fsd_core.settings import Settings
-from fsd_core.space import Space, here
-from fsd_core.tracking.database.models import SignIn
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.space import OAuthApp, Space, here
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import SignIn
 from tests.tools.openid_provider import CLIENT, SECRET, Provider, providing
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from fsd_core.tracking.records import RunView
+from fsd_core.storage.records import RunView
 from tests.tools.plausible import add_finished
 from tests.tools.settled import go, settled
 from tests.tools.site import Site

@@ -15,10 +15,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.server.mlflow_pages import READ_ONLY, STARTING
-from fsd_core.jobs.mlflow_service import mlflow_service
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.worker.mlflow_service import mlflow_service
 from tests.tools.attack.mlflow import Pages, pages_over
 from tests.tools.site import serving
 from tests.tools.sizes import PATIENCE

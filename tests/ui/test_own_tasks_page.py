@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.experiments.own_tasks import LARGEST_UPLOAD
-from fsd_core.access import accounts
+from fsd_core.auth import credentials as accounts
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until

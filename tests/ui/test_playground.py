@@ -10,8 +10,8 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
-from fsd_core.tracking.messages import Chunk, EmittedToken, StreamFigures
-from fsd_core.tracking.records import JobView
+from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
+from fsd_core.storage.records import JobView
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until

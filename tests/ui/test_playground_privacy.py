@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.tracking.messages import PlaygroundJob
+from fsd_core.storage.messages import PlaygroundJob
 from tests.tools.site import Site, serving
 from tests.ui.test_playground import chunk, claim, finish, found_again
 

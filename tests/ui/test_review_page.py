@@ -11,9 +11,9 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from fsd_core.access import accounts
-from fsd_core.people import Person
+from fsd_core.auth import credentials as accounts
 from fsd_core.review.desk import Desk
+from fsd_core.roles import Person
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE

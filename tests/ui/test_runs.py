@@ -13,7 +13,7 @@ from sqlalchemy import update
 from dashboard.runs.opened_run import OpenedRun
 from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig
-from fsd_core.tracking.database.models import Generation, Sitting
+from fsd_core.storage.database.tables import Generation, Sitting
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
 from tests.tools.site import Site

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.server import sessions
-from fsd_core.tracking.database.models import Run, now
+from fsd_core.storage.database.tables import Run, now
 from tests.tools.attack.growth import growth
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished

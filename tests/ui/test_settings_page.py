@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
+from fsd_core.roles import Person
+from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site
 

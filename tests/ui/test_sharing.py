@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from fsd_core.tracking.acts import UseDescribed
+from fsd_core.storage.review_events import UseDescribed
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE
 from tests.tools.settled import go

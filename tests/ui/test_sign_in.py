@@ -14,9 +14,9 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
 from dashboard.web import build_app
-from fsd_core.access import accounts
+from fsd_core.auth import credentials as accounts
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE

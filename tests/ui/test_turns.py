@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from tests.tools.plausible import add_finished, finish
 from tests.tools.settled import go
 from tests.tools.site import Site

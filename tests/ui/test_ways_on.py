@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.benchmarks.statistics import wilson
+from fsd_core.statistics.intervals import wilson
 from tests.tools.plausible import add_finished, do_prompts, sweep
 from tests.tools.settled import go
 from tests.tools.site import Site

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.sandbox import runner
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import upgrade
+from fsd_core.sandbox import judge_process as runner
+from fsd_core.storage.database.connection import upgrade
+from fsd_core.storage.database.repository import Repository
 from tests.tools.copies import copy_of
 from tests.tools.sizes import PATIENCE
 

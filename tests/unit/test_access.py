@@ -12,12 +12,13 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import text, update
 
-from fsd_core.access import accounts, identify
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth import identify
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
-from fsd_core.people import LOCAL, Person, require
+from fsd_core.roles import LOCAL, Person, require
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.models import SignIn
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import SignIn
 
 PASSWORD = "correct horse battery"
 

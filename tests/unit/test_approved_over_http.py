@@ -7,12 +7,12 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.api import api_routes
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.models import Run
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Run
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "admin")

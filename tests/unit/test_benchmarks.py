@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import TASKS, Example, Score, choices, get_task
-from fsd_core.benchmarks.tasks.choices import chosen_letter
-from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
 from fsd_core.errors import InvalidSetting
+from fsd_core.tasks import TASKS, Example, Score, choices, get_task
+from fsd_core.tasks.choices import chosen_letter
+from fsd_core.tasks.final_numbers import canonical, final_number
 
 ADD = {
     "task_id": "HumanEval/0", "entry_point": "add", "canonical_solution": "    return int(a + b)\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.calibration.betting import SHARES, capital, lower_bound, stakes
+from fsd_core.statistics.betting import SHARES, capital, lower_bound, stakes
 
 EVENLY = np.full(len(SHARES), 1 / len(SHARES))
 

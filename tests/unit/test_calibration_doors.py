@@ -11,19 +11,19 @@ from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.find_setting import calibration_of
-from fsd_core.access.identify import KEY
-from fsd_core.benchmarks.calibration.asking import asked_for
-from fsd_core.benchmarks.calibration.plan import Outcome, Step
-from fsd_core.benchmarks.calibration.standing import standing
-from fsd_core.benchmarks.tasks import get_task
-from fsd_core.cli import calibrating
+from fsd_core.auth.identify import KEY
+from fsd_core.calibration.planning import Outcome, Step
+from fsd_core.calibration.request import asked_for
+from fsd_core.calibration.status import standing
+from fsd_core.cli import calibrate_command as calibrating
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.config.calibration import LENGTHS, REPLAYED, CalibrationConfig
+from fsd_core.config.calibration_config import LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
-from fsd_core.people import Person
+from fsd_core.roles import Person
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.tasks import get_task
 from tests.tools.plausible import finish
 
 FORM = {

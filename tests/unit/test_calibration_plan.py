@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.calibration.evidence import Evidence
-from fsd_core.benchmarks.calibration.plan import Outcome, Step, next_step, rungs
-from fsd_core.benchmarks.calibration.words import as_json, finding_words, so_far, standing_json, verdict
+from fsd_core.calibration.measured import Evidence
+from fsd_core.calibration.planning import Outcome, Step, next_step, rungs
+from fsd_core.calibration.summary import as_json, finding_words, so_far, standing_json, verdict
 from fsd_core.config import DecodingConfig
-from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.tracking.records import PromptCounts
+from fsd_core.storage.records import PromptCounts
 from tests.tools.sizes import size
 
 SETTINGS = candidates({"acceptance": ["fsd-reducible", "ensemble"], "draft_length": [8]})

@@ -13,7 +13,7 @@ from dashboard.ui.beginnings import UNCALIBRATED, beginning
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models.calibrations import PROMPTS, calibration_of
 from fsd_core.testing.toy import save_toy_pair
-from fsd_core.training import calibration
+from fsd_core.training import threshold_sweep as calibration
 
 REGIONS = {0.01: "free", 0.05: "free", 0.1: "free", 0.2: "open", 0.3: "traded", 0.35: "traded", 0.4: "ruined"}
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from dashboard.tables.changes import changes_html
+from dashboard.tables.change_log import changes_html
 from dashboard.ui import actions
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
-from fsd_core.people import LOCAL, Person
+from fsd_core.roles import LOCAL, Person
 from fsd_core.settings import sqlite_url
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.edits import Edit, read_tags
-from fsd_core.tracking.workspace.export import export
-from fsd_core.tracking.workspace.merge import import_file
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.edits import Edit, read_tags
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fsd_core.cli.commands import generate, run, sweep
-from fsd_core.cli.options import flag, swept_flag, swept_name
+from fsd_core.cli.shared_options import flag, swept_flag, swept_name
 from fsd_core.config import (
     DRAFTERS,
     RULES,

@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dashboard.compare.comparison import comparability
+from dashboard.compare.compared_runs import comparability
 from dashboard.compare.comparison_html import delta_text, p_values
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
-from fsd_core.benchmarks.paired import paired_difference
+from fsd_core.analysis.cells import Cell, Estimate, cell, cells, delta_columns, ratio_mixed
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read
-from fsd_core.figures.cells import Cell, Estimate, cell, cells, delta_columns, ratio_mixed
-from fsd_core.figures.numbers import decimals, number, p_value
+from fsd_core.formatting import decimals, number, p_value
 from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.divergences import divergence
-from fsd_core.tracking.records import Sitting
+from fsd_core.statistics.paired import paired_difference
+from fsd_core.storage.records import Sitting
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))

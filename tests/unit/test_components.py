@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.ui import components
 from dashboard.ui.components import Column, Tile, escape, tokens_html
-from fsd_core.tracking.messages import EmittedToken
+from fsd_core.storage.messages import EmittedToken
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `x` \"' & é"
 

@@ -27,19 +27,19 @@ from fsd_core.config import (
     Speculative,
     TopologySettings,
 )
-from fsd_core.config.decoding import chosen_shape
+from fsd_core.config.decoding_config import chosen_shape
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import Session
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.tree import TreeVerification
 from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
 from fsd_core.errors import InvalidSetting, PromptTooLong
+from fsd_core.frozen import option
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
 from fsd_core.rules import EVERY_RULE, SEVERAL, VERIFIERS, KSeq, Rule, Verifier
 from fsd_core.testing.toy import related, toy_head, toy_model
 from fsd_core.topologies.chain import Chain
-from fsd_core.values import option
 
 
 @pytest.fixture(scope="module")

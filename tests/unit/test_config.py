@@ -28,9 +28,9 @@ from fsd_core.config import (
 from fsd_core.config.building import method
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.frozen import before_fields, content_hash
 from fsd_core.ops.warping import warp
 from fsd_core.rules import Rule
-from fsd_core.values import before_fields, content_hash
 
 
 @pytest.mark.parametrize(

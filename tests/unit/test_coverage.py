@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
-from fsd_core.benchmarks.paired import paired_difference
-from fsd_core.benchmarks.ratios import Ends, difference_ends, quotient_ends, ratio_ends
-from fsd_core.benchmarks.statistics import median_interval, wilson
+from fsd_core.statistics.intervals import median_interval, wilson
+from fsd_core.statistics.paired import paired_difference
+from fsd_core.statistics.ratios import Ends, difference_ends, quotient_ends, ratio_ends
 from tests.tools.sizes import size
 
 AT_LEAST = 0.92

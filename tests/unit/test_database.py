@@ -18,10 +18,10 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, DataDamaged, InvalidSetting
 from fsd_core.settings import Settings
-from fsd_core.tracking.database import schema
-from fsd_core.tracking.database.models import Base, Run
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.storage.database import schema
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Base, Run
 from tests.tools.attack import damage
 from tests.tools.sizes import size
 from tests.tools.tracking_examples import run_config, sweep
@@ -66,7 +66,7 @@ def test_revisions_are_those_of_alembic() -> None:
 def test_a_database_that_stands_where_it_should_is_opened_without_alembic(database_url: str) -> None:
     upgrade(database_url)
     opened = (
-        "import sys; from fsd_core.tracking.database import session; "
+        "import sys; from fsd_core.storage.database import session; "
         f"session.upgrade({database_url!r}); session.open_database({database_url!r}); print('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", opened], capture_output=True, text=True).stdout.strip() == "False"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 
-from fsd_core.benchmarks.tasks import Score, get_task
-from fsd_core.benchmarks.tasks.open_ended import EVERYDAY
+from fsd_core.tasks import Score, get_task
+from fsd_core.tasks.open_ended import EVERYDAY
 
 KINDS = ["question", "explanation", "summary", "rewriting", "list", "code", "dialogue", "translation"]
 ROWS = [json.loads(line) for line in EVERYDAY.read_text(encoding="utf-8").splitlines()]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import update
 
-from dashboard.compare.comparison import MOST_RUNS, compare, experiment_runs
+from dashboard.compare.compared_runs import MOST_RUNS, compare, experiment_runs
 from dashboard.compare.comparison_html import (
     comparison_html,
     nothing_chosen,
@@ -31,8 +31,8 @@ from dashboard.ui.components import escape
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
-from fsd_core.tracking.database.models import Generation
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Generation
 from tests.tools.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"

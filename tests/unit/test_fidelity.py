@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.benchmarks.fidelity import KEYS, Text, fidelity
-from fsd_core.benchmarks.statistics import wilson
+from fsd_core.evaluation.fidelity import KEYS, Text, fidelity
+from fsd_core.statistics.intervals import wilson
 
 TARGETS = {0: Text([1, 2, 3], 3.0), 1: Text([4, 5], 1.0), 2: Text([6], 0.5), 3: Text([7, 8, 9, 1], 2.5)}
 

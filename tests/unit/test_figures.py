@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from fsd_core.figures import answers, divergence, positions, requests, style, threshold, throughput, tradeoff
-from fsd_core.figures.cells import speedup
-from fsd_core.figures.gallery import comparison_figures
-from fsd_core.figures.series import families, run_names
+from fsd_core.analysis.cells import speedup
+from fsd_core.analysis.series import families, run_names
+from fsd_core.plots import answers, divergence, positions, requests, style, threshold, throughput, tradeoff
+from fsd_core.plots.gallery import comparison_figures
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100))

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from dashboard.ui.formatting import ago, duration, interval, moment, percent, quantity
-from fsd_core.figures.numbers import count, written
+from dashboard.ui.quantities import ago, duration, interval, moment, percent, quantity
+from fsd_core.formatting import count, written
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 

@@ -12,13 +12,13 @@ from sqlalchemy import update
 
 from dashboard.playground.playground_html import worker_notice
 from dashboard.ui.header import Page, navigation
-from dashboard.ui.worker import absence_notice, worker_status
+from dashboard.ui.worker_status import absence_notice, worker_status
 from dashboard.web import PAGES
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.models import WorkerState
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import Database, open_database, upgrade
+from fsd_core.storage.database.connection import Database, open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import WorkerState
 from tests.tools.tracking_examples import playground_job
 
 

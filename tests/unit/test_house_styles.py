@@ -9,8 +9,8 @@ from itertools import islice
 
 import pytest
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE, Choice, Style
+from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE, Choice, Style
 
 
 def js(p: list[float], q: list[float]) -> float:

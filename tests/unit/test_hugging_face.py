@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from fsd_core.access import accounts
-from fsd_core.access.huggingface import OAuthApp, Profile, role_of
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth.huggingface import Profile, role_of
 from fsd_core.errors import InvalidSetting, Refused
-from fsd_core.people import Person, require
+from fsd_core.roles import Person, require
 from fsd_core.settings import Settings
-from fsd_core.space import Space, here
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.space import OAuthApp, Space, here
+from fsd_core.storage.database.repository import Repository
 
 LAB = Space("Ann/lab", "Ann", "ann-lab.hf.space")
 TEAMS = Space("team/lab", "team", "team-lab.hf.space")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.knob_curves import Curves, Measured, Place, known
-from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
+from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
+from fsd_core.statistics.tradeoff_curves import Curves, Measured, Place, known
 from tests.tools.sizes import size
 
 

@@ -10,7 +10,7 @@ import pytest
 from dashboard.playground.setting_views import BUSY, Job, SettingView, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.tracking.messages import EmittedToken, StreamFigures
+from fsd_core.storage.messages import EmittedToken, StreamFigures
 from tests.tools.tracking_examples import chunk
 
 GREEDY = SamplingConfig()

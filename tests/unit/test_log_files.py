@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.review.log_files import links_html, log_routes
-from fsd_core.tracking.acts import Remarked, UseDescribed, read_act
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.review_events import Remarked, UseDescribed, read_act
 
 FORMULA = '=HYPERLINK("http://evil.example", "é")'
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.knob_curves import Curves, Measured
-from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE, at_ratio, within
+from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, at_ratio, within
+from fsd_core.statistics.tradeoff_curves import Curves, Measured
 from tests.tools.sizes import LONG, size
 
 KNOBS = 5

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsd_core.benchmarks.fidelity import Text, fidelity
-from fsd_core.benchmarks.matched import BEHIND, LEADS, OUTSIDE
+from fsd_core.analysis.matched_tables import absence, beside_rows, caption, records, tables
+from fsd_core.analysis.matching import Matched, match
+from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import beside, missing, with_baselines
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.figures import draft_lengths, matched_curves
-from fsd_core.figures.matched_tables import absence, beside_rows, caption, records, tables
-from fsd_core.figures.matching import Matched, match
-from fsd_core.figures.qualities import EXCESS_NLL, NOT_RANKED
-from fsd_core.tracking.records import Prompts, RunView
+from fsd_core.evaluation.fidelity import Text, fidelity
+from fsd_core.plots import draft_lengths, matched_curves
+from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE
+from fsd_core.storage.records import Prompts, RunView
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 N = 400

@@ -16,10 +16,10 @@ from tokenizers.models import WordLevel
 from fsd_core.config import DecodingConfig, FuzzyReducible
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.jobs.token_builder import TokenBuilder
-from fsd_core.tracking.database.models import StreamChunk
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import StreamChunk
+from fsd_core.storage.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.worker.token_builder import TokenBuilder
 from tests.tools.tracking_examples import chunk, playground_job
 
 # As they were stored before these classes were; databases have them, so this does not change.

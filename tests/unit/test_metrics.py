@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from fsd_core.benchmarks.metrics import summarise
-from fsd_core.benchmarks.statistics import wilson
-from fsd_core.benchmarks.versus import versus_target
 from fsd_core.decoding.trace import RoundRecord
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.versus import versus_target
+from fsd_core.statistics.intervals import wilson
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dashboard.compare.comparison import MARKED, Comparison, compare, experiment_runs
+from dashboard.compare.compared_runs import MARKED, Comparison, compare, experiment_runs
 from dashboard.compare.comparison_html import comparison_html, warnings_html
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
@@ -17,15 +17,15 @@ from dashboard.experiments.experiment_list import experiments_html
 from dashboard.runs.run_html import provenance_html, sittings_html, tiles_html
 from dashboard.runs.run_list import runs_html
 from dashboard.theory import speedup_figure
-from fsd_core.benchmarks.metrics import summarise
+from fsd_core.analysis.cells import compared
 from fsd_core.cli import output
 from fsd_core.conditions import EXECUTOR, MARK, SHARED, SHARED_EXECUTOR, conditions_of
-from fsd_core.figures import throughput, tradeoff
-from fsd_core.figures.cells import compared
+from fsd_core.evaluation.aggregate import summarise
 from fsd_core.library.comparison import Comparison as Measured
+from fsd_core.plots import throughput, tradeoff
 from fsd_core.review.evidence import _findings as review_evidence
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.review_events import Requirements
 from tests.tools import plausible
 from tests.unit.test_components import Reader
 

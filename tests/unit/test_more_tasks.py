@@ -9,13 +9,13 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.experiments.more_tasks import fetches, more_tasks_html, request
-from fsd_core.benchmarks import sandbox
-from fsd_core.benchmarks.hub_data import origin
-from fsd_core.benchmarks.tasks import get_task
+from fsd_core import sandbox
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.tracking.database.models import Job, now
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.messages import FetchJob
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Job, now
+from fsd_core.storage.messages import FetchJob
+from fsd_core.tasks import get_task
+from fsd_core.tasks.download import origin
 
 LICENCES = {
     "gsm8k": "MIT", "csqa": "MIT", "humaneval": "MIT", "mbpp": "CC BY 4.0", "mmlu": "MIT", "truthfulqa": "Apache 2.0",

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom, multinomial
 
-from fsd_core.benchmarks.noninferiority import LEVEL, checked_margin, p_value, verdict
-from fsd_core.benchmarks.paired import PairedDifference, paired_difference
 from fsd_core.errors import InvalidSetting
+from fsd_core.statistics.noninferiority import LEVEL, checked_margin, p_value, verdict
+from fsd_core.statistics.paired import PairedDifference, paired_difference
 from tests.tools.sizes import LONG, size
 
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from fsd_core.benchmarks.tasks.own import reading
-from fsd_core.benchmarks.tasks.own.reading import LONGEST_LINE, MOST_LISTED, MOST_PROMPTS, check
-from fsd_core.benchmarks.tasks.own.task import OwnTask
 from fsd_core.errors import InvalidSetting
+from fsd_core.tasks.custom import reading
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.reading import LONGEST_LINE, MOST_LISTED, MOST_PROMPTS, check
 
 ASK = {"prompt": "Why?"}
 TALK = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.benchmarks.tasks import Example
-from fsd_core.benchmarks.tasks.own import scorers
-from fsd_core.benchmarks.tasks.own.scorers import SCORERS, get_scorer
 from fsd_core.errors import InvalidSetting
+from fsd_core.tasks import Example
+from fsd_core.tasks.custom import scorers
+from fsd_core.tasks.custom.scorers import SCORERS, get_scorer
 
 
 def outcome(name: str, reference: str, text: str, stop_reason: str = "eos") -> str:

@@ -12,8 +12,15 @@ from sqlalchemy import update
 from starlette.requests import Request
 
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
-from fsd_core.access.identify import KEY
-from fsd_core.benchmarks.tasks.own.finding import (
+from fsd_core.auth.identify import KEY
+from fsd_core.errors import DataDamaged, InvalidSetting, Refused, UnknownName
+from fsd_core.models.model_pairs import get_pair
+from fsd_core.roles import Person
+from fsd_core.settings import Settings
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import TaskVersion
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import (
     TaskFolder,
     checked_name,
     find_task,
@@ -21,15 +28,8 @@ from fsd_core.benchmarks.tasks.own.finding import (
     own_tasks,
     suggested_name,
 )
-from fsd_core.benchmarks.tasks.own.reading import check
-from fsd_core.benchmarks.tasks.own.task import OwnTask
-from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered
-from fsd_core.errors import DataDamaged, InvalidSetting, Refused, UnknownName
-from fsd_core.models.model_pairs import get_pair
-from fsd_core.people import Person
-from fsd_core.settings import Settings
-from fsd_core.tracking.database.models import TaskVersion
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.tasks.custom.reading import check
+from fsd_core.tasks.suitable import kept_or_first, offered
 
 
 def task_of(text: str, name: str = "mine", title: str = "") -> OwnTask:

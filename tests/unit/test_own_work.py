@@ -7,10 +7,10 @@ from pathlib import Path
 from dashboard.experiments.experiment_list import experiments_html
 from dashboard.ui.actions import perform
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.jobs import lock
-from fsd_core.jobs.own_work import alone, as_it_stands
-from fsd_core.people import LOCAL
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.roles import LOCAL
+from fsd_core.storage.database.repository import Repository
+from fsd_core.worker import lock
+from fsd_core.worker.local_runs import alone, as_it_stands
 
 
 def test_what_a_process_left_is_stopped_and_can_be_gone_on_with_or_deleted(repository: Repository, home: Path) -> None:

@@ -8,13 +8,13 @@ import pytest
 from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfig, Speculative
 from fsd_core.decoding.decoder import Decoder
 from fsd_core.errors import Cancelled
-from fsd_core.jobs import playground
-from fsd_core.jobs.playground import generate
-from fsd_core.jobs.setting_stream import SettingStream
-from fsd_core.jobs.token_builder import IncrementalText
 from fsd_core.models.loading import LoadedPair
+from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob
 from fsd_core.testing.toy import toy_pair
-from fsd_core.tracking.messages import Chunk, EmittedToken, PlaygroundJob
+from fsd_core.worker import playground
+from fsd_core.worker.playground import generate
+from fsd_core.worker.setting_stream import SettingStream
+from fsd_core.worker.token_builder import IncrementalText
 
 SAMPLING = SamplingConfig(temperature=1.0)
 SETTINGS = (

@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import pytest
 
-from fsd_core.benchmarks.paired import paired_difference
+from fsd_core.analysis.cells import against
 from fsd_core.config import DecodingConfig, SettingConfig
-from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures.cells import against
 from fsd_core.metrics import METRICS
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
 from fsd_core.review.pooling import fresh_turns, grouped, pooled
-from fsd_core.tracking.acts import Proposed, Requirements
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
+from fsd_core.roles import Person
+from fsd_core.statistics.paired import paired_difference
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Proposed, Requirements
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, finish, new_repository
 

@@ -6,7 +6,7 @@ import pytest
 
 from dashboard.experiments.prefill import prefilled
 from dashboard.experiments.sweep_form import build_sweep
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import new_repository, sweep
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import Score, get_task
+from fsd_core.tasks import Score, get_task
 
 DECODE = {
     "task_id": "HumanEval/0", "entry_point": "decode", "canonical_solution": "    return math.floor(x) - 1\n",

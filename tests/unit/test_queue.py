@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from fsd_core.config import SweepConfig
-from fsd_core.jobs.queue import time_left
-from fsd_core.tracking.records import ExperimentView, RunView
+from fsd_core.storage.records import ExperimentView, RunView
+from fsd_core.worker.waiting import time_left
 from tests.tools.run_views import MOMENT, decoding, metrics, run_view
 
 SLOW, FAST = decoding("autoregressive"), decoding("speculative")

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from fsd_core.benchmarks.replay import trace_file
-from fsd_core.benchmarks.replay.prediction import Replay
-from fsd_core.benchmarks.replay.trace import Costs, Trace
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.replay import trace_file
+from fsd_core.replay.prediction import Replay
+from fsd_core.replay.replay_trace import Costs, Trace
 from fsd_core.rules import Fuzzy, Lenience, Rule, Typical
 from tests.tools.synthetic_traces import random_rows, trace_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fsd_core.benchmarks.replay.costs import replayable
-from fsd_core.benchmarks.replay.reduced import reduced_rows
 from fsd_core.config import SamplingConfig
+from fsd_core.replay.costs import replayable
+from fsd_core.replay.reduced_rows import reduced_rows
 from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
 from fsd_core.testing.acceptance import cases
 from tests.tools.synthetic_traces import random_rows, trace_of

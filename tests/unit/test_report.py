@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.compare.comparison import compare, experiment_runs
+from dashboard.compare.compared_runs import compare, experiment_runs
 from dashboard.compare.report import markdown
 from fsd_core.settings import get_settings
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished, new_repository
 from tests.unit.test_speedup import BOUNDS
 

@@ -10,8 +10,8 @@ from sqlalchemy import event, text, update
 
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
-from fsd_core.tracking.database.models import Setting
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Setting
 from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 
 

@@ -8,11 +8,11 @@ from multiprocessing import get_context
 
 import pytest
 
-from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
-from fsd_core.tracking.messages import ExperimentJob, PlaygroundJob
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.messages import ExperimentJob, PlaygroundJob
 from tests.tools.tracking_examples import chunk, generation, playground_job, run_config, sweep
 
 LEASE, OVER = 3600.0, -1.0

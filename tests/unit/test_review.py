@@ -12,15 +12,15 @@ import pytest
 from sqlalchemy import text
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
-from fsd_core.people import Person
 from fsd_core.review import history
 from fsd_core.review.ballots import left_side, next_position, tally
 from fsd_core.review.desk import Desk, id_of
 from fsd_core.review.evidence import evidence
-from fsd_core.tracking.acts import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
-from fsd_core.tracking.database.models import Run
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Run
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, new_repository
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from dashboard.compare.run_picker import ALONE, picker_html, short_names
-from fsd_core.tracking.records import RunName
+from fsd_core.storage.records import RunName
 
 MOMENT = datetime(2026, 3, 4, 5, 6, tzinfo=UTC)
 HOSTILE = "<img src=x>${alert(1)}"

@@ -6,7 +6,7 @@ import os
 import sysconfig
 from pathlib import Path
 
-from fsd_core.benchmarks.sandbox import seccomp
+from fsd_core.sandbox import seccomp
 from tests.tools.sandbox_attempts import attempt, attempts
 
 PARENT = os.getpid()

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fsd_core.benchmarks.sandbox import judge, landlock, refusal, runner
-from fsd_core.benchmarks.tasks import get_task
 from fsd_core.errors import FsdError, InvalidSetting
+from fsd_core.sandbox import judge, landlock, refusal
+from fsd_core.sandbox import judge_process as runner
+from fsd_core.tasks import get_task
 
 TASKS = ["humaneval", "mbpp"]
 

@@ -9,7 +9,8 @@ import resource
 
 import pytest
 
-from fsd_core.benchmarks.sandbox import judge, runner
+from fsd_core.sandbox import judge
+from fsd_core.sandbox import judge_process as runner
 
 SECONDS, SPARE = 0.3, 0.1
 GROWTH = 16 << 10  # kilobytes

@@ -6,7 +6,8 @@ import secrets
 
 import pytest
 
-from fsd_core.benchmarks.sandbox import judge, runner
+from fsd_core.sandbox import judge
+from fsd_core.sandbox import judge_process as runner
 
 # A number that no program can know: only a verdict that is forged passes.
 EXPECTED = secrets.randbits(64) | 1 << 63

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fsd_core
-from fsd_core.benchmarks.sandbox import judge
+from fsd_core.sandbox import judge
 from tests.tools.sandbox_attempts import attempt, attempts
 
 SECRET = "a secret that nobody may read"

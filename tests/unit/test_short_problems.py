@@ -9,12 +9,12 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
-from fsd_core.benchmarks.short_problems import SHAPES, SHOWN, generate, stream
-from fsd_core.benchmarks.tasks import Score, get_task
-from fsd_core.benchmarks.tasks.final_numbers import canonical, final_number
-from fsd_core.benchmarks.tasks.short_problems import HELD_OUT, HELD_OUT_SIZE, held_out_questions, write_held_out
-from fsd_core.benchmarks.tasks.word_problems import zero_shot_prompt
 from fsd_core.models.model_pairs import ADAPTED, PAIRS
+from fsd_core.tasks import Score, get_task
+from fsd_core.tasks.final_numbers import canonical, final_number
+from fsd_core.tasks.generators.one_step_problems import SHAPES, SHOWN, generate, stream
+from fsd_core.tasks.short_problems import HELD_OUT, HELD_OUT_SIZE, held_out_questions, write_held_out
+from fsd_core.tasks.word_problems import zero_shot_prompt
 
 TASK = get_task("short-problems")
 ADAPTER = PAIRS[ADAPTED].adapter

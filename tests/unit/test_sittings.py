@@ -11,9 +11,9 @@ from sqlalchemy import text
 
 from fsd_core.conditions import UNRECORDED
 from fsd_core.settings import sqlite_url
-from fsd_core.tracking.database import schema
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
+from fsd_core.storage.database import schema
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "database.sql"

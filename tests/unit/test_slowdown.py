@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.figures.slowdown import ACCEPTANCE, DRAFT, LONGER, VERIFICATION, Slowdown, slowdown
-from fsd_core.tracking.records import RunView
+from fsd_core.analysis.slowdown import ACCEPTANCE, DRAFT, LONGER, VERIFICATION, Slowdown, slowdown
+from fsd_core.storage.records import RunView
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47, speed=100) | {"draft_seconds": 0.0})

@@ -10,14 +10,15 @@ import yaml
 
 from dashboard.playground.visitors import MOST_WAITING, Visitors
 from dashboard.web import way_in
-from fsd_core.access import accounts, identify
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth import identify
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import Refused
 from fsd_core.models.model_pairs import SMOLLM2
-from fsd_core.people import GUEST, LOCAL, VISITOR, Person
+from fsd_core.roles import GUEST, LOCAL, VISITOR, Person
 from fsd_core.settings import Settings
 from fsd_core.space import defaults
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.storage.database.repository import Repository
 from tests.tools.tracking_examples import playground_job
 
 ROOT = Path(__file__).parents[2]

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from fsd_core import storage
+from fsd_core import lock_probe as storage
 from fsd_core.errors import DatabaseUnavailable
-from fsd_core.storage import is_writable, lack_of
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.database.snapshots import Snapshots
+from fsd_core.lock_probe import is_writable, lack_of
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.snapshots import Snapshots
 from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import sweep
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks.tasks import TASKS, get_task
-from fsd_core.benchmarks.tasks.suitable import kept_or_first, offered, suits
 from fsd_core.models.model_pairs import ADAPTED, DRAFTED, PAIRS, get_pair
+from fsd_core.tasks import TASKS, get_task
+from fsd_core.tasks.suitable import kept_or_first, offered, suits
 
 SHIPPED = {"arithmetic", "everyday", "short-problems"}
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.tasks import Example, Score, get_task
-from fsd_core.benchmarks.tasks.arithmetic import HELD_OUT, HELD_OUT_SIZE, write_held_out
 from fsd_core.errors import InvalidSetting, UnknownName
+from fsd_core.tasks import Example, Score, get_task
+from fsd_core.tasks.arithmetic import HELD_OUT, HELD_OUT_SIZE, write_held_out
+from fsd_core.tasks.generators import long_problems as arithmetic
 
 TASK = get_task("arithmetic")
 SEVEN = Example("x", "", "7")

@@ -13,8 +13,8 @@ from dashboard.settings.measurements import measurements, runs_of
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.company import company, on_same_prompts
 from fsd_core.config import DecodingConfig, SettingConfig
-from fsd_core.config.calibration import CalibrationConfig, candidates
-from fsd_core.tracking.database.repository import Repository
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
+from fsd_core.storage.database.repository import Repository
 from tests.tools.copies import copy_of
 from tests.tools.plausible import add_finished, finish, new_repository
 

@@ -7,7 +7,7 @@ import pytest
 from dashboard.theory import coupling_figure
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, read_weights, token_names
 from fsd_core.errors import InvalidSetting
-from fsd_core.figures import acceptance_by_drafts
+from fsd_core.plots import acceptance_by_drafts
 from fsd_core.theory import optimal_acceptance
 
 P, Q = [0.45, 0.30, 0.15, 0.10], [0.20, 0.40, 0.10, 0.30]

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.benchmarks import bounds
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, InvalidSetting, UnknownName
-from fsd_core.jobs import lock
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
-from fsd_core.tracking.database.upkeep import backup, restore, vacuum
+from fsd_core.evaluation import bounds
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.upkeep import backup, restore, vacuum
+from fsd_core.worker import lock
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -133,7 +133,7 @@ def test_no_room_is_told_and_nothing_half_made_is_left(
     repository: Repository, database_url: str, tmp_path: Path
 ) -> None:
     program = (
-        "import resource, sys; from pathlib import Path; from fsd_core.tracking.database.upkeep import backup\n"
+        "import resource, sys; from pathlib import Path; from fsd_core.storage.database.upkeep import backup\n"
         "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
         f"backup({database_url!r}, Path({str(tmp_path / 'out' / 'copy.db')!r}))"

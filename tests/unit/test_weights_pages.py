@@ -10,12 +10,12 @@ from dashboard.review.proposal_html import case_html
 from dashboard.review.use_html import use_html
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.company import company
-from fsd_core.people import Person
 from fsd_core.review.desk import Desk
-from fsd_core.tracking.acts import Requirements
-from fsd_core.tracking.database.models import Run
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import RunView
+from fsd_core.roles import Person
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Run
+from fsd_core.storage.records import RunView
+from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import PROVENANCE, add_finished
 
 ANN, BOB = Person("Ann", "author"), Person("Bob", "reviewer")

@@ -17,19 +17,19 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text
 
 from dashboard.runs.workspace_file import link_html, workspace_routes
-from fsd_core.access.identify import KEY
-from fsd_core.config.calibration import CalibrationConfig, candidates
+from fsd_core.auth.identify import KEY
+from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
-from fsd_core.people import Person
+from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.tracking.acts import UseDescribed
-from fsd_core.tracking.database import schema
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database, upgrade
-from fsd_core.tracking.workspace import archive, merge, staging
-from fsd_core.tracking.workspace.export import export
-from fsd_core.tracking.workspace.merge import import_file
-from fsd_core.tracking.workspace.staging import CUT_OFF
+from fsd_core.storage.database import schema
+from fsd_core.storage.database.connection import open_database, upgrade
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.review_events import UseDescribed
+from fsd_core.storage.workspace import archive, merge, staging
+from fsd_core.storage.workspace.export import export
+from fsd_core.storage.workspace.merge import import_file
+from fsd_core.storage.workspace.staging import CUT_OFF
 from tests.tools.copies import copy_of
 from tests.tools.plausible import new_repository
 from tests.tools.tracking_examples import generation, run_config, sweep

@@ -17,8 +17,8 @@ from fsd_core.config.drafting.draft_model import DraftModelDrafter
 from fsd_core.config.drafting.eagle import EagleDrafter
 from fsd_core.config.drafting.prompt_lookup import PromptLookupDrafter
 from fsd_core.config.drafting.topologies import ChainTopology, DynamicTreeTopology, MultiDraftTopology
+from fsd_core.frozen import kind_of
 from fsd_core.plugins import Registry, classes_of
-from fsd_core.values import kind_of
 
 __all__ = [
     "DRAFTERS",

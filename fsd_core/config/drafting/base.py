@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic import ConfigDict
 
+from fsd_core.frozen import Frozen, changed
 from fsd_core.plugins import implementation, not_installed
 from fsd_core.rules.base import CHAIN
-from fsd_core.values import Frozen, changed
 
 
 class DrafterSettings(Frozen):

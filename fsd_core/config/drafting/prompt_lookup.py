@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from fsd_core.config.drafting.base import CopyingDrafter
-from fsd_core.values import option
+from fsd_core.frozen import option
 
 
 class PromptLookupDrafter(CopyingDrafter):

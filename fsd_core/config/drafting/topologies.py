@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from fsd_core.config.drafting.base import TopologySettings
+from fsd_core.frozen import option
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
-from fsd_core.values import option
 
 
 def _length(most: int) -> int:

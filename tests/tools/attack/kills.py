@@ -15,17 +15,17 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fsd_core.benchmarks.tasks import get_task
-from fsd_core.jobs import lock
+from fsd_core.storage.records import RunView
+from fsd_core.tasks import get_task
 from fsd_core.tracking.artifacts import write_artifacts
 from fsd_core.tracking.mlflow_mirror import _flat, _metrics
-from fsd_core.tracking.records import RunView
+from fsd_core.worker import lock
 from tests.tools.worker_process import Home, until
 
 DEADLY = """
 import os, signal
 from fsd_core.decoding.decoder import Decoder
-from fsd_core.jobs.worker import Worker
+from fsd_core.worker.worker import Worker
 from fsd_core.settings import get_settings
 
 generate = Decoder.generate

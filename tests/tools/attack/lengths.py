@@ -15,8 +15,8 @@ import pytest
 from fsd_core.config import DecodingConfig, Speculative
 from fsd_core.errors import ModelUnavailable
 from fsd_core.models.loading import load_pair
+from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.testing.toy import save_toy_pair
-from fsd_core.tracking.messages import PlaygroundJob
 from tests.tools.worker_process import ROOT, Home
 
 TEXT = "Eva has 3 apples. "

@@ -14,9 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from fsd_core.settings import Settings
-from fsd_core.tracking.database.models import Job, now
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Job, now
 from tests.tools.attack import damage
 from tests.tools.worker_process import ROOT, Home, until
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from fsd_core.jobs import lock
-from fsd_core.jobs.mlflow_service import LOCK
+from fsd_core.worker import lock
+from fsd_core.worker.mlflow_service import LOCK
 
 CUT_OFF = "/get-artifact?path=cut-off"
 SIZE = 60_000_000

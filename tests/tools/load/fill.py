@@ -8,12 +8,12 @@ from pathlib import Path
 
 from sqlalchemy import func, insert, select, update
 
-from fsd_core.benchmarks import arithmetic
-from fsd_core.benchmarks.metrics import summarise
 from fsd_core.decoding.trace import pack
-from fsd_core.tracking.database.models import Generation, Run, Trace
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.records import GenerationRecord, RunView
+from fsd_core.evaluation.aggregate import summarise
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.database.tables import Generation, Run, Trace
+from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.tasks.generators import long_problems as arithmetic
 from tests.tools import plausible
 
 

@@ -24,7 +24,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
 from fsd_core.ops.sampling import UniformStream
 from fsd_core.testing.acceptance import judging_rules
-from fsd_core.testing.decoding import open_session
+from fsd_core.testing.decoding_checks import open_session
 from fsd_core.topologies import DraftTree
 
 LENGTH = 5

@@ -26,8 +26,8 @@ from urllib.request import urlopen
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from fsd_core.tracking.database.repository import Repository
-from fsd_core.tracking.database.session import open_database
+from fsd_core.storage.database.connection import open_database
+from fsd_core.storage.database.repository import Repository
 from tests.tools.every_page import every_page
 from tests.tools.site import BROWSER_OPTIONS
 from tests.tools.worker_process import ROOT

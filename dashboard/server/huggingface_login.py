@@ -1,0 +1,128 @@
+"""Signing in with Hugging Face: there and back by OpenID Connect, then a session of our own, as after a password.
+
+On a Space the pages are shown in a frame of huggingface.co, where a browser may keep cookies from us. So the link opens
+a tab of the Space's own address, and whoever signs in goes on there.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+import httpx2
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.base_client.errors import MismatchingStateError
+from authlib.integrations.starlette_client import OAuth
+from joserfc.errors import JoseError
+from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from dashboard.server.bare_page import bare_page
+from dashboard.server.login import inside, keep_signed_in
+from dashboard.ui.components import escape
+from dashboard.ui.signed_in import sign_in_link
+from fsd_core.auth import credentials as accounts
+from fsd_core.auth.huggingface import Profile, role_of
+from fsd_core.errors import FsdError
+from fsd_core.space import OAuthApp
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Settings
+    from fsd_core.space import Space
+    from fsd_core.storage.database.repository import Repository
+
+MINUTES = 10
+"""within which somebody has to come back"""
+AGAIN = "sign in again."
+CLAIMED_LONGEST = 200  # characters of what an address claims to be an error
+
+
+def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthApp, space: Space | None) -> list[Route]:
+    """``/login``, ``/login/huggingface`` and ``/login/callback``."""
+    client: Any = OAuth().register(
+        "huggingface",
+        client_id=oauth.client_id,
+        client_secret=oauth.client_secret,
+        server_metadata_url=f"{oauth.provider}/.well-known/openid-configuration",
+        client_kwargs={"scope": oauth.scopes, "code_challenge_method": "S256"},
+    )
+
+    async def ask(request: Request) -> Response:
+        return HTMLResponse(_page(inside(request.query_params.get("next", "/"))))
+
+    async def leave(request: Request) -> Response:
+        request.session["next"] = inside(request.query_params.get("next", "/"))
+        back = f"{space.url}/login/callback" if space else str(request.url_for("callback"))
+        try:
+            return await client.authorize_redirect(request, back)
+        except httpx2.HTTPError as error:
+            return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
+
+    async def come_back(request: Request) -> Response:
+        try:
+            profile = await _profile(request, client, oauth)
+            role = role_of(profile, settings.hf_roles, space)
+            secret = await anyio.to_thread.run_sync(accounts.sign_in_elsewhere, repository, profile.name, role)
+        except FsdError as error:
+            return _problem(str(error))
+        except MismatchingStateError:
+            return _problem(
+                f"This answer belongs to no sign-in that this browser began in the last {MINUTES} minutes: {AGAIN}"
+            )
+        except httpx2.HTTPError as error:
+            return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
+        except AuthlibBaseError as error:
+            return _problem(f"Hugging Face did not let you in ({_short(error)}): {AGAIN}")
+        except (JoseError, ValueError, LookupError, TypeError, RuntimeError) as error:
+            return _problem(f"What Hugging Face answered cannot be believed ({_short(error)}): {AGAIN}")
+        response = RedirectResponse(inside(request.session.pop("next", "/")), 303)
+        keep_signed_in(response, request, secret)
+        return response
+
+    session = Middleware(
+        SessionMiddleware,
+        secret_key=secrets.token_urlsafe(32),  # of this process: nobody signs in for longer than minutes
+        session_cookie="fsd_signing_in",
+        max_age=MINUTES * 60,
+        path="/login",
+        https_only=space is not None,
+    )
+    return [
+        Route("/login", ask),
+        Route("/login/huggingface", leave, middleware=[session]),
+        Route("/login/callback", come_back, name="callback", middleware=[session]),
+    ]
+
+
+async def _profile(request: Request, client: Any, oauth: OAuthApp) -> Profile:
+    """Whom the provider names, after its signature, its name, ours and the nonce are checked.
+
+    Raises the library's errors, and ``ValueError`` for an answer that does not hold together.
+    """
+    metadata = await client.load_server_metadata()
+    claims = {"iss": {"essential": True, "values": [metadata["issuer"]]}, "aud": {"value": oauth.client_id}}
+    token = await client.authorize_access_token(request, claims_options=claims)
+    if "userinfo" not in token:
+        raise ValueError("no id_token")
+    told = await client.userinfo(token=token)
+    if told.get("sub") != token["userinfo"]["sub"]:
+        raise ValueError("two people in one answer")
+    return Profile.read(told)
+
+
+def _page(next: str, problem: str = "") -> str:
+    told = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
+    return bare_page("Sign in", f"<h1>FSD Lab</h1>{told}{sign_in_link('Sign in with Hugging Face', next, 'go')}")
+
+
+def _problem(sentence: str, status: int = 403) -> Response:
+    return HTMLResponse(_page("/", sentence), status)
+
+
+def _short(error: Exception) -> str:
+    text = str(error).strip(" .:") or type(error).__name__
+    return text if len(text) <= CLAIMED_LONGEST else f"{text[:CLAIMED_LONGEST]}…"

@@ -1,0 +1,59 @@
+"""The log of names, notes, tags, archiving and deletions as a table: who did what, when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dashboard.ui.components import Column, escape, table
+from dashboard.ui.quantities import moment
+from fsd_core.formatting import count
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import LoggedChange
+
+_COLUMNS = (Column("When"), Column("Who"), Column("Which"), Column("What", "wide"))
+_LONGEST = 120  # characters of a note that are shown
+
+
+def changes_html(changes: Sequence[LoggedChange], title: str) -> str:
+    """A table that is folded away, the latest first; nothing where nothing was changed."""
+    if not changes:
+        return ""
+    rows = [
+        (
+            escape(moment(change.at)),
+            f'{escape(change.who)} <span class="fsd-faded">{escape(change.role)}</span>',
+            f'<a href="/runs?{escape(change.kind)}={escape(change.subject)}">{escape(change.kind)} '
+            f"<code>{escape(change.subject[:8])}</code></a>",
+            escape(sentence(change)),
+        )
+        for change in changes
+    ]
+    return (
+        f'<details class="run-facts"><summary>{escape(title)}, {count(len(rows), "change")}</summary>'
+        f"{table(_COLUMNS, rows, title)}</details>"
+    )
+
+
+def sentence(change: LoggedChange) -> str:
+    """What was done."""
+    if change.act == "deleted":
+        gone = change.change
+        runs = f"{count(gone.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""
+        return f"deleted “{gone.get('name', '')}” with {runs}{count(gone.get('prompts', 0), 'prompt')}"
+    return "; ".join(_part(name, *values) for name, values in change.change.items())
+
+
+def _part(name: str, old: Any, new: Any) -> str:
+    if name == "archived":
+        return "archived it" if new else "took it out of the archive"
+    if name == "name":
+        return f"renamed it from “{old}” to “{new}”"
+    if name == "tags":
+        return f"tags: {new or 'none'}, before: {old or 'none'}"
+    return f"note: {_short(new) or 'none'}, before: {_short(old) or 'none'}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip()}…"

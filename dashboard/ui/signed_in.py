@@ -1,0 +1,31 @@
+"""Whose request an event's handler serves, and the way to say who one is."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import gradio as gr
+from starlette.requests import Request
+
+from dashboard.ui.components import escape
+from fsd_core.auth.identify import person_in
+from fsd_core.roles import NOBODY, Person
+from fsd_core.space import here
+
+
+def person_of(request: gr.Request) -> Person:
+    """Who asks. Somebody of whom nothing is known may look, and no more.
+
+    A tool of the MCP server is given Starlette's request, an event's handler Gradio's around it.
+    """
+    asked = request if isinstance(request, Request) else getattr(request, "request", None)
+    return (person_in(asked.scope) if asked is not None else None) or NOBODY
+
+
+def sign_in_link(words: str, next: str = "/", style: str = "") -> str:
+    """A link to Hugging Face's own form, and back to the page ``next``; on a Space in a tab of its own, because a frame
+    may keep no cookies."""
+    space = here()
+    address = f"{space.url if space else ''}/login/huggingface?next={quote(next)}"
+    tab = ' target="_blank" rel="noopener"' if space else ""
+    return f'<a class="{escape(style)}" href="{escape(address)}"{tab}>{escape(words)}</a>'

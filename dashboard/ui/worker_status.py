@@ -1,0 +1,61 @@
+"""How what computes is: in the head of every page, and where nothing moves without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from dashboard.ui.components import escape, notice
+from fsd_core.errors import FsdError
+
+if TYPE_CHECKING:
+    from fsd_core.settings import Executor
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import WorkerView
+
+
+class Absence(NamedTuple):
+    """What is said where nothing computes."""
+
+    missing: str
+    remedy: str
+
+
+_ABSENCES: dict[Executor, Absence] = {
+    "worker": Absence("worker is not running", "Start it with: python -m fsd_core worker."),
+    "in-process": Absence(
+        "app's computing thread is not running",
+        "The app begins it anew every few seconds. If this stays, the app's log says why: mend that, or restart "
+        "the app.",
+    ),
+}
+
+
+def worker_status(repository: Repository, executor: Executor) -> str:
+    """How what computes is, in a few words; what is wrong with the database, where it cannot be asked."""
+    try:
+        worker = repository.worker()
+        waiting = repository.queue_length()
+    except FsdError as error:
+        return _status("off", "database unavailable", "", str(error))
+    if worker is None or not worker.alive:
+        return _status("off", _ABSENCES[executor].missing, "", _ABSENCES[executor].remedy)
+    queue = f"{waiting} waiting" if waiting else ""
+    if worker.activity in ("", "idle", "ready"):
+        return _status("ready", "worker ready", " · ".join(filter(None, (worker.device, queue))))
+    return _status("busy", "busy", " · ".join(filter(None, (worker.activity, worker.device, queue))))
+
+
+def _status(state: str, word: str, more: str, hint: str = "") -> str:
+    tail = f"<span>{escape(more)}</span>" if more else ""
+    return (
+        f'<div class="fsd-worker {state}" role="status" title="{escape(hint or more)}"><i></i><b>{word}</b>{tail}</div>'
+    )
+
+
+def absence_notice(worker: WorkerView | None, executor: Executor, waiting: bool = False) -> str:
+    """Says that nothing will move, where nothing computes; empty otherwise. ``waiting``: experiments are."""
+    if worker is not None and worker.alive:
+        return ""
+    absent = _ABSENCES[executor]
+    text = f"The {absent.missing}, so nothing is generated. {absent.remedy}"
+    return notice(text + (" Waiting experiments then continue where they stopped." if waiting else ""), "warn")

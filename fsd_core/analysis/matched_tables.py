@@ -1,0 +1,252 @@
+"""The tables of rules at matched points, for pages, exports and the library: what each loses at equal cost, how far
+each gets at equal accuracy, and what stands beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from fsd_core.analysis.cells import Estimate
+from fsd_core.analysis.matching import Line, Matched
+from fsd_core.analysis.quality import NOT_RANKED, Quality
+from fsd_core.conditions import MARK
+from fsd_core.formatting import count, decimals, number, upper_first
+from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, RATIOS, TIED, AtCost, WithinLoss
+
+NOT_ENOUGH = "not enough prompts"
+
+
+class MatchedCell(NamedTuple):
+    """One rule at one point."""
+
+    value: str = ""
+    """empty where it was not measured there"""
+    ends: str = ""
+    """the 95 % interval, such as ``−4 to +1``"""
+    said: str = ""
+    """how it stands among the others"""
+    rank: str | None = OUTSIDE
+    knob: str = ""
+    """the knob's values there, such as ``0.1 to 0.2``"""
+
+
+class MatchedTable(NamedTuple):
+    """A row for each rule, a column for each point."""
+
+    title: str
+    columns: list[str]
+    rows: list[tuple[str, list[MatchedCell]]]
+    verdicts: list[str]
+    """a sentence for each column, or several of which the same is said"""
+
+
+def tables(
+    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
+) -> list[MatchedTable]:
+    """At equal cost, and at equal quality if that ranks; none where nothing could be matched. ``margins``: in points,
+    or hundredths of a nat a token where nothing is scored; the quality's own without them.
+
+    Raises ``InvalidSetting`` for a ratio or a margin that is none.
+    """
+    if not matched.compared:
+        return []
+    quality = matched.quality
+    margins = quality.margins if margins is None else margins
+    at_cost = _table(
+        f"{quality.lost} at equal {matched.cost.title.lower()}",
+        [f"{ratio:g}× {matched.cost.fewer.split()[0]}" for ratio in ratios],
+        matched, [matched.at_ratio(r) for r in ratios], partial(_lost, quality), _least,
+    )  # fmt: skip
+    if not quality.is_ranked:
+        return [at_cost._replace(verdicts=[NOT_RANKED])]
+    return [
+        at_cost,
+        _table(
+            f"{matched.cost.title} at equal {quality.equal}", [quality.within(m) for m in margins],
+            matched, [matched.within(m) for m in margins], _gained, _fastest,
+        ),
+    ]  # fmt: skip
+
+
+def _table(
+    title: str, columns: list[str], matched: Matched, found: Sequence[Sequence[Any]], cell: Callable[..., MatchedCell],
+    verdict: Callable[..., str],
+) -> MatchedTable:  # fmt: skip
+    by_name = [{row.family: row for row in rows} for rows in found]
+    rows = [
+        (line.name, [cell(line, rows[line.name], _first_stands_alone(rows.values())) for rows in by_name])
+        for line in matched.compared
+    ]
+    return MatchedTable(title, columns, rows, _grouped(columns, [verdict(rows) for rows in found]))
+
+
+def _grouped(columns: Sequence[str], verdicts: Sequence[str]) -> list[str]:
+    """A sentence for all columns of which the same is said."""
+    by_verdict: dict[str, list[str]] = {}
+    for column, said in zip(columns, verdicts, strict=True):
+        by_verdict.setdefault(said, []).append(column)
+    return [f"{upper_first(_and(some))}: {said}" for said, some in by_verdict.items()]
+
+
+def _first_stands_alone(rows: Any) -> bool:
+    ranks = [row.rank for row in rows]
+    return TIED not in ranks and BEHIND in ranks
+
+
+def _lost(quality: Quality, line: Line, row: AtCost, alone: bool) -> MatchedCell:
+    if row.difference is None or row.place is None:
+        least, most = (f"{end:.2f}×" for end in (line.at.min(), line.at.max()))
+        return MatchedCell(said=f"measured at {least} only" if least == most else f"measured from {least} to {most}")
+    value, low, high = quality.told(Estimate(row.difference, *(row.interval or ())))
+    digits = decimals(value, low, high)
+    told = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
+    tied = _not_enough(row.prompts) if row.prompts else "not told apart"
+    said = {LEADS: "loses least" if alone else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
+    shown = f"{number(value, digits, signed=True)}{quality.unit}"
+    return MatchedCell(shown, told, said, row.rank, line.between(row.place))
+
+
+def _gained(line: Line, row: WithinLoss, alone: bool) -> MatchedCell:
+    if row.ratio is None or row.place is None:
+        return MatchedCell(said="loses more at all its values")
+    low, high = row.interval or (None, None)
+    told = "" if high is None else f"{number(low, 2)} to {number(high, 2)}" if low else f"at most {number(high, 2)}"
+    least = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
+    said = {LEADS: "fastest" if alone else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
+    if not row.shown:
+        said = _not_enough(row.prompts)
+    mark = MARK if any(point.mixed for point in line.points) else ""
+    return MatchedCell(f"{least}{number(row.ratio, 2)}×{mark}", told, said, row.rank, line.between(row.place))
+
+
+def _not_enough(prompts: int | None) -> str:
+    return f"{NOT_ENOUGH}: about {prompts:,} would decide" if prompts else NOT_ENOUGH
+
+
+def _least(rows: Sequence[AtCost]) -> str:
+    leads, tied, behind = _by_rank(rows)
+    if not leads:
+        return "no rule was measured there."
+    if not tied and not behind:
+        return f"{leads[0]} alone was measured there."
+    if not tied:
+        return f"{leads[0]} loses least."
+    more = f" {_and(behind)} {'loses' if len(behind) == 1 else 'lose'} more." if behind else ""
+    return f"not enough prompts to tell {_and([*leads, *tied])} apart.{more}"
+
+
+def _fastest(rows: Sequence[WithinLoss]) -> str:
+    leads, tied, behind = _by_rank(rows)
+    if not leads:
+        return "every rule loses more at all its values."
+    if not any(row.shown for row in rows):
+        return "not enough prompts to show that any rule gains there."
+    if not tied:
+        return f"{leads[0]} is fastest." if behind else f"{leads[0]} alone gets there."
+    more = f" {_and(behind)} {'is' if len(behind) == 1 else 'are'} slower." if behind else ""
+    return f"not enough prompts to tell which of {_and([*leads, *tied])} is fastest.{more}"
+
+
+def _by_rank(rows: Sequence[AtCost] | Sequence[WithinLoss]) -> tuple[list[str], list[str], list[str]]:
+    first, second, third = ([row.family for row in rows if row.rank == rank] for rank in (LEADS, TIED, BEHIND))
+    return first, second, third
+
+
+def records(
+    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """A row for each rule at each point, and for each setting that stands beside them, for a table of data.
+
+    ``point``: ``ratio``, ``margin`` or ``beside``; ``at``: which one, in times, or in points or hundredths of a nat.
+    ``difference`` is of ``quality``: accuracy less the target's, from -1 to 1, or excess NLL in nats a token. ``ratio``
+    is how many times less it costs than the reference; the interval of 95 % is of what the point asks for.
+    """
+    quality = matched.quality
+    shared = {
+        "quality": quality.key,
+        "cost": matched.cost.key,
+        "reference": matched.reference,
+        "target": matched.target,
+        "prompts": matched.prompts,
+    }
+    rows: list[dict[str, Any]] = []
+
+    def add(point: str, at: float | None, family: str, **told: Any) -> None:
+        empty = dict.fromkeys(("rank", "difference", "ratio", "low", "high", "knob", "prompts_to_decide"))
+        rows.append({"point": point, "at": at, "rule": family} | empty | told | shared)
+
+    if matched.compared:
+        for ratio in ratios:
+            for lost in matched.at_ratio(ratio):
+                value, low, high = (
+                    (None, None, None)
+                    if lost.difference is None
+                    else quality.recorded(Estimate(lost.difference, *(lost.interval or ())))
+                )
+                knob = matched.line(lost.family).between(lost.place) if lost.place else None
+                add(
+                    "ratio", ratio, lost.family, rank=lost.rank, difference=value, ratio=ratio, low=low, high=high,
+                    knob=knob, prompts_to_decide=lost.prompts,
+                )  # fmt: skip
+        for margin in quality.margins if margins is None else margins:
+            for got in matched.within(margin):
+                low, high = got.interval or (None, None)
+                knob = matched.line(got.family).between(got.place) if got.place else None
+                add(
+                    "margin", margin, got.family, rank=got.rank, ratio=got.ratio, low=low, high=high, knob=knob,
+                    prompts_to_decide=got.prompts,
+                )  # fmt: skip
+    for line in matched.beside:
+        for point in line.points:
+            value, low, high = quality.recorded(point.difference)
+            ratio = point.ratio.value if point.ratio else None
+            add("beside", None, line.name, difference=value, ratio=ratio, low=low, high=high)
+    return rows
+
+
+def beside_rows(matched: Matched) -> list[tuple[str, str, str]]:
+    """Name, times less and points of each setting that stands beside the curves, with intervals."""
+    rows = []
+    for line in matched.beside:
+        for point in line.points:
+            times = "–" if point.ratio is None else f"{_interval(point.ratio, 2, signed=False, unit='×')}"
+            told = matched.quality.told(point.difference)
+            shown = _interval(told, decimals(*told), signed=True, unit=matched.quality.unit)
+            rows.append((line.name, times + MARK * bool(point.mixed), shown))
+    return rows
+
+
+def caption(matched: Matched) -> str:
+    """What the tables and curves are of, in sentences."""
+    front = f" Not beaten in both: {_and(matched.front)}." if matched.front else ""
+    return (
+        f"{matched.cost.title} against {matched.reference}, {matched.quality.equal} against {matched.target}, "
+        f"on {count(matched.prompts, 'prompt')} that all have. Between two values of a knob stands what answering each "
+        "prompt by one of the two, drawn by lot, gives; nothing is told beyond the values that were measured."
+        f"{front}{matched.quality.note}"
+    )
+
+
+def absence(matched: Matched) -> str:
+    """Which baselines are missing, in a sentence; empty if none is."""
+    if not matched.absent:
+        return ""
+    return f"Not measured on these prompts: {_and([one.label for one in matched.absent])}."
+
+
+def _interval(values: Sequence[float | None], digits: int, *, signed: bool, unit: str) -> str:
+    value, low, high = values
+    text = number(value or 0.0, digits, signed) + unit
+    return (
+        text
+        if low is None or high is None
+        else f"{text} ({number(low, digits, signed)} to {number(high, digits, signed)})"
+    )
+
+
+def _and(names: Sequence[str], most: int = 5) -> str:
+    if len(names) > most:
+        names = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

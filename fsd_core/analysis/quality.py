@@ -1,0 +1,74 @@
+"""What an answer is worth at matched points: that it is right, or where nothing is scored, how likely the target finds
+it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fsd_core.analysis.cells import Estimate
+from fsd_core.statistics.ranking import MARGINS
+
+
+class Quality(NamedTuple):
+    """How a quality is told. Of a difference between a setting's and the target's, more is better."""
+
+    key: str
+    equal: str
+    """behind ``at equal``"""
+    lost: str
+    """before ``at equal target passes``"""
+    title: str
+    in_words: str
+    """its unit"""
+    unit: str
+    """behind a number, with the space between"""
+    sign: int
+    """-1 where what is told is the larger, the worse"""
+    scale: float
+    """how many of the unit a difference of 1 is"""
+    digits: int
+    """in a figure"""
+    margins: tuple[float, ...]
+    """hundredths that may be lost, where none are chosen"""
+    note: str = ""
+    """what to know of it, behind other sentences"""
+    is_ranked: bool = True
+    """whether more is better without end"""
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it is accuracy."""
+        return self.scale == 100
+
+    def recorded(self, difference: Estimate) -> Estimate:
+        """Accuracy less the target's, -1 to 1, or excess NLL; with the lower end first."""
+        value, low, high = difference
+        if self.sign > 0 or low is None or high is None:
+            return Estimate(self.sign * value, low, high)
+        return Estimate(-value, -high, -low)
+
+    def told(self, difference: Estimate) -> Estimate:
+        """As :meth:`recorded`, in the unit."""
+        value, low, high = self.recorded(difference)
+        if low is None or high is None:
+            return Estimate(self.scale * value)
+        return Estimate(self.scale * value, self.scale * low, self.scale * high)
+
+    def within(self, hundredths: float) -> str:
+        """Such as ``within 2 points``."""
+        margin = hundredths * self.scale / 100
+        return f"within {margin:g} {'point' if self.is_share and margin == 1 else self.in_words}"
+
+
+ACCURACY = Quality(
+    key="accuracy", equal="accuracy", lost="Accuracy lost", title="Accuracy to the target's", in_words="points",
+    unit=" pts", sign=1, scale=100.0, digits=1, margins=MARGINS,
+)  # fmt: skip
+EXCESS_NLL = Quality(
+    key="excess_nll", equal="excess NLL", lost="Excess NLL", title="Excess NLL", in_words="nats a token",
+    unit=" nats", sign=-1, scale=1.0, digits=3, margins=(2.0, 5.0, 10.0),
+    note=" Nothing is scored here. Excess NLL is how much less likely, per token, the target finds the texts than its "
+    "own.",
+)  # fmt: skip
+NOT_RANKED = "Not ranked: sampled texts below 0 are likelier than the target's own samples, so less varied, not better."
+EXCESS_NLL_SAMPLED = EXCESS_NLL._replace(note=f"{EXCESS_NLL.note} {NOT_RANKED}", is_ranked=False)

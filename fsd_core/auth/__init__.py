@@ -1,0 +1,1 @@
+"""Who a request is from, and whether it is let in."""

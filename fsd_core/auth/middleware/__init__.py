@@ -1,0 +1,1 @@
+"""What a web server lets in."""

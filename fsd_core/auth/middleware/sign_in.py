@@ -1,0 +1,42 @@
+"""Nobody is let in of whom it is not known who they are, except to the page on which they say so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import anyio.to_thread
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fsd_core.auth.middleware.refusal import looks_for_page, refuse
+from fsd_core.errors import FsdError
+
+
+class SignIn:
+    """Notes whose a request is in its scope, under ``key``; others are sent to the page ``login`` where they look for a
+    page, and refused where they ask for anything else.
+
+    ``identify`` may read a database. The page ``login`` and what is below it are for everybody; ``None`` where nobody
+    can sign in here, such as behind a proxy.
+    """
+
+    def __init__(self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None) -> None:
+        self.app, self.identify, self.key, self.login = app, identify, key, login
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        try:
+            person = await anyio.to_thread.run_sync(self.identify, scope)
+        except FsdError as error:
+            return await refuse(receive, send, 503, str(error))
+        if person is not None:
+            return await self.app({**scope, self.key: person}, receive, send)
+        if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):
+            return await self.app(scope, receive, send)
+        if self.login is not None and looks_for_page(scope):
+            there = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+            return await RedirectResponse(f"{self.login}?next={quote(there)}", 303)(scope, receive, send)
+        return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")

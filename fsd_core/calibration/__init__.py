@@ -1,0 +1,1 @@
+"""The search for the fastest setting that keeps a promise."""

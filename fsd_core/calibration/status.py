@@ -1,0 +1,53 @@
+"""How far a calibration is, read from its recorded runs. No torch: the pages may ask."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from fsd_core.calibration.measured import Evidence
+from fsd_core.calibration.planning import Outcome, Step, next_step
+from fsd_core.calibration.summary import verdict
+from fsd_core.config import DecodingConfig
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.tasks.custom.lookup import find_task
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import PromptCounts, RunView
+
+
+def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Step | Outcome:
+    """What the runs of a calibration so far lead to.
+
+    Raises as :func:`next_step`, and ``UnknownName`` for a task that is not there any more.
+    """
+    done = repository.prompts(run.id for run in runs)
+    counts: dict[DecodingConfig, dict[int, PromptCounts]] = {}
+    failed: dict[DecodingConfig, str] = {}
+    for run in runs:
+        counts.setdefault(run.decoding, {}).update(done[run.id])
+        if run.status == "failed":
+            failed[run.decoding] = run.error or f"{run.label} failed."
+        elif run.status == "finished":
+            failed.pop(run.decoding, None)
+    order = config.turn([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
+    return next_step(config, Evidence(order, counts, failed))
+
+
+def ended_by_time(repository: Repository, id: str) -> Outcome:
+    """What a calibration left undecided when its minutes ended.
+
+    Raises as :func:`standing`, and ``InvalidSetting`` for another experiment, before the end, and where something else
+    ended it.
+    """
+    experiment = repository.experiment(id)
+    if not isinstance(experiment.config, CalibrationConfig):
+        raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
+    at = standing(repository, experiment.config, experiment.runs)
+    if not isinstance(at, Outcome):
+        raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
+    if at.reason != "minutes":
+        raise InvalidSetting(f"The calibration {id} did not end for want of time: {verdict(experiment.config, at)}")
+    return at

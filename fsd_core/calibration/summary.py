@@ -1,0 +1,154 @@
+"""What a calibration says in the end, in sentences for people."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fsd_core.calibration.findings import Finding
+from fsd_core.calibration.planning import CLOSE, Outcome, Step
+from fsd_core.config import DecodingConfig, SettingConfig
+from fsd_core.config.calibration_config import LEVEL, CalibrationConfig
+
+
+def goal_words(config: CalibrationConfig) -> str:
+    """What is promised: ``within 2 points of the target's accuracy``."""
+    if config.goal == "accuracy":
+        return f"within {config.margin:g} {'point' if config.margin == 1 else 'points'} of the target's accuracy"
+    if config.goal == "acceptance":
+        return f"at least {100 * config.acceptance:g} % of drafted tokens accepted"
+    return "the fastest, whatever it costs"
+
+
+def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
+    """How the calibration ended, and what to use."""
+    chosen, promise = outcome.chosen, goal_words(config)
+    if chosen.decoding.acceptance.lossless and config.goal != "acceptance":
+        use = f"Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
+        return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
+    if not chosen.sure:
+        return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
+    sure = "" if config.goal == "speed" else f" with {100 * (1 - LEVEL):g} % confidence"
+    better = _better(config)
+    more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
+            "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip
+    return (
+        f"Use {chosen.decoding.label}: {promise}{sure}, by {chosen.prompts} fresh prompts. It is {_speeds(chosen)}."
+        f"{more.get(outcome.reason, '')}{_close(outcome)}"
+    )
+
+
+def so_far(config: CalibrationConfig, step: Step) -> str:
+    """What keeps the promise already, while others are tried; empty where nothing does."""
+    if step.sure is None:
+        return ""
+    return f"{step.sure.label} keeps the promise already; what may be {_better(config)} is tried on"
+
+
+def _better(config: CalibrationConfig) -> str:
+    """What the goal prefers among settings that keep the promise."""
+    return "more accurate" if config.goal == "acceptance" else "faster"
+
+
+def _close(outcome: Outcome) -> str:
+    labels = ", ".join(one.label for one in outcome.close)
+    return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
+
+
+def finding_words(finding: Finding) -> str:
+    """What is known of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
+    parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
+    if finding.at_least is not None and not finding.decoding.acceptance.lossless:
+        parts.append(f"at least {100 * finding.at_least:+.1f}")
+    parts.append(f"{100 * finding.acceptance:.0f} % accepted")
+    return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
+
+
+def phase(config: CalibrationConfig, at: Step | Outcome) -> str:
+    """How far it is: ``proposing`` draft lengths by replay, ``choosing`` finalists, ``trying`` them on fresh prompts,
+    or ``ended``."""
+    if isinstance(at, Outcome):
+        return "ended"
+    if at.lengths_open:
+        return "proposing"
+    return "choosing" if at.start < config.choosing else "trying"
+
+
+def standing_json(config: CalibrationConfig, at: Step | Outcome) -> dict[str, Any]:
+    """How far it is as plain data: under way what is written now, in the end as :func:`as_json`."""
+    told: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
+    if isinstance(at, Outcome):
+        return told | as_json(config, at)
+    settings = [_named(config, one) for one in at.decodings]
+    turn = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
+    sure = None if at.sure is None else _named(config, at.sure)
+    return told | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": turn}
+
+
+def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
+    """The outcome as plain data; shares from 0 to 1."""
+    return {
+        "verdict": verdict(config, outcome), "reason": outcome.reason, "goal": config.goal, "task": config.task,
+        "chosen": _plain(config, outcome.chosen), "finalists": [_plain(config, one) for one in outcome.finalists],
+        "more": outcome.more and outcome.more._asdict(),
+    }  # fmt: skip
+
+
+def _plain(config: CalibrationConfig, finding: Finding) -> dict[str, Any]:
+    ends = finding.over_exact_interval
+    figures = {
+        "prompts": finding.prompts, "sure": finding.sure, "difference": finding.difference,
+        "at_least": finding.at_least, "acceptance": finding.acceptance, "over_exact": finding.over_exact,
+        "over_exact_low": ends and ends.low, "over_exact_high": ends and ends.high, "over_target": finding.over_target,
+    }  # fmt: skip
+    known = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
+    return _named(config, finding.decoding) | known
+
+
+def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any]:
+    setting = SettingConfig(pair=config.pair, decoding=decoding)
+    return {"setting_id": setting.id, "label": decoding.label, "setting": setting.as_json()}
+
+
+def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
+    promise = goal_words(config)
+    if outcome.reason == "nothing-faster" and config.goal == "speed":
+        return "No setting is faster than exact SD."
+    if outcome.reason == "nothing-faster" and config.goal == "acceptance":
+        return f"No setting is likely to keep the promise ({promise})."
+    if outcome.reason == "nothing-faster":
+        return f"Of the settings that are likely to keep the promise ({promise}), none is faster than exact SD."
+    ended = {
+        "minutes": f"before the {config.all_minutes:g} minutes ended",
+        "prompts": f"by the {config.limit - config.choosing} fresh prompts that there are",
+        "hopeless": "by what the fresh prompts showed, nor with those that are left",
+    }  # fmt: skip
+    if config.goal == "speed":
+        return f"No setting did enough fresh prompts {ended[outcome.reason]}."
+    return f"No setting was found to keep the promise ({promise}) {ended[outcome.reason]}."
+
+
+def _more(outcome: Outcome) -> str:
+    """What would decide; nothing where the time did not end it."""
+    if outcome.reason != "minutes":
+        return ""
+    if outcome.more is None:
+        return "If the prompts that are left are like those so far, they decide no more."
+    prompts, minutes = outcome.more
+    return (
+        f"If prompts go on like those so far, about {prompts} more decide, in {whole_minutes(minutes)} min of decoding."
+    )
+
+
+def whole_minutes(minutes: float) -> int:
+    """A time as coarse as an estimate is, at least a minute."""
+    return max(1, math.ceil(minutes))
+
+
+def _speeds(finding: Finding, *, exact: bool = True) -> str:
+    target = f"{finding.over_target:.2f} × as fast as the target alone"
+    if not exact or finding.decoding.acceptance.lossless:
+        return target
+    ends = finding.over_exact_interval
+    interval = f" [{ends.low:.2f}, {ends.high:.2f}]" if ends else ""
+    return f"{finding.over_exact:.2f} ×{interval} as fast as exact SD and {target}"

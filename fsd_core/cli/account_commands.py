@@ -1,0 +1,104 @@
+"""Commands for who may sign in, and for programs that show a token."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fsd_core.cli import output as output
+from fsd_core.cli import shared_options as options
+from fsd_core.roles import ROLES, checked_name, checked_role
+from fsd_core.settings import get_settings
+from fsd_core.worker import local_runs as own_work
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import AccountView
+
+users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.PLAIN)
+tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.PLAIN)
+
+Name = Annotated[str, typer.Argument(help="Name.")]
+Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]
+
+
+def _repository() -> Repository:
+    return own_work.open_repository(get_settings())
+
+
+def _tell(accounts: Sequence[AccountView], nobody: str) -> None:
+    rows = [(account.name, account.role, f"{account.created_at:%Y-%m-%d}") for account in accounts]
+    if rows:
+        output.print_table(("Name", "Role", "Since"), rows, figures=False)
+    else:
+        output.say(nobody)
+
+
+def _password() -> str:
+    """Asked for on a terminal, without showing it; else the first line of standard input."""
+    if sys.stdin.isatty():
+        return typer.prompt("Password", hide_input=True, confirmation_prompt=True)
+    return sys.stdin.readline().rstrip("\n")
+
+
+@users.command("add")
+def add_user(name: Name, role: Role = "viewer") -> None:
+    """Add somebody. The password is asked for, or read from standard input."""
+    from fsd_core.auth import credentials as accounts
+
+    checked_role(role)  # before the password is asked for
+    accounts.add_user(_repository(), checked_name(name), role, _password())
+    print(f"{name} may sign in as {role}.")
+
+
+@users.command("list")
+def list_users() -> None:
+    """List who may sign in."""
+    _tell(_repository().users(), "Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
+
+
+@users.command("role")
+def change_role(name: Name, role: Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.")]) -> None:
+    """Give somebody another role."""
+    _repository().change_user(name, role=checked_role(role))
+    print(f"{name} is {role} now.")
+
+
+@users.command("password")
+def change_password(name: Name) -> None:
+    """Give somebody another password, and end what is signed in."""
+    from fsd_core.auth import credentials as accounts
+
+    accounts.change_password(_repository(), name, _password())
+    print(f"{name} has another password; wherever they were signed in, they are no more.")
+
+
+@users.command("remove")
+def remove_user(name: Name) -> None:
+    """Remove somebody. What they said in reviews stays."""
+    _repository().remove_user(name)
+    print(f"{name} may no longer sign in.")
+
+
+@tokens.command("add")
+def add_token(name: Name, role: Role = "viewer") -> None:
+    """Make a token. It is shown this once: only its hash is kept."""
+    from fsd_core.auth import credentials as accounts
+
+    print(accounts.add_token(_repository(), name, role))
+
+
+@tokens.command("list")
+def list_tokens() -> None:
+    """List tokens, without their secrets."""
+    _tell(_repository().tokens(), "There are no tokens.")
+
+
+@tokens.command("revoke")
+def revoke_token(name: Name) -> None:
+    """Make a token worthless."""
+    _repository().revoke_token(name)
+    print(f"The token {name} is worth nothing any more.")

@@ -1,0 +1,120 @@
+"""``calibrate``: find the setting that keeps a promise and is the fastest."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fsd_core.cli import output
+from fsd_core.cli import run_commands as runs
+from fsd_core.cli import shared_options as options
+from fsd_core.cli.find import calibration_left
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.errors import InvalidSetting
+from fsd_core.settings import Settings, get_settings
+from fsd_core.worker import local_runs as own_work
+
+if TYPE_CHECKING:
+    from fsd_core.calibration.planning import Outcome
+    from fsd_core.models.loading import LoadedPair
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
+
+_TYPED = {"margin": "--within", "acceptance": "--accepted", "minutes": "--minutes", "choosing": "--choosing",
+          "limit": "--limit", "other goals": "--accepted or --fastest"}  # fmt: skip
+
+
+@options.taking(
+    ("pair", *METHOD_OPTIONS, "task", "seed", "dtype", "device"), swept=True,
+    usual={"acceptance": "all that forgive by a knob", "draft_length": "those that replay proposes"},
+)  # fmt: skip
+def calibrate(
+    within: Annotated[
+        float | None,
+        options.number("--within", float, "Points of accuracy that may be lost against the target alone. [default: 2]"),
+    ] = None,
+    accepted: Annotated[
+        float | None, options.number("--accepted", float, "Instead: least mean acceptance rate, such as 0.9.")
+    ] = None,
+    fastest: Annotated[bool, typer.Option("--fastest", help="Instead: the fastest, whatever it costs.")] = False,
+    minutes: Annotated[
+        float | None, options.number("--minutes", float, "Of decoding that may be spent. [default: 10]")
+    ] = None,
+    limit: Annotated[
+        int | None, options.number("--limit", int, "Prompts that may be used. [default: the task's, up to 600]")
+    ] = None,
+    choosing: Annotated[
+        int | None,
+        options.number("--choosing", int, "Prompts that choose the finalists; the others try them. [default: 64]"),
+    ] = None,
+    fresh: options.Fresh = False,
+    json: options.Json = False,
+    **chosen: Any,
+) -> None:
+    """Find the fastest setting that keeps a promise: rules, knobs and draft lengths are narrowed down on some prompts,
+    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue,
+    with more minutes where these ended it."""
+    if sum((within is not None, accepted is not None, fastest)) > 1:
+        raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
+    settings = get_settings()
+    goal = "acceptance" if accepted is not None else "speed" if fastest else "accuracy"
+    config = _config(
+        chosen, settings, goal=goal, margin=within, acceptance=accepted, minutes=minutes, limit=limit, choosing=choosing
+    )
+    repository = own_work.open_repository(settings)
+    loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
+    id = None if fresh else calibration_left(repository, settings.home, config)
+    if id:
+        output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
+    perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
+
+
+def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> CalibrationConfig:
+    """What the options ask for. Raises ``InvalidSetting``, before anything is loaded."""
+    from fsd_core.calibration.request import asked_for
+
+    given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
+    task, seeds = runs.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
+    return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **asked)
+
+
+def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
+    """Does what is left of a calibration and says what it found."""
+    from fsd_core.calibration.running import calibrate as go_on
+    from fsd_core.models import threads
+
+    config = repository.experiment(id).config
+    assert isinstance(config, CalibrationConfig)
+    with own_work.alone(repository, settings.home, "experiment", id) as writing:
+        with output.turns_bar() as (begin, advance):
+
+            def before_a_prompt(_: RunView) -> None:
+                threads.fit()
+                advance()
+
+            with runs.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
+                outcome = go_on(
+                    repository, id, config, lambda *_: loaded, before_a_prompt, writing,
+                    on_turn=lambda step: begin(len(step.decodings), step.start, step.end),
+                )  # fmt: skip
+        runs.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
+    _tell(id, config, outcome, json)
+
+
+def _tell(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
+    from fsd_core.calibration.summary import as_json as told
+    from fsd_core.calibration.summary import finding_words, verdict, whole_minutes
+
+    if as_json:
+        output.print_json({"experiment_id": id} | told(config, outcome))
+        return
+    print(verdict(config, outcome))
+    for finding in outcome.finalists:
+        print(f"  {finding.decoding.label}: {finding_words(finding)}")
+    if outcome.more:
+        minutes = math.ceil(config.all_minutes + whole_minutes(outcome.more.minutes))
+        print(f"The same command with --minutes {minutes} continues.")
+    print(f"Experiment {id}")

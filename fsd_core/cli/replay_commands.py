@@ -1,0 +1,237 @@
+"""Commands that record a strict run and replay it by other rules: ``record`` and ``replay``."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fsd_core.cli import output as output
+from fsd_core.cli import run_commands as runs
+from fsd_core.cli import shared_options as options
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
+from fsd_core.config.building import checked, method
+from fsd_core.config.options import METHOD_OPTIONS
+from fsd_core.errors import InvalidSetting
+from fsd_core.formatting import NONE, count, written
+from fsd_core.settings import get_settings
+
+if TYPE_CHECKING:
+    from fsd_core.replay.prediction import Estimate, Prediction
+    from fsd_core.replay.replay_trace import Trace
+    from fsd_core.replay.validation import Checked
+
+OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+
+
+@options.taking(("pair", "task", "limit", *_SAMPLING, "max_new_tokens", "seed", "dtype", "device"))
+def record(
+    file: Annotated[Path, typer.Argument(help="A new file, such as run.jsonl.gz.")],
+    draft_length: Annotated[
+        int, options.number("--draft-length", int, "Longest draft that replay can tell of, 1 to 32.")
+    ] = 8,
+    top: Annotated[int, options.number("--top", int, "Tokens of either model that are told apart at a position.")] = 10,
+    full_rows: Annotated[bool, typer.Option("--full-rows", help="Keep every token of every row. Large.")] = False,
+    costs: Annotated[bool, typer.Option(help="Time the pair too, for predicted speeds.")] = True,
+    json: options.Json = False,
+    **chosen: Any,
+) -> None:
+    """Decode a task strictly once, and keep what `replay` needs to tell of every rule without a model."""
+    from fsd_core.models.model_pairs import get_pair
+    from fsd_core.replay import trace_file
+    from fsd_core.replay.strict_run import check
+    from fsd_core.replay.strict_run import record as recorded
+
+    trace_file.check_new(file)
+    check(draft_length, 0 if full_rows else top)
+    settings = get_settings()
+    given = options.only(chosen, (*_SAMPLING, "max_new_tokens"))
+    decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, options.flag)
+    setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
+    of_run = {"device": settings.device} | options.run_of(chosen)
+    config = checked(RunConfig, options.flag, setting=setting, **of_run)
+    get_pair(config.setting.pair)
+    task = runs.find_task(config.task, settings)
+    task.check_limit(config.limit)
+    pair = runs.load_for([config], settings.threads)
+    with output.progress_bar("Recording", config.limit) as advance_to:
+        trace = recorded(
+            pair, task, config.limit, seed=config.seed, sampling=decoding.sampling, draft_length=draft_length,
+            max_new_tokens=decoding.max_new_tokens, top=0 if full_rows else top, on_prompt=advance_to,
+            **({} if costs else {"timed_rounds": 0}),
+        )  # fmt: skip
+    size = trace_file.write(trace, file)
+    prompts = len(trace.prompts)
+    if json:
+        output.print_json({"file": str(file), "prompts": prompts, "positions": trace.positions, "bytes": size})
+    else:
+        print(
+            f"{file.absolute()} holds {trace.positions:,} positions of {count(prompts, 'prompt')}: "
+            f"{size / 1000:,.0f} kB, {size / 1000 / prompts:.1f} kB a prompt."
+        )
+
+
+@options.taking(
+    (*OF_RULES, "draft_length"), swept=True,
+    usual={"acceptance": "all that can be replayed", "draft_length": "all up to that of the record"},
+)  # fmt: skip
+def replay(
+    file: Annotated[Path, typer.Argument(help="A file that `record` has written, here or elsewhere.")],
+    measure: Annotated[bool, typer.Option("--measure", help="Decode the same settings too, with the pair.")] = False,
+    pair: Annotated[str | None, typer.Option(help="Pair to measure with. [default: the one of the trace]")] = None,
+    device: options.Device = None,
+    table: Annotated[Path | None, typer.Option("--csv", help="Write every setting to a new CSV file.")] = None,
+    page: Annotated[Path | None, typer.Option("--report", help="With --measure: write a new Markdown file.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="With --measure: draw both in a new HTML file.", metavar="FILE")
+    ] = None,
+    json: options.Json = False,
+    **chosen: Any,
+) -> None:
+    """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
+    Options choose some of them."""
+    from fsd_core.library import replay_report as report
+    from fsd_core.replay import trace_file
+    from fsd_core.replay.prediction import Replay
+    from fsd_core.replay.replayed_settings import settings_of
+
+    if (page or figure) and not measure:
+        flag = "--report" if page else "--figure"
+        raise InvalidSetting(f"{flag} tells predicted from measured: give --measure too, or take --csv.")
+    for written_file in (table, page, figure):
+        if written_file is not None:
+            trace_file.check_new(written_file)
+    trace = trace_file.read(file)
+    configs = settings_of(trace.info, options.unswept(chosen), options.swept_flag)
+    predictions = Replay(trace).predict(configs)
+    rows = [report.prediction_row(one) for one in predictions]
+    measured: list[Checked] = []
+    shown = predictions if chosen.get("draft_length") else _best(predictions)
+    if measure:
+        measured = _measured(trace, shown, pair or trace.info.pair, device)
+        rows = [report.checked_row(one) for one in measured]
+    if table is not None:
+        _write(table, _csv(rows))
+    if page is not None:
+        _write(page, report.markdown(trace, measured))
+    if figure is not None:
+        _write(figure, _drawn(measured))
+    if json:
+        costs = trace.info.costs
+        known = {"pair": trace.info.pair, "task": trace.info.task, "prompts": len(trace.prompts)}
+        output.print_json(known | {"costs": costs and costs.as_json(), "predictions": rows})
+    elif measure:
+        _print_measured(measured)
+    else:
+        _print(trace, shown, predictions)
+
+
+def _line(one: Prediction) -> DecodingConfig:
+    """What settings that differ in the draft length alone share."""
+    return one.config.model_copy(update={"topology": None})
+
+
+def _best(predictions: list[Prediction]) -> list[Prediction]:
+    """One of each rule and knob: at its fastest draft length, or without costs at the longest."""
+    best: dict[DecodingConfig, Prediction] = {}
+    for one in predictions:
+        if one.speed_up is None or one.is_best:
+            best[_line(one)] = one
+    return list(best.values())
+
+
+def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: str | None) -> list[Checked]:
+    from fsd_core.replay.strict_run import check_name
+    from fsd_core.replay.validation import measure
+
+    check_name(trace.info, pair)
+    settings = get_settings()
+    where = device or settings.device
+    wanted = [
+        checked(RunConfig, options.flag, setting=SettingConfig(pair=pair, decoding=one.config), device=where)
+        for one in predictions
+    ]
+    task = runs.find_task(trace.info.task, settings)
+    task.check_limit(trace.prompts[-1].prompt + 1)
+    loaded = runs.load_for(wanted, settings.threads)
+    with output.progress_bar("Measuring", len(trace.prompts)) as advance_to:
+        return measure(loaded, trace, predictions, task, advance_to)
+
+
+def _print(trace: Trace, shown: list[Prediction], every: list[Prediction]) -> None:
+    near: dict[DecodingConfig, list[str]] = {}
+    for one in every:
+        near.setdefault(_line(one), []).extend([str(one.draft_length)] * one.is_near_best)
+    rows = [
+        (
+            one.config.label, _share(one.acceptance_rate), _figure(one.tokens_per_pass), _figure(one.passes),
+            _figure(one.tokens_per_second), _figure(one.speed_up), ", ".join(near[_line(one)]) or NONE,
+        )
+        for one in shown
+    ]  # fmt: skip
+    columns = ("Accepted, %", "Tokens a pass", "Passes an answer", "Tokens/s", "× target alone", "As fast at γ")
+    output.print_table(("Predicted", *columns), rows)
+    print(
+        f"Replayed from {count(len(trace.prompts), 'strict answer')} of {trace.info.task}. Replay cannot know how an "
+        "answer changes once a lenient token is kept: neither its length nor whether it is right."
+    )
+
+
+def _print_measured(checks: list[Checked]) -> None:
+    rows = []
+    for one in checks:
+        said = one.prediction
+        pairs = [(said.tokens_per_pass, one.tokens_per_pass), (said.passes, one.passes), (said.speed_up, one.speed_up)]
+        cells = [f"{_value(predicted)} / {_value(measured)}" for predicted, measured in pairs]
+        accepted = f"{100 * said.acceptance_rate.value:.1f} / {100 * one.acceptance_rate.value:.1f}"
+        rows.append((said.config.label, accepted, _share(one.acceptance_error), *cells, f"{one.length:.2f}"))
+    columns = ("Accepted, %", "Error, points", "Tokens a pass", "Passes an answer", "× target alone", "× length")
+    output.print_table(("Predicted / measured", *columns), rows)
+
+
+def _drawn(checks: list[Checked]) -> str:
+    """The figure of predicted and measured passes as a page of its own."""
+    from fsd_core.analysis import cells
+    from fsd_core.plots import predicted
+    from fsd_core.plots.style import EXPORT_CONFIG
+
+    points = []
+    for one in checks:
+        both = [cells.Estimate(own.value, own.low, own.high) for own in (one.prediction.passes, one.passes)]
+        points.append((one.prediction.config, both[0], both[1]))
+    return predicted.draw(predicted.by_rule(points)).to_html(include_plotlyjs=True, config=EXPORT_CONFIG)
+
+
+def _share(estimate: Estimate) -> str:
+    ends = [None if end is None else 100 * end for end in (estimate.low, estimate.high)]
+    return written(100 * estimate.value, *ends).with_ends(" [{}, {}]")
+
+
+def _figure(estimate: Estimate | None) -> str:
+    return NONE if estimate is None else written(estimate.value, estimate.low, estimate.high).with_ends(" [{}, {}]")
+
+
+def _value(estimate: Estimate | None) -> str:
+    return NONE if estimate is None else f"{estimate.value:.2f}"
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(
+        row | {"acceptance_at_position": " ".join(f"{v:.4f}" for v in row["acceptance_at_position"])} for row in rows
+    )
+    return out.getvalue()
+
+
+def _write(file: Path, text: str) -> None:
+    """Raises ``InvalidSetting`` where the disk does not take it."""
+    try:
+        file.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise InvalidSetting(f"{file} could not be written: {error.strerror}.") from None

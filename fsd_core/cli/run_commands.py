@@ -1,0 +1,168 @@
+"""What the commands do with the database, the models and a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from fsd_core.cli.output import download_bar, progress_bar, say
+from fsd_core.config import RunConfig
+from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
+from fsd_core.settings import Settings
+
+if TYPE_CHECKING:
+    from fsd_core.cli.find import Work
+    from fsd_core.evaluation.generator import PairLoader
+    from fsd_core.evaluation.runner import Writing
+    from fsd_core.models.loading import LoadedPair
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import RunView
+    from fsd_core.tasks import Task
+    from fsd_core.tracking.mlflow_mirror import MlflowMirror
+
+
+def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
+    """The one pair of these runs, with torch set to so many CPU threads; ``None``: as many as serve it.
+
+    Raises what loading raises, and ``InvalidSetting`` if a configuration is impossible with this pair.
+    """
+    from fsd_core.decoding.decoder import Decoder
+    from fsd_core.models import threads
+    from fsd_core.models.loading import load_pair
+
+    check_drafters(configs)
+    threads.fix(number)
+    with download_bar() as on_progress:
+        pair = load_pair(configs[0].setting.pair, configs[0].device, configs[0].dtype, on_progress)
+    for config in configs:
+        Decoder(pair, config.setting.decoding)
+    threads.adopt(pair)
+    return pair
+
+
+def check_drafters(configs: Sequence[RunConfig]) -> None:
+    """Raises ``InvalidSetting`` for a drafter that the pair of a configuration has not."""
+    from fsd_core.models.model_pairs import check_drafter
+
+    for config in configs:
+        check_drafter(config.setting.pair, config.setting.decoding)
+
+
+def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
+    """The full name of the task: of one's own, with its version.
+
+    Raises ``UnknownName`` or ``InvalidSetting``, before anything slow is done or any run is written.
+    """
+    from fsd_core.models.model_pairs import get_pair
+
+    get_pair(pair)
+    found = find_task(task, settings)
+    found.check_limit(limit)
+    return found.name
+
+
+def find_task(name: str, settings: Settings) -> Task:
+    """The task of that name. Of one's own, what has changed in the folder of tasks is taken in first."""
+    from fsd_core.tasks import TASKS, get_task
+    from fsd_core.tasks.custom import lookup as finding
+    from fsd_core.worker import local_runs as own_work
+
+    if name in TASKS or not (own_work.has_database(settings) or settings.tasks_folder.is_dir()):
+        return get_task(name)
+    repository = own_work.open_repository(settings)
+    for sentence in finding.TaskFolder(settings.tasks_folder).take_in(repository):
+        say(f"warning: {sentence}")
+    return finding.find_task(name, repository)
+
+
+def going_on(work: Work) -> str:
+    """Tells that nothing new is begun, and answers with the id."""
+    what, done = ("experiment" if work.is_experiment else "run"), sum(run.prompts_done for run in work.runs)
+    say(
+        f"Continuing the {what} {work.id}, which has the same settings and stopped at prompt {done} of "
+        f"{sum(run.prompts_total for run in work.runs)}. --fresh starts a new one."
+    )
+    return work.id
+
+
+def perform(
+    repository: Repository,
+    title: str,
+    run_ids: Sequence[str],
+    loader: PairLoader,
+    settings: Settings,
+    writing: Writing,
+) -> list[RunView]:
+    """Does runs under a progress bar and mirrors them; tells of those that fail.
+
+    An interrupt from the keyboard leaves the runs to be resumed. Raises ``FsdError`` if no run finished, and
+    ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
+    """
+    from fsd_core.evaluation.runner import execute_runs
+    from fsd_core.models import threads
+
+    def before_a_prompt(_: RunView) -> None:
+        threads.fit()
+        advance_to(done())
+
+    def done() -> int:
+        return sum(run.prompts_done for run in repository.runs(run_ids, limit=None))
+
+    before = [repository.run(run_id) for run_id in run_ids]
+    again = f"`python -m fsd_core resume {before[0].id if len(before) == 1 else before[0].experiment_id}`"
+    if sys.stderr.isatty():
+        say(f"If this is killed, continue with {again}.")
+    with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
+        with telling_how_to_go_on(again):
+            execute_runs(repository, run_ids, loader, before_a_prompt, writing)
+        advance_to(done())
+    mirror(repository, run_ids, settings)
+    ended = [repository.run(run_id) for run_id in run_ids]
+    errors = dict.fromkeys(run.error for run in ended if run.error)
+    if not any(run.status == "finished" for run in ended):
+        raise FsdError(" ".join(errors) or "No run was finished.")
+    for error in errors:
+        say(f"error: {error}")
+    return ended
+
+
+@contextmanager
+def telling_how_to_go_on(again: str) -> Iterator[None]:
+    """Adds to what interrupts the block that prompts are kept. ``again``: the command that goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"Interrupted. Finished prompts are kept: continue with {again}.")
+        raise
+    except DatabaseUnavailable as error:
+        raise DatabaseUnavailable(f"{error} Finished prompts are kept: continue later with {again}.") from error
+
+
+def mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
+    """Copies runs to MLflow; if that is down they stay whole, and are mirrored by the worker later."""
+    with _mirrored(settings) as copies:
+        for run_id in run_ids:
+            copies.sync(repository, run_id)
+
+
+def delete_copies(repository: Repository, settings: Settings) -> None:
+    """Deletes in MLflow what was deleted here; if that is down, the worker does so later."""
+    with _mirrored(settings) as copies:
+        copies.delete_pending(repository)
+
+
+@contextmanager
+def _mirrored(settings: Settings) -> Iterator[MlflowMirror]:
+    from fsd_core.tracking.mlflow_mirror import MlflowMirror
+
+    # How it makes its tables is not for standard error. It reads the variable when it is imported, which is later.
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("mlflow").setLevel(logging.ERROR)
+    try:
+        yield MlflowMirror(settings.resolved_mlflow_uri)
+    except TrackingUnavailable as error:
+        say(f"warning: {error}")

@@ -1,0 +1,115 @@
+"""Commands for tasks of one's own: ``task check``, ``add``, ``list`` and ``show``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fsd_core.cli import output as output
+from fsd_core.cli import shared_options as options
+from fsd_core.errors import InvalidSetting
+from fsd_core.formatting import count
+from fsd_core.settings import get_settings
+from fsd_core.worker import local_runs as own_work
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.tasks.custom.reading import Checked
+
+task = typer.Typer(help="Tasks of your own, from files of JSON Lines.", **options.PLAIN)
+
+File = Annotated[Path, typer.Argument(help="A file of JSON Lines.")]
+Scorer = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="number, choice, exact, contains, regex or none. [default: what the file's first line says]",
+    ),
+]
+_WHO = "command line"
+
+
+def _checked(file: Path, scorer: str | None) -> Checked:
+    """What a file holds. Raises ``InvalidSetting`` after every problem is told on standard error."""
+    from fsd_core.tasks.custom.reading import check, read_file
+    from fsd_core.tasks.custom.scorers import SCORERS
+
+    if scorer is not None and scorer not in SCORERS:
+        raise InvalidSetting(f"--scorer {scorer[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+    checked = check(read_file(file), scorer)
+    for problem in checked.problems:
+        output.say(problem.sentence)
+    if checked.unlisted:
+        output.say(f"And {checked.unlisted:,} more.")
+    if checked.problems:
+        raise InvalidSetting(f"{file} has {checked.summary}: nothing can be measured on it yet.")
+    return checked
+
+
+def _repository() -> Repository:
+    """The database, with what has changed in the folder of tasks."""
+    from fsd_core.tasks.custom.lookup import TaskFolder
+
+    settings = get_settings()
+    repository = own_work.open_repository(settings)
+    for sentence in TaskFolder(settings.tasks_folder).take_in(repository):
+        output.say(f"warning: {sentence}")
+    return repository
+
+
+@task.command("check")
+def check_task(file: File, scorer: Scorer = None) -> None:
+    """Say everything that is wrong with a file, line by line. Nothing is kept."""
+    checked = _checked(file, scorer)
+    print(f"{file} has {count(len(checked.lines), 'prompt')}, scored by {checked.scorer}.")
+
+
+@task.command("add")
+def add_task(
+    file: File,
+    name: Annotated[str | None, typer.Option(help="Name. [default: made of the file's]")] = None,
+    scorer: Scorer = None,
+    title: Annotated[str, typer.Option(help="Title for people.")] = "",
+) -> None:
+    """Keep a file as a task, or as the next version of one. Commands and pages then offer it."""
+    from fsd_core.tasks.custom.custom_task import OwnTask
+    from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
+
+    name = checked_name(suggested_name(file.stem) if name is None else name)
+    kept = keep(_repository(), OwnTask.of(name, _checked(file, scorer), title), _WHO)
+    print(f"{kept.full_name} has {count(kept.prompts, 'prompt')}, scored by {kept.scorer}. Measure with --task {name}.")
+
+
+@task.command("list")
+def list_tasks(
+    versions: Annotated[bool, typer.Option("--versions", help="Every version, not only the latest.")] = False,
+) -> None:
+    """List your own tasks, the latest first."""
+    from fsd_core.tasks.custom.lookup import own_tasks
+
+    repository = _repository()
+    views = repository.task_versions() if versions else [task.view for task in own_tasks(repository)]
+    rows = [
+        (view.full_name, view.title, f"{view.prompts:,}", view.scorer, view.added_by, f"{view.added_at:%Y-%m-%d %H:%M}")
+        for view in views
+    ]
+    if rows:
+        output.print_table(("Name", "Title", "Prompts", "Scorer", "Added by", "Added, UTC"), rows, figures=False)
+    else:
+        output.say("There is no task of your own yet: `task add FILE` makes the first one.")
+
+
+@task.command("show")
+def show_task(
+    name: Annotated[str, typer.Argument(help="Name of a task of your own, such as support or support@0123456789ab.")],
+) -> None:
+    """Print the lines of a task. Their SHA-256 begins with its version."""
+    from fsd_core.tasks.custom.custom_task import OwnTask
+    from fsd_core.tasks.custom.lookup import find_task
+
+    found = find_task(name, _repository())
+    if not isinstance(found, OwnTask):
+        raise InvalidSetting(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
+    print(found.content, end="")

@@ -1,0 +1,207 @@
+"""Commands that look after the program itself: ``train`` and ``db``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from fsd_core.cli import output as output
+from fsd_core.cli import shared_options as options
+from fsd_core.settings import get_settings
+
+train = typer.Typer(help="Train the models that ship with the program.", **options.PLAIN)
+database = typer.Typer(help="Maintain the database.", **options.PLAIN)
+
+
+@train.command("bundled-pair")
+def train_bundled_pair(
+    out: Annotated[Path, typer.Option(help="Folder to write target/ and draft/ to.")] = Path("bundled-pair"),
+    seed: options.Seed = 0,
+) -> None:
+    """Train the bundled pair from random weights. Prints its progress as lines of JSON."""
+    from fsd_core.training.bundled_pair import main as train_pair
+
+    train_pair(out, seed, lambda role, row: output.print_json({"role": role, **row}))
+
+
+@train.command("draft")
+def train_draft(
+    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the draft.")] = Path("draft"),
+    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped draft]", 1)] = None,
+    texts: Annotated[
+        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped draft]", 1)
+    ] = None,
+    existing: Annotated[
+        int | None, options.number("--existing", int, "Texts that it reads. [default: as the shipped draft]", 0)
+    ] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier draft, to be trained on.")] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
+    from dataclasses import replace
+
+    from fsd_core.training.draft import PLAN
+    from fsd_core.training.draft import main as train_one
+
+    schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
+    plan = replace(
+        PLAN, schedule=schedule, texts=texts or PLAN.texts, existing=PLAN.existing if existing is None else existing
+    )
+    with _reporting(f"Draft for {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
+
+
+@train.command("eagle-head")
+def train_eagle_head(
+    target: Annotated[str, typer.Option(help="The pair whose target it drafts for.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the texts, the checkpoint and the head.")] = Path("eagle-head"),
+    generation: Annotated[
+        int | None,
+        options.number("--generation", int, "1: EAGLE's; 3: EAGLE-3's. [default: as the shipped head]", 1, 3),
+    ] = None,
+    test_steps: Annotated[
+        int | None,
+        options.number("--test-steps", int, "Steps of EAGLE-3's training-time test, 1 to 8; 1 is none.", 1, 8),
+    ] = None,
+    steps: Annotated[int | None, options.number("--steps", int, "Batches. [default: as the shipped head]", 1)] = None,
+    texts: Annotated[
+        int | None, options.number("--texts", int, "Texts that the target writes. [default: as the shipped head]", 1)
+    ] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Folder of an earlier head, to be trained on.")] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Train an EAGLE head on texts that the target writes, or continue. Needs questions in FSD_DATA_DIR."""
+    from fsd_core.training.eagle_head import main as train_one
+    from fsd_core.training.eagle_head import plan_for
+
+    plan = plan_for(target, generation=generation, steps=test_steps, texts=texts, batches=steps)
+    with _reporting(f"EAGLE head for {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
+
+
+@train.command("adapter")
+def train_adapter(
+    target: Annotated[str, typer.Option(help="The pair whose target it teaches.")] = "smollm2-135m",
+    out: Annotated[Path, typer.Option(help="Folder of the checkpoint and the adapter.")] = Path("adapter"),
+    steps: Annotated[
+        int | None, options.number("--steps", int, "Batches. [default: as the shipped adapter]", 1)
+    ] = None,
+    seed: options.Seed = 0,
+) -> None:
+    """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
+    from dataclasses import replace
+
+    from fsd_core.training.adapter import PLAN
+    from fsd_core.training.adapter import main as train_one
+
+    plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=steps or PLAN.schedule.steps))
+    with _reporting(f"Adapter of {target}") as report:
+        output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
+
+
+@train.command("card")
+def train_card(
+    what: Annotated[Literal["draft", "adapter", "head"], typer.Argument(help="Model whose card is written.")] = "draft",
+    limit: Annotated[
+        int | None, options.number("--limit", int, "Prompts of each set. [default: as shipped]", 1)
+    ] = None,
+) -> None:
+    """Measure a shipped model and write its card. Needs prompts in FSD_DATA_DIR."""
+    from fsd_core.training import adapter_card, draft_card, head_card
+
+    if threads := get_settings().threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    write_card = {"draft": draft_card.main, "adapter": adapter_card.main, "head": head_card.main}[what]
+    print(write_card(**({} if limit is None else {"limit": limit}), report=output.print_json))
+
+
+@train.command("calibration")
+def train_calibration(
+    pair: Annotated[str, typer.Option(help="bundled, or path:FOLDER.")] = "bundled",
+    task: Annotated[str | None, typer.Option(help="One with answers. Without it, the one that suits the pair.")] = None,
+    limit: Annotated[int, options.number("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
+    timed: Annotated[int, options.number("--timed", int, "Those written one by one, which decide the speed.", 1)] = 100,
+) -> None:
+    """Measure where leniency is free for a pair. Its pages begin with what this writes beside the models."""
+    from fsd_core.training import threshold_sweep as calibration
+
+    if threads := get_settings().threads:
+        import torch
+
+        torch.set_num_threads(threads)
+    print(calibration.main(pair, task, limit, timed, report=output.print_json))
+
+
+@contextmanager
+def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
+    """Rows of a training log as lines of JSON, and as curves in MLflow."""
+    from fsd_core.training.curves import curves
+
+    with curves(get_settings().resolved_mlflow_uri, name, lambda warning: output.say(f"warning: {warning}")) as log:
+
+        def report(row: dict) -> None:
+            output.print_json(row)
+            log(row)
+
+        yield report
+
+
+@train.command("held-out")
+def write_held_out() -> None:
+    """Write the held-out problems that ship with the program. They are always the same."""
+    from fsd_core.tasks import arithmetic, short_problems
+
+    for task in (arithmetic, short_problems):
+        print(f"{task.write_held_out()} problems in {task.HELD_OUT}")
+
+
+@database.command("upgrade")
+def upgrade_database() -> None:
+    """Create the database, or bring it to this version."""
+    url = get_settings().resolved_database_url
+    from fsd_core.storage.database.connection import upgrade
+
+    upgrade(url)
+    print("The database is up to date.")
+
+
+@database.command("backup")
+def backup_database(
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+) -> None:
+    """Write a checked copy of the database, which may be in use meanwhile."""
+    from fsd_core.storage.database.upkeep import backup
+
+    size = backup(get_settings().resolved_database_url, file)
+    print(f"{file.absolute()} is a checked copy of the database: {size / 1e6:,.1f} MB.")
+
+
+@database.command("restore")
+def restore_database(
+    file: Annotated[Path, typer.Argument(help="A backup.")],
+) -> None:
+    """Replace the database with a backup. Stop the application first. The former database is kept."""
+    from fsd_core.storage.database.upkeep import restore
+    from fsd_core.worker import run_actions as handling
+
+    settings = get_settings()
+    settings.make_folders()
+    with handling.nobody_else(settings.home):
+        former = restore(settings.resolved_database_url, file)
+    print(f"The database was restored from {file}." + (f" The former one is {former}." if former else ""))
+
+
+@database.command("vacuum")
+def vacuum_database() -> None:
+    """Give the space of deleted rows back to the disk."""
+    from fsd_core.storage.database.upkeep import vacuum
+
+    before, after = vacuum(get_settings().resolved_database_url)
+    print(f"The database takes {after / 1e6:,.1f} MB, {(before - after) / 1e6:,.1f} MB less than before.")

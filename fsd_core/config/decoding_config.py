@@ -1,0 +1,219 @@
+"""A decoding method with its parameters: a rule x a drafter x a shape x a sampling, and the names it goes by."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, SerializeAsAny, field_validator, model_validator
+
+from fsd_core.config.drafting import (
+    DRAFTERS,
+    TOPOLOGIES,
+    ChainTopology,
+    DrafterConfig,
+    DraftModelDrafter,
+    MissingTopology,
+    MultiDraftTopology,
+    TopologyConfig,
+)
+from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import Frozen, before_fields, option
+from fsd_core.rules import (
+    CHAIN,
+    EVERY_RULE,
+    INFINITE_WITHOUT_Q,
+    RULES,
+    TOP_K,
+    VERIFIERS,
+    FuzzyReducible,
+    MissingRule,
+    Rule,
+    Truncation,
+    Verifier,
+)
+
+LOWEST_TEMPERATURE = 1e-20
+"""beside 0; logits divided by a lower one would soon be infinite in float32"""
+
+
+class SamplingConfig(Frozen):
+    """How a token is drawn from logits: temperature, top-k, top-p, then min-p, as transformers orders them."""
+
+    temperature: float = option(0.0, "Temperature", "0 is greedy", ge=0, allow_inf_nan=False)
+    top_k: int = option(0, "Top-k", "Sampling from the k likeliest; 0 is off", ge=0)
+    top_p: float = option(1.0, "Top-p", "Nucleus sampling; 1 is off", gt=0, le=1)
+    min_p: float = option(
+        0.0, "Min-p", "Leave out tokens less likely than this share of the likeliest; 0 is off", before=0.0, ge=0, le=1
+    )
+
+    @field_validator("temperature")
+    @classmethod
+    def _can_be_divided_by(cls, value: float) -> float:
+        if 0 < value < LOWEST_TEMPERATURE:
+            raise InvalidSetting(
+                f"The temperature {value:g} is too low to divide by: expected 0, which is greedy, or at least "
+                f"{LOWEST_TEMPERATURE:g}."
+            )
+        return value
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+    @property
+    def cut(self) -> list[str]:
+        """How unlikely tokens are cut off, in words; nothing where none are."""
+        parts = [f"top-k {self.top_k}"] * bool(self.top_k) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
+        return parts + [f"min-p {self.min_p:g}"] * (self.min_p > 0)
+
+    def confined(self, truncation: Truncation | None) -> SamplingConfig | None:
+        """This sampling, cut off as a rule does besides; as it is where greedy, ``None`` where no option says how."""
+        if self.greedy or truncation is None:
+            return self if self.greedy else None
+        top_k = min((k for k in (self.top_k, truncation.top_k) if k), default=0)
+        return self.model_copy(update={"top_k": top_k, "min_p": max(self.min_p, truncation.min_p)})
+
+
+def _rule(value: Any) -> Any:
+    """The rule that a value's ``kind`` names, read as it was stored; a ``MissingRule`` for one of a package that is not
+    installed."""
+    if not isinstance(value, dict):
+        return value
+    rule = EVERY_RULE.get(str(value.get("kind")), MissingRule)
+    return rule(**before_fields(rule) | value)
+
+
+AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
+
+
+def shapes_of(rule: type[Rule]) -> tuple[str, ...]:
+    """The kinds of the topologies that a rule judges, its default first; baselines judge none."""
+    return tuple(kind for way in rule.shapes for kind, shape in TOPOLOGIES.items() if shape.judged_as == way)
+
+
+def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
+    """The structure of drafts for a rule: the chosen ``shape`` if it judges that, else its first; baselines none."""
+    known = shapes_of(rule)
+    return (shape if shape in known else known[0]) if known else None
+
+
+class DecodingConfig(Frozen):
+    """A decoding method with its parameters. Baselines have neither drafter nor topology."""
+
+    acceptance: AcceptanceConfig = FuzzyReducible()
+    drafter: DrafterConfig | None = DraftModelDrafter()
+    topology: TopologyConfig | None = ChainTopology()
+    sampling: SamplingConfig = SamplingConfig()
+    strict_first: int = option(
+        0, "Strict first", "So many tokens of an answer are judged strictly, whatever the rule is", unit="tokens",
+        before=0, ge=0, le=8192,
+    )  # fmt: skip
+    max_new_tokens: int = option(128, "Longest answer", "Longest text, in tokens", unit="tokens", ge=1, le=8192)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shape_follows_rule(cls, values: Any) -> Any:
+        """Baselines draft nothing, and a verifier of several drafts is given several where no shape is named."""
+        if isinstance(values, dict) and "acceptance" in values:
+            rule = _rule(values["acceptance"])
+            values = {**values, "acceptance": rule}
+            if isinstance(rule, Rule) and rule.baseline:
+                values |= {"drafter": None, "topology": None}
+            elif isinstance(rule, Verifier) and "topology" not in values:
+                shape = MultiDraftTopology() if rule.drafts is None else MultiDraftTopology(drafts=rule.drafts)
+                values["topology"] = shape
+        return values
+
+    @model_validator(mode="after")
+    def _triple_is_possible(self):
+        kind = self.acceptance.kind
+        if self.acceptance.baseline:
+            return self
+        if self.drafter is None or self.topology is None:
+            raise InvalidSetting(f"The rule '{kind}' judges drafted tokens: choose a drafter and a topology.")
+        if not self.drafter.has_distribution and (self.divergence or "").removeprefix(TOP_K) in INFINITE_WITHOUT_Q:
+            raise InvalidSetting(
+                f"The divergence '{self.divergence}' is infinite for a copied token, so nothing would ever be "
+                "accepted: choose kl, js or tv, or the drafter 'draft-model'."
+            )
+        if not self.drafter.has_distribution and self.acceptance.needs_distribution:
+            others = ", ".join(k for k, r in RULES.items() if CHAIN in r.shapes and not r.needs_distribution)
+            drafters = " or ".join(repr(k) for k, d in DRAFTERS.items() if d.has_distribution)
+            raise InvalidSetting(
+                f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
+                f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {others}."
+            )
+        if self.strict_first and self.acceptance.lossless:
+            raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out strict_first, or choose another.")
+        self._check_shape(self.acceptance, self.topology)
+        return self
+
+    def _check_shape(self, rule: Rule, topology: TopologyConfig) -> None:
+        if isinstance(topology, MissingTopology):
+            return
+        if topology.judged_as not in rule.shapes:
+            shapes = " or ".join(f"'{shape}'" for shape in shapes_of(type(rule)))
+            others = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
+            raise InvalidSetting(
+                f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
+            )
+        if isinstance(topology, MultiDraftTopology) and rule.drafts not in (None, topology.drafts):
+            optimal = next(kind for kind, other in VERIFIERS.items() if other.optimal)
+            raise InvalidSetting(
+                f"'{rule.kind}' couples {rule.drafts} drafts, not {topology.drafts}: choose {rule.drafts}, or "
+                f"{optimal}."
+            )
+        if topology.judged_as != CHAIN and self.drafter and not self.drafter.has_distribution:
+            raise InvalidSetting(
+                "Trees and several drafts per position need a drafter with a distribution of its own: choose the "
+                f"drafter {' or '.join(repr(kind) for kind, d in DRAFTERS.items() if d.has_distribution)}, or a "
+                "chain."
+            )
+
+    @property
+    def threshold(self) -> float | None:
+        """Where the rule's knob stands; ``None`` is off, or no knob."""
+        return self.acceptance.knob_value
+
+    @property
+    def divergence(self) -> str | None:
+        return getattr(self.acceptance, "divergence", None)
+
+    @property
+    def label(self) -> str:
+        """A short name for legends, such as ``FSD reducible · js ≤ 0.1 · γ 5``.
+
+        Parameters beside threshold and draft length are named where they are not the default and are read.
+        """
+        return self._named("off" if self.threshold is None else f"≤ {self.threshold:g}", draft_length=True)
+
+    def family(self, thresholds: str, lengths: str = "") -> str:
+        """The name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``; with several draft
+        lengths, these are named as well."""
+        if lengths and self.topology is not None:
+            return f"{self._named(thresholds, draft_length=False)} · γ {lengths}"
+        return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
+
+    @property
+    def line(self) -> str:
+        """The name of settings that differ in the knob only, such as ``FSD reducible · js · γ 5``."""
+        return self._named("", draft_length=True)
+
+    def without_knob(self) -> DecodingConfig:
+        """The same method with its knob at nothing: what settings that differ in the knob alone share."""
+        rule = self.acceptance
+        if rule.knob is None:
+            return self
+        return self.model_copy(update={"acceptance": rule.model_copy(update={rule.knob.field: 0.0})})
+
+    def _named(self, knob: str, *, draft_length: bool) -> str:
+        parts = [self.acceptance.title, *self.acceptance.words(knob)]
+        if self.drafter:
+            parts += self.drafter.words()
+        if self.topology:
+            parts += self.topology.words() + ([f"γ {self.topology.length}"] if draft_length else [])
+        if self.strict_first:
+            parts.append(f"strict first {self.strict_first}")
+        if not self.sampling.greedy:
+            parts += [f"t {self.sampling.temperature:g}", *self.sampling.cut]
+        return " · ".join(" ".join(part.split()) for part in parts if part)

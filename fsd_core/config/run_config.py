@@ -1,0 +1,122 @@
+"""What is measured: settings, runs and experiments."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from fsd_core.config.decoding_config import DecodingConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.frozen import Frozen, content_hash, option
+from fsd_core.rules import TREE, Verifier
+
+
+class SettingConfig(Frozen):
+    """A model pair and how it decodes: what a team compares and approves. Addressed by its content."""
+
+    pair: str = option("bundled", "Model pair", "Model pair; `pairs` lists them")
+    decoding: DecodingConfig = DecodingConfig()
+
+    @field_validator("decoding")
+    @classmethod
+    def _measures_texts(cls, decoding: DecodingConfig) -> DecodingConfig:
+        if decoding.acceptance.timing_only:
+            raise InvalidSetting(
+                f"The rule '{decoding.acceptance.kind}' writes texts that mean nothing, so no run may use it: it times "
+                "the loop, in `bench --synthetic`."
+            )
+        return decoding
+
+    @property
+    def id(self) -> str:
+        """First 16 hex digits of the SHA-256 of the canonical JSON."""
+        return content_hash(self)
+
+
+LONGEST_PROMPT = 1_000_000
+"""characters; what a model's context holds of them is told when they are read as tokens"""
+MOST_ROWS = 256
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+
+
+def _rows() -> int:
+    """Texts in a batch. More of them bring more tokens a second, but no text has a time of its own."""
+    return option(1, "Batch size", "Texts decoded in one batch; 1 measures each alone", ge=1, le=MOST_ROWS)
+
+
+def _check_rows(rows: int, decoding: DecodingConfig) -> None:
+    if rows > 1 and isinstance(decoding.acceptance, Verifier):
+        raise InvalidSetting(
+            f"The rule '{decoding.acceptance.kind}' verifies several drafts of one text at a time, and the batch size "
+            f"is {rows}: choose a batch of 1, or a rule for one draft."
+        )
+    if rows > 1 and decoding.topology is not None and decoding.topology.kind == TREE:
+        raise InvalidSetting(
+            f"A tree is drafted for one text at a time, and the batch size is {rows}: choose a batch of 1, or a chain."
+        )
+    if rows > 1 and decoding.drafter is not None and decoding.drafter.kind != "draft-model":
+        raise InvalidSetting(
+            f"The drafter '{decoding.drafter.kind}' drafts for one text at a time, and the batch size is {rows}: "
+            "choose a batch of 1, or the drafter draft-model."
+        )
+
+
+class RunConfig(Frozen):
+    """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
+
+    setting: SettingConfig = SettingConfig()
+    task: str = option("arithmetic", "Task", "The prompts, and how they are scored")
+    limit: int = option(50, "Prompts", "How many of the task's prompts, from the first", ge=1)
+    seed: int = option(0, "Seed", "Seed of all randomness", plural="Seeds", ge=0, lt=2**31)
+    dtype: Dtype = option("auto", "dtype", "dtype of the models")
+    device: str = option("auto", "Device", "auto, cpu, cuda or cuda:N (FSD_DEVICE, or auto)")
+    batch: int = _rows()
+    first: int = option(0, "First prompt", "So many of the task's prompts are passed over", before=0, ge=0)
+    shuffled: bool = option(
+        False, "Shuffled", "Take the task's prompts in an order that is drawn by the seed", before=False
+    )
+
+    @model_validator(mode="after")
+    def _side_by_side(self):
+        _check_rows(self.batch, self.setting.decoding)
+        return self
+
+    def positions(self, size: int) -> list[int]:
+        """Which of a task's ``size`` prompts are used, in their order. The same seed draws the same order."""
+        order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
+        return list(order[self.first : self.first + self.limit])
+
+
+class SweepConfig(Frozen):
+    """Several settings of one pair on the same prompts, once per seed."""
+
+    name: str = ""
+    pair: str = "bundled"
+    task: str = "arithmetic"
+    limit: int = Field(default=50, ge=1)
+    seeds: tuple[Seed, ...] = (0,)
+    decodings: tuple[DecodingConfig, ...] = Field(min_length=1)
+    dtype: Dtype = "auto"
+    device: str = "auto"
+    batch: int = _rows()
+
+    @model_validator(mode="after")
+    def _side_by_side(self):
+        for decoding in self.decodings:
+            _check_rows(self.batch, decoding)
+        return self
+
+    def runs(self) -> list[RunConfig]:
+        """The runs in the order they are done: all settings of a seed before the next seed; no run twice."""
+        configs = (
+            RunConfig(
+                setting=SettingConfig(pair=self.pair, decoding=decoding),
+                task=self.task, limit=self.limit, seed=seed, dtype=self.dtype, device=self.device, batch=self.batch,
+            )
+            for seed in self.seeds
+            for decoding in self.decodings
+        )  # fmt: skip
+        return list(dict.fromkeys(configs))

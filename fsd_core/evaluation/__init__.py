@@ -1,0 +1,1 @@
+"""Prompts of runs written, scored, timed and counted."""

@@ -1,0 +1,125 @@
+"""The figures of a run, from its generations and their traces; nothing is measured a second time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.metrics import METRICS, Generated, Metric
+from fsd_core.statistics.intervals import Interval, wilson
+from fsd_core.statistics.ratios import ratio_interval
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import PromptCounts, RunView
+
+HISTOGRAM_BINS = 40
+
+
+def summarise(generations: Sequence[Generated], records: Iterable[list[RoundRecord]] | None) -> dict[str, Any]:
+    """All figures of a run, ready for JSON; what cannot be told (no label, nothing drafted) is ``None``.
+
+    Without ``records``, those of the rounds are left out.
+
+    Accuracy counts truncated and failed prompts as not solved. Prompts that failed have no tokens and no part
+    in the figures of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
+    Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios.
+    ``negative_log_likelihood`` is in nats per token, under the target, or under the draft where it decodes alone.
+    ``mean_acceptance_length`` is tokens per round, which is tokens per target forward wherever there is a target.
+    """
+    outcomes = Counter(g.outcome for g in generations)
+    done = [g for g in generations if g.outcome != "failed"]
+    tokens, seconds = sum(g.tokens for g in done), sum(g.seconds for g in generations)
+    solved = outcomes["correct"]
+    scored = len(generations) > 0 and not outcomes["unscored"]
+    return {
+        "n": len(generations),
+        **{name: outcomes[name] for name in ("correct", "wrong", "truncated", "failed", "unscored")},
+        **_with_interval(
+            "accuracy",
+            solved / len(generations) if scored else None,
+            lambda: wilson(solved, len(generations)),
+        ),
+        "tokens": tokens,
+        "rounds": sum(g.rounds for g in done),
+        "drafted": sum(g.drafted for g in done),
+        "accepted": sum(g.accepted for g in done),
+        "fuzzy_tokens": sum(g.fuzzy for g in done),
+        **{name: value for metric in METRICS.values() for name, value in _ratio(metric, done).items()},
+        "time_to_first_token": median(g.time_to_first_token for g in done) if done else None,
+        "seconds": seconds,
+        "seconds_per_solved_task": seconds / solved if scored and solved else None,
+        "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
+        **({} if records is None else _of_traces(records)),
+    }
+
+
+def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
+    """The run with the figures of its prompts computed anew, for one that was measured before a metric or an interval
+    was what it is now; one without figures as it is."""
+    if not run.metrics or not prompts:
+        return run
+    return replace(run, metrics=run.metrics | summarise(list(prompts.values()), None))
+
+
+def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
+    """A metric that is a ratio of sums over prompts, with its interval; nothing for another one."""
+    if metric.ratio is None:
+        return {}
+    pairs = [metric.ratio(generated) for generated in done]
+    below = sum(denominator for _, denominator in pairs)
+    return _with_interval(
+        metric.key,
+        sum(numerator for numerator, _ in pairs) / below if below else None,
+        lambda: (
+            wilson(round(sum(numerator for numerator, _ in pairs)), len(pairs))
+            if metric.counted
+            else ratio_interval(pairs, is_share=metric.is_share)
+        ),
+    )
+
+
+def _deciles(values: list[float]) -> list[float]:
+    """The least, the deciles and the greatest of the values, 11 in all; none of none."""
+    return np.quantile(values, np.linspace(0, 1, 11)).tolist() if values else []
+
+
+def _with_interval(name: str, value: float | None, interval: Callable[[], Interval | None]) -> dict[str, float | None]:
+    low, high = (None if value is None else interval()) or (None, None)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _of_traces(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
+    """Figures by draft position and divergence, in one pass: the traces of a long run are not held in memory."""
+    rounds, draft_seconds = 0, 0.0
+    accepted: Counter[int] = Counter()  # by position in the draft
+    judged: Counter[int] = Counter()
+    divergences: list[float] = []
+    for record in (record for of_text in records for record in of_text):
+        rounds += 1
+        draft_seconds += record.draft_seconds
+        accepted.update(range(record.accepted))
+        # A rule may also judge the token behind the draft, which takes the place of the bonus and is not drafted.
+        judged.update(range(min(len(record.target_probability), len(record.drafted))))
+        divergences.extend(d for d in record.divergence if d is not None)
+    return {
+        "acceptance_at_position": [accepted[i] / rounds for i in range(len(judged))],
+        "conditional_acceptance_at_position": [accepted[i] / judged[i] for i in range(len(judged))],
+        "draft_seconds": draft_seconds,
+        "divergence_histogram": _histogram(divergences),
+    }
+
+
+def _histogram(divergences: list[float]) -> dict[str, list] | None:
+    """Equal bins from 0 to the largest finite value; infinite divergences count in the last bin."""
+    if not divergences:
+        return None
+    highest = max((d for d in divergences if math.isfinite(d)), default=0.0) or 1.0
+    counts, edges = np.histogram(np.minimum(divergences, highest), bins=HISTOGRAM_BINS, range=(0, highest))
+    return {"edges": edges.tolist(), "counts": counts.tolist()}

@@ -1,0 +1,107 @@
+"""Where the prompts of runs are written: here, with pairs that this process has loaded, or where a ``Bench`` says.
+
+What is recorded, and when a run begins and ends, is the business of ``execution`` alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import ModelUnavailable
+from fsd_core.evaluation.harness import run_examples
+from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.storage.records import GenerationRecord, RunView
+from fsd_core.tasks import Example, Task
+from fsd_core.tracking import provenance
+
+logger = logging.getLogger(__name__)
+
+PairLoader = Callable[[str, str, str], LoadedPair]
+"""(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
+T = TypeVar("T")
+Plan = Sequence[tuple[RunView, Sequence[int]]]
+"""runs with the positions of some of their prompts, in the order in which they are to be written"""
+
+WARM_UP_ROUNDS = 3
+
+
+@runtime_checkable
+class Bench(Protocol):
+    """Writes prompts of runs. A run is opened before anything else is asked of it."""
+
+    def open(self, run: RunView) -> dict[str, Any]:
+        """The provenance of what it is going to write, with ``weights`` where they have fingerprints.
+
+        Raises what ``load_pair`` raises, and ``DeviceUnavailable``.
+        """
+        ...
+
+    def warm_up(self, run: RunView, example: Example) -> None:
+        """Some rounds that are thrown away: the first of a process are slow, and would be charged to one prompt."""
+        ...
+
+    def plan(self, plan: Plan) -> None:
+        """Told once, when all runs are open, what is to be written."""
+        ...
+
+    def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
+        """One record for each of the prompts, by position, as soon as it is written; see ``harness.run_examples``."""
+        ...
+
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+        """What a function that can be pickled answers of a pair. Raises what ``load_pair`` and the function raise."""
+        ...
+
+    def threads(self) -> int:
+        """CPU threads, at this moment."""
+        ...
+
+
+class OwnBench:
+    """This process writes, with the pairs that a loader gives it."""
+
+    def __init__(self, pair_loader: PairLoader) -> None:
+        self._pair_loader = pair_loader
+        self._decoders: dict[str, Decoder] = {}  # by run
+
+    def open(self, run: RunView) -> dict[str, Any]:
+        pair = self._pair_loader(run.pair, run.config.device, run.config.dtype)
+        self._decoders[run.id] = Decoder(pair, run.decoding)
+        return about(pair)
+
+    def warm_up(self, run: RunView, example: Example) -> None:
+        warm_up(self._decoders[run.id], example)
+
+    def plan(self, plan: Plan) -> None:
+        """Nothing that it would need to know."""
+
+    def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
+        return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
+
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+        return question(self._pair_loader(pair, device, dtype))
+
+    def threads(self) -> int:
+        return torch.get_num_threads()
+
+
+def about(pair: LoadedPair) -> dict[str, Any]:
+    """The provenance of what a pair writes in this process."""
+    found = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
+    return found | ({"weights": pair.weights} if pair.weights else {})
+
+
+def warm_up(decoder: Decoder, example: Example) -> None:
+    """See :meth:`Bench.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
+    try:
+        list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), WARM_UP_ROUNDS))
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # what is wrong with the prompt is told when its turn comes
+        logger.info("The warm-up ended early: %s", error)

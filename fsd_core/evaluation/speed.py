@@ -1,0 +1,202 @@
+"""Our decoding loops against those of transformers, timed side by side.
+
+Fair by construction: one process, the same modules, prompts, dtype and threads,
+greedy; each prompt is given to all contenders before the next, in an order that
+rotates from prompt to prompt, so that a machine which slows down slows all alike.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+from transformers.utils import logging as transformers_logging
+
+from fsd_core.config import (
+    AcceptanceConfig,
+    Autoregressive,
+    ChainTopology,
+    DecodingConfig,
+    FuzzyReducible,
+    Speculative,
+)
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.statistics.intervals import median_interval
+from fsd_core.tasks.base import Messages
+from fsd_core.tracking import provenance
+
+WARM_UP_PROMPTS = 2
+GENERATE, ASSISTED = "transformers-generate", "transformers-assisted"
+EXACT = ("autoregressive", "speculative", ASSISTED)
+"""contenders whose greedy tokens must be those of transformers' ``generate``"""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to write the same text: ``write`` takes prompt ids and returns the ids of the new tokens."""
+
+    name: str
+    title: str
+    write: Callable[[list[int]], list[int]]
+
+
+@dataclass
+class Timing:
+    """What one contender wrote for each prompt, and how long each took in seconds."""
+
+    outputs: list[list[int]]
+    seconds: list[float]
+
+    @property
+    def speeds(self) -> list[float]:
+        """Tokens per second of each prompt."""
+        return [len(tokens) / seconds for tokens, seconds in zip(self.outputs, self.seconds, strict=True)]
+
+
+def measure(
+    pair: LoadedPair,
+    prompts: Sequence[str | Messages],
+    *,
+    draft_length: int = 5,
+    threshold: float | None = 0.1,
+    max_new_tokens: int = 128,
+    on_prompt: Callable[[int], None] | None = None,
+) -> dict[str, Any]:
+    """Times every contender on every prompt and returns the report, ready for JSON.
+
+    ``tokens_per_second`` is all tokens over all time; ``versus_generate`` and ``versus_assisted`` are the median,
+    over the prompts, of the ratio of speeds to transformers' plain and assisted generation, with its
+    interval of 95 %, which is ``None`` below three prompts. ``identical`` counts the prompts whose tokens are those of
+    transformers' ``generate``.
+    ``threshold`` is that of FSD on the divergence js. ``on_prompt`` is told after each prompt how many are done.
+    """
+    fuzzy = FuzzyReducible(divergence="js", threshold=threshold)
+    with _assisted(pair, max_new_tokens, draft_length) as assisted:
+        contenders = [
+            _ours(pair, "autoregressive", "Ours, target alone", Autoregressive(), max_new_tokens, draft_length),
+            _ours(pair, "speculative", "Ours, SD", Speculative(), max_new_tokens, draft_length),
+            _ours(pair, "fsd-reducible", "Ours, FSD reducible", fuzzy, max_new_tokens, draft_length),
+            Contender(GENERATE, "transformers generate", _generate(pair, max_new_tokens)),
+            assisted,
+        ]
+        timings = _race(contenders, [_prompt_ids(pair, prompt) for prompt in prompts], pair.device, on_prompt)
+    return {
+        "pair": pair.spec.name,
+        "prompts": len(prompts),
+        "max_new_tokens": max_new_tokens,
+        "draft_length": draft_length,
+        "divergence": fuzzy.divergence,
+        "threshold": threshold,
+        "device": pair.device,
+        "dtype": pair.dtype,
+        "threads": torch.get_num_threads(),
+        "contenders": [_row(contender, timings) for contender in contenders],
+        "outputs_agree": all(timings[name].outputs == timings[GENERATE].outputs for name in EXACT),
+        "provenance": provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+    }
+
+
+def _race(
+    contenders: list[Contender], prompts: list[list[int]], device: str, on_prompt: Callable[[int], None] | None
+) -> dict[str, Timing]:
+    timings = {contender.name: Timing([], []) for contender in contenders}
+    for prompt in prompts[:WARM_UP_PROMPTS]:
+        for contender in contenders:
+            contender.write(prompt)
+    for i, prompt in enumerate(prompts):
+        first = i % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
+            begun = _now(device)
+            tokens = contender.write(prompt)
+            timings[contender.name].seconds.append(_now(device) - begun)
+            timings[contender.name].outputs.append(tokens)
+        if on_prompt:
+            on_prompt(i + 1)
+    return timings
+
+
+def _now(device: str) -> float:
+    """Seconds, once the device has done all it was given."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _row(contender: Contender, timings: dict[str, Timing]) -> dict[str, Any]:
+    own = timings[contender.name]
+    tokens, seconds = sum(map(len, own.outputs)), sum(own.seconds)
+    same = zip(own.outputs, timings[GENERATE].outputs, strict=True)
+    return {
+        "name": contender.name,
+        "title": contender.title,
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "versus_generate": _ratio(own, timings[GENERATE]),
+        "versus_assisted": _ratio(own, timings[ASSISTED]),
+        "identical": sum(ours == theirs for ours, theirs in same),
+    }
+
+
+def _ratio(own: Timing, other: Timing) -> dict[str, float | None]:
+    ratios = [a / b for a, b in zip(own.speeds, other.speeds, strict=True)]
+    low, high = median_interval(ratios) or (None, None)
+    return {"median": median(ratios), "low": low, "high": high}
+
+
+def _prompt_ids(pair: LoadedPair, prompt: str | Messages) -> list[int]:
+    return Decoder(pair, DecodingConfig(acceptance=Autoregressive())).prompt_ids(prompt)
+
+
+def _ours(
+    pair: LoadedPair, name: str, title: str, acceptance: AcceptanceConfig, max_new_tokens: int, draft_length: int
+) -> Contender:
+    topology = ChainTopology(length=draft_length)
+    decoder = Decoder(pair, DecodingConfig(acceptance=acceptance, topology=topology, max_new_tokens=max_new_tokens))
+    return Contender(name, title, lambda ids: decoder.generate(ids, seed=0).tokens)
+
+
+def _generate(pair: LoadedPair, max_new_tokens: int, **extra: Any) -> Callable[[list[int]], list[int]]:
+    module: Any = pair.target.module  # its `generate` comes from a mixin that the type does not show
+    eos = sorted(pair.target.eos_tokens)
+    # A config of our own: a checkpoint's may ask for sampling.
+    config = GenerationConfig(
+        do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos or None, pad_token_id=eos[0] if eos else 0
+    )
+
+    def write(ids: list[int]) -> list[int]:
+        inputs = torch.tensor([ids], device=pair.device)
+        # Through a copy, for `generate` writes into the config that it is given.
+        out = module.generate(
+            inputs, attention_mask=torch.ones_like(inputs), generation_config=copy.copy(config), **extra
+        )
+        return out[0, len(ids) :].tolist()
+
+    return write
+
+
+@contextmanager
+def _assisted(pair: LoadedPair, max_new_tokens: int, draft_length: int) -> Iterator[Contender]:
+    """Assisted generation with our draft length; how it drafts is read from the draft's own config, set here.
+
+    The rest is as transformers has it, the confidence below which its assistant stops drafting early included.
+    """
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # it warns of arguments that it passes to itself
+    draft = pair.draft.module
+    kept, draft.generation_config = draft.generation_config, copy.deepcopy(draft.generation_config)
+    draft.generation_config.num_assistant_tokens = draft_length
+    draft.generation_config.num_assistant_tokens_schedule = "constant"
+    try:
+        yield Contender(ASSISTED, "transformers assisted", _generate(pair, max_new_tokens, assistant_model=draft))
+    finally:
+        draft.generation_config = kept
+        transformers_logging.set_verbosity(verbosity)

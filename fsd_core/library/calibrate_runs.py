@@ -1,0 +1,99 @@
+"""The fastest setting that keeps a promise, found and tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from fsd_core.calibration.planning import Outcome
+from fsd_core.calibration.request import asked_for
+from fsd_core.calibration.running import calibrate as go_on
+from fsd_core.calibration.summary import as_json, verdict
+from fsd_core.config import DecodingConfig
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.library.measuring import prompts_of, repository_of
+from fsd_core.library.pairs import loaded, spec_of
+from fsd_core.models import threads
+from fsd_core.models.loading import LoadedPair
+from fsd_core.tasks import Task
+from fsd_core.worker import local_runs as own_work
+
+
+@dataclass(frozen=True, repr=False)
+class Calibration:
+    """What :func:`fsd_core.calibrate` returns."""
+
+    config: CalibrationConfig
+    outcome: Outcome
+    experiment_id: str | None
+    """under which the home keeps it; ``None`` where nothing was kept"""
+
+    @property
+    def setting(self) -> DecodingConfig:
+        """The setting to use."""
+        return self.outcome.chosen.decoding
+
+    @property
+    def verdict(self) -> str:
+        """How it ended, in sentences."""
+        return verdict(self.config, self.outcome)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The setting, the finalists and what fresh prompts showed of them, as plain data; shares from 0 to 1."""
+        return as_json(self.config, self.outcome)
+
+    def __repr__(self) -> str:
+        return f"Calibration({self.verdict})"
+
+
+def calibrate(
+    task: str | Task | None = None,
+    *,
+    pair: LoadedPair | str | Path = "bundled",
+    goal: Literal["accuracy", "acceptance", "speed"] = "accuracy",
+    margin: float = 2.0,
+    accepted: float = 0.9,
+    minutes: float = 10.0,
+    limit: int | None = None,
+    choosing: int = 64,
+    seed: int = 0,
+    home: str | Path | None = None,
+    **options: Any,
+) -> Calibration:
+    """Finds the fastest setting that keeps a promise: some prompts narrow the settings down, others try the best.
+
+    Args:
+        goal: ``accuracy``: within ``margin`` points of the target alone; ``acceptance``: a mean acceptance rate of
+            ``accepted`` or more; ``speed``: the fastest, whatever it costs. At a confidence of 95 %.
+        minutes: Of decoding that may be spent.
+        limit: Prompts that may be used; by default the task's, up to 600.
+        choosing: Prompts that narrow the settings down.
+        seed: Of all randomness; it also draws the order of the prompts.
+        options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules that forgive anything take part, and
+            without ``draft_length`` replay proposes the lengths.
+
+    The others, and what is raised, are those of :func:`fsd_core.compare`. ``InvalidSetting`` also says where the
+    prompts are too few for the margin.
+    """
+    with repository_of(home) as (repository, folder):
+        prompts = prompts_of(task or spec_of(pair).tasks[0], repository, folder)
+        config = asked_for(
+            prompts, [options], pair=spec_of(pair).name, limit=limit, seeds=(seed,), goal=goal, margin=margin,
+            acceptance=accepted, minutes=minutes, choosing=choosing,
+        )  # fmt: skip
+        models = loaded(pair)
+        for decoding in config.decodings:
+            Decoder(models, decoding)
+        config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
+        threads.adopt(models)
+        id = repository.create_experiment(config, enqueue=False)
+
+        def fit(_: Any) -> None:
+            threads.fit()
+
+        if folder is None:
+            return Calibration(config, go_on(repository, id, config, lambda *_: models, fit), None)
+        with own_work.alone(repository, folder, "experiment", id) as writing:
+            return Calibration(config, go_on(repository, id, config, lambda *_: models, fit, writing), id)

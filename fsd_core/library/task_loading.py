@@ -1,0 +1,35 @@
+"""Tasks of one's own, from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.lookup import checked_name, suggested_name
+from fsd_core.tasks.custom.reading import check, read_file
+
+
+def load_task(path: str | Path, scorer: str | None = None, name: str | None = None, title: str = "") -> OwnTask:
+    """The task that a file of JSON Lines is, for ``compare`` and ``sweep``. Nothing is kept.
+
+    Args:
+        path: The file; docs/benchmarks.md has its format.
+        scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` is what the file's
+            first line says.
+        name: ``None`` is made of the file's name.
+        title: For people. Empty: what the file's first line says.
+
+    Raises:
+        InvalidSetting: The file has a problem, with its line (``fsd-lab task check`` lists all), or the name cannot be
+            used.
+
+    >>> import fsd_core, pathlib, tempfile
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "sums.jsonl"
+    >>> _ = file.write_text('{"prompt": "What is 2 + 3?", "reference": 5}')
+    >>> fsd_core.load_task(file, scorer="number").name
+    'sums@98192fd31a8ecfc5'
+    """
+    path = Path(path)
+    checked = check(read_file(path), scorer)
+    checked.require(str(path))
+    return OwnTask.of(checked_name(suggested_name(path.stem) if name is None else name), checked, title)

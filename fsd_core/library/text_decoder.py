@@ -1,0 +1,179 @@
+"""A pair and a decoding method, from a text to its continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fsd_core.config import DecodingConfig, RunConfig
+from fsd_core.config.building import checked, in_python, method
+from fsd_core.decoding import decoder as internal
+from fsd_core.decoding.session import Session
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.errors import InvalidSetting
+from fsd_core.evaluation.harness import written
+from fsd_core.library.pairs import loaded
+from fsd_core.models import threads
+from fsd_core.models.loading import LoadedPair
+from fsd_core.storage.messages import EmittedToken, StreamFigures
+from fsd_core.worker.token_builder import TokenBuilder
+
+
+@dataclass(frozen=True)
+class Completion:
+    """The continuation of one prompt, with the rounds that produced it.
+
+    >>> from fsd_core import Decoder
+    >>> decoder = Decoder("bundled", acceptance="speculative", max_new_tokens=12)
+    >>> completion = decoder.generate("Question: Eva has 3 apples. Eva eats 2. How many are left?\\nAnswer:")
+    >>> len(completion.tokens) == sum(len(record.emitted) for record in completion.rounds) == 12
+    True
+    >>> completion.stop_reason, completion.mean_acceptance_length > 1
+    ('length', True)
+    """
+
+    text: str
+    """the continuation, without the prompt and without special tokens"""
+    tokens: tuple[int, ...] = field(repr=False)
+    """ids of the tokens written, [tokens]"""
+    rounds: tuple[RoundRecord, ...] = field(repr=False)
+    """what was drafted in each round, what was kept, why, and with which probabilities, [rounds]"""
+    label: str
+    """the method's name, such as ``FSD reducible · js ≤ 0.2 · γ 5``"""
+    seconds: float
+    """wall time, the prompt's own forward included"""
+    time_to_first_token: float
+    """seconds"""
+    stop_reason: str
+    """``eos``; ``length``: as many tokens as were asked for; ``context``: the models' context is full"""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens written, per second of wall time."""
+        return self._figures.tokens_per_second
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """Share of the drafted tokens that were accepted, 0 to 1; ``None`` where nothing was drafted."""
+        return self._figures.acceptance_rate
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens written per round: τ of Leviathan et al. (2023), the recovered or bonus token included."""
+        return self._figures.mean_acceptance_length
+
+    @property
+    def _figures(self) -> StreamFigures:
+        return StreamFigures.of_text(self.rounds, self.seconds)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one round wrote. The texts of all pieces, joined, are the text of the :class:`Completion`."""
+
+    text: str
+    """empty where the round's tokens end inside a character"""
+    tokens: tuple[EmittedToken, ...] = field(repr=False)
+    """each with its ``id``, its ``text`` and its ``kind`` (``strict``, ``lenient``, ``correction``, ``bonus`` or
+    ``plain``: see docs/terms.md), and the divergence and probabilities by which it was judged"""
+
+
+class Decoder:
+    """Writes continuations with one pair and one decoding method.
+
+    Args:
+        pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
+        config: The method as a :class:`fsd_core.DecodingConfig`, in place of options.
+        options: The method by the names that ``fsd-lab generate --help`` lists, with underscores: ``acceptance``,
+            ``threshold``, ``divergence``, ``drafter``, ``draft_length``, ``topology``, ``temperature``,
+            ``max_new_tokens`` and so on. Without any it is the default of all doors, fuzzy speculative decoding
+            (Holsman et al. 2025).
+
+    Raises:
+        InvalidSetting: An option is unknown, out of range or not read by the chosen method, both options and a
+            ``config`` are given, or the pair lacks what the method needs, such as an EAGLE head.
+        FsdError: As :func:`fsd_core.load_pair` does, where ``pair`` is a name or a folder.
+
+    >>> from fsd_core import Decoder
+    >>> Decoder("bundled", acceptance="fsd-reducible", divergence="js", threshold=0.2).label
+    'FSD reducible · js ≤ 0.2 · γ 5'
+    """
+
+    def __init__(
+        self, pair: LoadedPair | str | Path = "bundled", config: DecodingConfig | None = None, **options: Any
+    ) -> None:
+        if config is not None and options:
+            raise InvalidSetting("A config and options were given: choose one of the two.")
+        self.config = method(options) if config is None else config
+        self.pair = loaded(pair)
+        self._decoder = internal.Decoder(self.pair, self.config)
+
+    @property
+    def label(self) -> str:
+        """A short name of the method, as pages and tables show it."""
+        return self.config.label
+
+    def __repr__(self) -> str:
+        return f"Decoder({self.pair.spec.name!r}: {self.label})"
+
+    def generate(self, prompt: str, seed: int = 0) -> Completion:
+        """The whole continuation of a prompt, at batch size 1.
+
+        Args:
+            prompt: The text; a user's message where the pair's tokenizer has a chat template.
+            seed: Of all randomness, 0 to 2³¹ - 1. The same seed gives the same tokens on the same machine.
+
+        Raises:
+            InvalidSetting: The prompt is empty or the seed out of range.
+            PromptTooLong: The prompt fills the models' context.
+
+        >>> from fsd_core import Decoder
+        >>> question = "Question: Eva has 3 apples. Eva eats 2. How many are left?\\nAnswer:"
+        >>> exact = Decoder("bundled", acceptance="speculative", max_new_tokens=16)
+        >>> target = Decoder(exact.pair, acceptance="autoregressive", max_new_tokens=16)
+        >>> exact.generate(question).text == target.generate(question).text  # greedy: token for token
+        True
+        """
+        ids, seed = self._read(prompt, seed)
+        threads.fit()
+        done = self._decoder.generate(ids, seed)
+        return Completion(
+            text=written(self.pair, done.tokens),
+            tokens=tuple(done.tokens),
+            rounds=tuple(done.records),
+            label=self.label,
+            seconds=done.seconds,
+            time_to_first_token=done.time_to_first_token,
+            stop_reason=done.stop_reason,
+        )
+
+    def stream(self, prompt: str, seed: int = 0) -> Iterator[Piece]:
+        """The same continuation, a :class:`Piece` as each round ends.
+
+        Takes and raises what :meth:`generate` does, before the first piece is asked for.
+
+        >>> from fsd_core import Decoder
+        >>> decoder = Decoder("bundled", threshold=0.2, max_new_tokens=16)
+        >>> question = "Question: Eva has 3 apples. Eva eats 2. How many are left?\\nAnswer:"
+        >>> "".join(piece.text for piece in decoder.stream(question)) == decoder.generate(question).text
+        True
+        """
+        ids, seed = self._read(prompt, seed)
+        threads.fit()
+        return self._pieces(self._decoder.session(ids, seed))
+
+    def _pieces(self, session: Session) -> Iterator[Piece]:
+        tokenizer: Any = self.pair.tokenizer
+        builder = TokenBuilder(tokenizer.backend_tokenizer)
+        with session:
+            while session.stop_reason is None:
+                record = session.run_round()
+                tokens = builder.add(record, last=session.stop_reason is not None)
+                yield Piece("".join(token.text for token in tokens), tuple(tokens))
+
+    def _read(self, prompt: str, seed: int) -> tuple[list[int], int]:
+        if not isinstance(prompt, str):
+            raise InvalidSetting(f"A prompt is a text, and {type(prompt).__name__} is none: write it in quotes.")
+        return self._decoder.prompt_ids(prompt), checked(RunConfig, in_python, seed=seed).seed

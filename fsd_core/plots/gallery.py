@@ -1,0 +1,54 @@
+"""The figures of a comparison by name, in the order in which pages show them: down one column, then down the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from fsd_core.analysis import matching
+from fsd_core.plots import (
+    answers,
+    draft_lengths,
+    matched_curves,
+    positions,
+    predicted,
+    requests,
+    threshold,
+    throughput,
+    tradeoff,
+)
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import Prompts, RunView
+
+Draw = Callable[[Sequence["RunView"], "RunView | None", "Prompts"], go.Figure]
+"""of the runs, the baseline, and what was counted of their prompts"""
+
+COMPARED: Mapping[str, Draw] = {
+    "tradeoff": lambda runs, *_: tradeoff.draw(tradeoff.info(runs)),
+    "acceptance_rate": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_RATE)),
+    "acceptance_length": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_LENGTH)),
+    "answers": lambda runs, baseline, prompts: answers.draw(answers.info(runs, baseline, prompts)),
+    "throughput": lambda runs, baseline, prompts: throughput.draw(throughput.info(runs, baseline, prompts)),
+    "positions": lambda runs, *_: positions.draw(positions.info(runs)),
+    "requests": lambda runs, *_: requests.draw(requests.info(runs)),
+}
+"""figures of all runs together"""
+
+MARGIN = 2.0
+"""points, of the figure at equal accuracy where nobody names others"""
+MATCHED: Mapping[str, Draw] = {
+    "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
+    "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), MARGIN),
+    "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
+    "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
+}
+"""figures of rules at matched points, of speed over the draft length, and of what replay predicted"""
+
+
+def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
+    """Accuracy against throughput, acceptance rate and length against threshold, answers; throughput, acceptance by
+    position and over requests."""
+    return [draw(runs, baseline, prompts) for draw in COMPARED.values()]

@@ -1,0 +1,186 @@
+"""Quality against throughput: what speed costs, with the settings that nothing else beats.
+
+Quality is accuracy; where nothing scores a text, it is the share of texts that are the greedy target's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from fsd_core.analysis.series import families, interval, measured, metrics, run_names
+from fsd_core.conditions import MARK
+from fsd_core.formatting import count, written
+from fsd_core.plots.labels import FONT, places
+from fsd_core.plots.style import (
+    MUTED,
+    between,
+    error_bar,
+    escape,
+    faint,
+    figure,
+    height_for,
+    hover,
+    mixed_lines,
+    note,
+)
+from fsd_core.statistics.intervals import pareto_front
+
+if TYPE_CHECKING:
+    from fsd_core.storage.records import RunView
+
+
+class Point(NamedTuple):
+    """One run: tokens per second and quality in percent, each with its interval."""
+
+    run_id: str
+    name: str
+    threshold: float | None
+    speed: float
+    speed_low: float
+    speed_high: float
+    quality: float
+    quality_low: float
+    quality_high: float
+    prompts: int
+    on_front: bool
+    mixed: tuple[str, ...] = ()
+    """why the speed is not one figure: the conditions that differ"""
+
+
+class Group(NamedTuple):
+    """The points of one line."""
+
+    name: str
+    colour: str
+    symbol: str
+    points: list[Point]
+
+
+class Measure(NamedTuple):
+    """A metric that says how good a text is."""
+
+    key: str
+    title: str
+    axis: str
+
+
+ACCURACY = Measure("accuracy", "Accuracy", "Accuracy (% of prompts)")
+SAME_TEXT = Measure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
+
+
+class TradeoffInfo(NamedTuple):
+    """What the figure shows; ``measure`` is what stands for quality, ``left_out`` counts runs that lack it."""
+
+    measure: Measure
+    groups: list[Group]
+    front: list[Point]
+    left_out: int
+
+
+def info(runs: Sequence[RunView]) -> TradeoffInfo:
+    """The points of the runs that have an accuracy, or any of them a likeness, and which lie on the Pareto front."""
+    timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
+    scores = any(metrics(run)["accuracy"] is not None for run in timed)
+    measure = ACCURACY if scores or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed) else SAME_TEXT
+    scored = [run for run in timed if _quality(run, measure)[1] is not None]
+    names = run_names(scored)
+    best = pareto_front([(metrics(run)["tokens_per_second"], _quality(run, measure)[1]) for run in scored])
+    front = [_point(scored[index], measure, names[scored[index].id], True) for index in best]
+    on_front = {point.run_id for point in front}
+    groups = [
+        Group(f.name, f.colour, f.symbol, [_point(run, measure, names[run.id], run.id in on_front) for run in f.runs])
+        for f in families(scored)
+    ]
+    return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
+
+
+def _quality(run: RunView, measure: Measure) -> tuple[Any, Any, Any]:
+    """A run's quality between the ends of its interval; the target alone is like itself."""
+    greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
+    if measure is SAME_TEXT and greedy_target:
+        return 1.0, 1.0, 1.0
+    return interval(run, measure.key)
+
+
+def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
+    low, value, high = (100 * end for end in _quality(run, measure))
+    slow, speed, fast = interval(run, "tokens_per_second")
+    ends = speed, slow, fast, value, low, high
+    return Point(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
+
+
+def draw(data: TradeoffInfo) -> go.Figure:
+    """Up and to the right is better."""
+    drawn = figure(
+        f"{data.measure.title} against throughput",
+        "Throughput (tokens per second)",
+        data.measure.axis,
+        height=height_for(len(data.groups), 400),
+    )
+    if not data.groups:
+        return note(drawn, "No run with a measured accuracy is chosen.")
+    if len(data.front) > 1:
+        drawn.add_scatter(
+            x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
+            line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
+        )  # fmt: skip
+    spread = _spread([point for group in data.groups for point in group.points])
+    drawn.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
+    labelled = iter(_labels(data.groups, *spread))
+    for group in data.groups:
+        speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
+        bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
+        drawn.add_scatter(
+            x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
+            text=[text for text, _ in labels], textposition=[place for _, place in labels], textfont={"size": FONT},
+            cliponaxis=False, marker={"color": group.colour, "symbol": group.symbol, "size": 10},
+            error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
+            error_y=error_bar(
+                qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
+            ),
+            hoverinfo="text", hovertext=[_hover(p, data.measure) for p in group.points],
+        )  # fmt: skip
+    return drawn
+
+
+Range = tuple[float, float]
+
+
+def _spread(points: Sequence[Point]) -> tuple[Range, Range]:
+    """The ranges of both axes: all intervals, and room for labels beside them."""
+    return (
+        _around([end for p in points for end in (p.speed_low, p.speed_high)]),
+        _around([end for p in points for end in (p.quality_low, p.quality_high)]),
+    )
+
+
+def _around(ends: Sequence[float]) -> Range:
+    room = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+    return min(ends) - room, max(ends) + room
+
+
+def _labels(groups: Sequence[Group], x: Range, y: Range) -> list[tuple[str, str]]:
+    """The thresholds as texts with their places; empty where a point has none, or its label no room."""
+    points = [point for group in groups for point in group.points]
+    at = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
+    texts = ["" if p.threshold is None else f"T {p.threshold:g}" for p in points]
+    return [(text if place else "", place or "top right") for text, place in zip(texts, places(at, texts), strict=True)]
+
+
+def _quality_text(p: Point) -> str:
+    ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
+    shown = written(p.quality, *ends, points=True, digits=1)
+    return shown._replace(value=f"{shown.value} %").with_ends(" ({} to {})")
+
+
+def _hover(p: Point, measure: Measure) -> str:
+    return hover(
+        p.name,
+        f"{measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
+        f"{p.speed:.1f} tokens/s{MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
+        "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
+        *mixed_lines(p.mixed),
+    )

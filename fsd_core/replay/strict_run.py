@@ -1,0 +1,108 @@
+"""One strict run of a task, recorded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
+from fsd_core.decoding.decoder import Decoder
+from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
+from fsd_core.evaluation.harness import prompt_seed
+from fsd_core.models.loading import LoadedPair, gpu_name
+from fsd_core.replay.costs import ROUNDS, measure_costs
+from fsd_core.replay.recording import RecordingRule, recorder_of
+from fsd_core.replay.replay_trace import PromptTrace, Trace, TraceInfo
+from fsd_core.tasks import Example, Task
+from fsd_core.tracking import provenance
+
+TOP = 10
+FEWEST, LONGEST = 3, 32
+"""tokens told apart at least; the longest draft that is recorded"""
+
+
+def check(draft_length: int, top: int) -> None:
+    """Raises ``InvalidSetting`` for what cannot be recorded."""
+    if not 1 <= draft_length <= LONGEST:
+        raise InvalidSetting(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
+    if top != 0 and top < FEWEST:
+        raise InvalidSetting(f"{top} tokens are to be told apart: expected at least {FEWEST}, or 0 for full rows.")
+
+
+def record(
+    pair: LoadedPair,
+    task: Task,
+    prompts: int | Mapping[int, Example],
+    *,
+    seed: int = 0,
+    sampling: SamplingConfig | None = None,
+    draft_length: int = 8,
+    max_new_tokens: int = 128,
+    top: int = TOP,
+    timed_rounds: int = ROUNDS,
+    on_prompt: Callable[[int], None] = lambda done: None,
+) -> Trace:
+    """Decodes prompts of a task strictly, with the draft model, and keeps what replay needs.
+
+    ``prompts``: how many, from the first, or these, by position. ``top``: tokens told apart at a position, of either
+    model; 0 keeps full rows. ``timed_rounds``: of each draft length, to time the pair as well; with 0 it is not timed,
+    and replay predicts no speeds. ``on_prompt`` is told how many are done. A prompt that fills
+    the context is left out. Raises ``InvalidSetting``, or ``FsdError`` where no prompt was left.
+    """
+    check(draft_length, top)
+    sampling, vocabulary = sampling or SamplingConfig(), pair.target.vocabulary
+    examples = dict(enumerate(task.examples(prompts))) if isinstance(prompts, int) else prompts
+    info = TraceInfo(
+        pair=pair.spec.name, task=task.name, seed=seed, prompts=len(examples), vocabulary=vocabulary,
+        tokenizer=tokenizer_hash(pair), sampling=sampling, draft_length=draft_length, max_new_tokens=max_new_tokens,
+        top=top or vocabulary,
+        provenance=provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
+    )  # fmt: skip
+    recorder = recorder_of(info)
+    decoder = Decoder(pair, DecodingConfig(
+        acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
+        max_new_tokens=max_new_tokens,
+    ))  # fmt: skip
+    recorded: list[PromptTrace] = []
+    for done, (position, example) in enumerate(examples.items(), 1):
+        try:
+            ids = decoder.fitting(decoder.prompt_ids(example.asked))
+        except PromptTooLong:
+            continue
+        generation = decoder.generate(ids, prompt_seed(seed, position))
+        answer_limit = min(max_new_tokens, decoder.method.context - len(ids))
+        recorded.append(recorder.prompt(position, generation, answer_limit))
+        on_prompt(done)
+    if not any(prompt.size for prompt in recorded):
+        raise FsdError(f"No draft of {task.name} was judged, so there is nothing to replay: allow longer answers.")
+    costs = measure_costs(pair, sampling, draft_length, timed_rounds) if timed_rounds else None
+    return Trace(info.model_copy(update={"costs": costs, "prompts": len(recorded)}), tuple(recorded))
+
+
+def tokenizer_hash(pair: LoadedPair) -> str:
+    """First 16 hex digits of the SHA-256 of the tokens and their ids."""
+    tokenizer: Any = pair.tokenizer
+    known = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def check_name(info: TraceInfo, pair: str) -> None:
+    """Raises ``InvalidSetting`` for the name of another pair than the one that recorded."""
+    if info.pair != pair:
+        raise InvalidSetting(
+            f"The trace is of '{info.pair}', not of '{pair}': choose the pair that recorded it, or record this one."
+        )
+
+
+def check_pair(info: TraceInfo, pair: LoadedPair) -> None:
+    """Raises ``InvalidSetting`` unless the trace can be of this pair."""
+    check_name(info, pair.spec.name)
+    if (info.tokenizer, info.vocabulary) != (tokenizer_hash(pair), pair.target.vocabulary):
+        raise InvalidSetting(
+            f"The trace was recorded with another tokenizer than '{pair.spec.name}' has here: choose the pair that "
+            "recorded it, or record this one."
+        )

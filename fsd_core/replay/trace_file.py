@@ -1,0 +1,153 @@
+"""Traces as files: JSON Lines, gzipped. The first line is the run, each further one a prompt, the last a checksum."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import os
+import zlib
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from fsd_core.errors import DataDamaged, InvalidSetting
+from fsd_core.frozen import sentence
+from fsd_core.replay.replay_trace import SCALARS, VERSION, WHOLE, PromptTrace, Trace, TraceInfo
+
+FORMAT = "fsd-lab-trace"
+_DIGITS = 7
+"""significant ones; float32 has no more"""
+
+
+def write(trace: Trace, path: Path) -> int:
+    """Writes a trace to a new file and returns its bytes; the file appears whole or not at all.
+
+    Raises ``InvalidSetting`` for a file that is there, or a folder that is not.
+    """
+    check_new(path)
+    lines = [{"format": FORMAT} | trace.info.as_json(), *map(_line, trace.prompts)]
+    text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines).encode()
+    last = json.dumps({"sha256": hashlib.sha256(text).hexdigest()}) + "\n"
+    data = gzip.compress(text + last.encode(), mtime=0)
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise InvalidSetting(f"The trace could not be written to {path}: {error.strerror}.") from None
+    return len(data)
+
+
+def check_new(path: Path) -> None:
+    """Raises ``InvalidSetting`` unless a file can be made there."""
+    if path.exists():
+        raise InvalidSetting(f"{path} exists already: name a new file, or move that one away.")
+    if not path.parent.is_dir():
+        raise InvalidSetting(f"There is no folder {path.parent}: make it, or name a file in one that is there.")
+
+
+def read(path: Path) -> Trace:
+    """The trace in a file. Raises ``InvalidSetting`` for no file, or one of a newer version; ``DataDamaged`` for one
+    that is not what was written, or no trace."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InvalidSetting(f"There is no file {path}: name a trace that `record` has written.") from None
+    except OSError as error:
+        raise InvalidSetting(f"The trace {path} cannot be read: {error.strerror}.") from None
+    try:
+        text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        body, last = text[: (at := text[:-1].rindex(b"\n") + 1)], json.loads(text[at:])
+        known = last["sha256"]
+    except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError):
+        raise DataDamaged(f"{path} is no whole trace: record it again, or copy it again from where it came.") from None
+    if known != hashlib.sha256(body).hexdigest():
+        raise DataDamaged(f"The trace {path} is damaged, its checksum differs: copy it again from where it came.")
+    return _parsed(body, path)
+
+
+def _parsed(body: bytes, path: Path) -> Trace:
+    try:
+        first, *prompts = map(json.loads, body.splitlines())
+        if first.pop("format") != FORMAT:
+            raise ValueError("another format")
+        if (version := first.get("version")) != VERSION:
+            raise InvalidSetting(
+                f"The trace {path} has version {version}, and this program reads {VERSION}: use the program that "
+                "wrote it, or record the run again."
+            )
+        info = TraceInfo(**first)
+        trace = Trace(info, tuple(_prompt(line, info) for line in prompts))
+        if not trace.prompts or not trace.positions:
+            raise ValueError("no prompts with drafts")
+    except ValidationError as error:
+        raise DataDamaged(f"{path} is no trace of this program: {sentence(error)}") from None
+    except InvalidSetting:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as error:
+        raise DataDamaged(f"{path} is no trace of this program ({error}): record the run again.") from None
+    return trace
+
+
+def _line(prompt: PromptTrace) -> dict[str, Any]:
+    columns = {name: prompt.columns[name].tolist() for name in WHOLE}
+    columns |= {name: _short(prompt.columns[name].tolist()) for name in SCALARS}
+    return {
+        "prompt": prompt.prompt, "tokens": prompt.tokens, "limit": prompt.limit, "seconds": round(prompt.seconds, 6),
+        "rounds": prompt.rounds.tolist(), "columns": columns, "kept": prompt.kept,
+        "rows": {name: [_short(row) for row in rows] for name, rows in prompt.rows.items()},
+        "rest": {name: [_short(row) for row in rows] for name, rows in prompt.rest.items()},
+        "allowed": prompt.allowed,
+    }  # fmt: skip
+
+
+def _short(values: list[float]) -> list[float | None]:
+    """Infinity, which JSON does not know, as ``null``."""
+    return [float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in values]
+
+
+def _prompt(line: dict[str, Any], info: TraceInfo) -> PromptTrace:
+    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what no run has recorded."""
+    columns = {name: np.asarray(line["columns"][name], np.int64) for name in WHOLE}
+    columns |= {name: np.array([_number(v) for v in line["columns"][name]], float) for name in SCALARS}
+    prompt = PromptTrace(
+        prompt=line["prompt"], tokens=line["tokens"], limit=line["limit"], seconds=line["seconds"],
+        rounds=np.asarray(line["rounds"], np.int64).reshape(-1, 3), columns=columns, kept=line["kept"],
+        rows={name: line["rows"][name] for name in info.rows_kept},
+        rest={name: line["rest"][name] for name in info.rows_kept}, allowed=line["allowed"],
+    )  # fmt: skip
+    _check(prompt, info)
+    return prompt
+
+
+def _number(value: float | None) -> float:
+    return math.inf if value is None else value
+
+
+def _check(prompt: PromptTrace, info: TraceInfo) -> None:
+    begin, judged, written = prompt.rounds.T
+    sizes, groups = [len(tokens) for tokens in prompt.kept], 1 + info.is_restricted
+    if any(len(column) != prompt.size for column in prompt.columns.values()) or judged.sum() != prompt.size:
+        raise ValueError(f"prompt {prompt.prompt} has columns of different lengths")
+    ends = [*begin.tolist(), prompt.tokens]
+    if ends[0] != 0 or any(b - a != n for (a, b), n in zip(pairwise(ends), written.tolist(), strict=True)):
+        raise ValueError(f"the rounds of prompt {prompt.prompt} do not make up its answer")
+    if (written < 1).any() or (written > np.maximum(judged, 1)).any() or (judged > info.draft_length + 1).any():
+        raise ValueError(f"a round of prompt {prompt.prompt} has written more than it judged")
+    beside = [*prompt.rows.values(), *([prompt.allowed] if info.is_restricted else [])]
+    if any([len(row) for row in rows] != sizes for rows in beside):
+        raise ValueError(f"prompt {prompt.prompt} has rows of different lengths")
+    if any([len(row) for row in rows] != [groups] * prompt.size for rows in prompt.rest.values()):
+        raise ValueError(f"prompt {prompt.prompt} has remainders of another number")
+    for name in ("place", "best"):
+        if ((place := prompt.columns[name]) < 0).any() or (place >= np.array(sizes, int)).any():
+            raise ValueError(f"prompt {prompt.prompt} has a token that is not kept")
+    every = [v for rows in (*prompt.rows.values(), *prompt.rest.values()) for row in rows for v in row]
+    if not all(isinstance(v, int | float) and 0 <= v <= 1 + 1e-4 for v in every):
+        raise ValueError(f"prompt {prompt.prompt} has probabilities outside 0 to 1")

@@ -1,0 +1,87 @@
+"""Predicted against measured: the same settings decoded on the prompts of a trace, with its pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsd_core.config import Autoregressive, DecodingConfig
+from fsd_core.decoding.decoder import Decoder, Generation
+from fsd_core.evaluation.harness import prompt_seed
+from fsd_core.models.loading import LoadedPair
+from fsd_core.replay.prediction import Estimate, Prediction, estimates
+from fsd_core.replay.replay_trace import Trace
+from fsd_core.replay.strict_run import check_pair
+from fsd_core.statistics.ratios import difference_ends
+from fsd_core.tasks import Task
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A prediction and what was measured on the same prompts.
+
+    ``acceptance_error``: predicted less measured acceptance rate, its interval paired by prompt. ``length``: tokens of
+    the measured answers, as a multiple of the strict ones that the prediction takes them to be. ``speed_up``: over the
+    target alone, timed in turns with it.
+    """
+
+    prediction: Prediction
+    acceptance_rate: Estimate
+    acceptance_error: Estimate
+    tokens_per_pass: Estimate
+    passes: Estimate
+    length: float
+    speed_up: Estimate
+
+
+def measure(
+    pair: LoadedPair,
+    trace: Trace,
+    predictions: Sequence[Prediction],
+    task: Task,
+    on_prompt: Callable[[int], None] = lambda done: None,
+) -> list[Checked]:
+    """Decodes the prompts of the trace by the setting of each prediction. ``task``: the one that was
+    recorded. All settings write a prompt before the next.
+
+    Raises ``InvalidSetting`` where the trace is not of this pair.
+    """
+    info = trace.info
+    check_pair(info, pair)
+    examples = task.examples(max(prompt.prompt for prompt in trace.prompts) + 1)
+    configs = [prediction.config for prediction in predictions]
+    alone = DecodingConfig(
+        acceptance=Autoregressive(), sampling=info.sampling, max_new_tokens=info.max_new_tokens
+    )  # fmt: skip
+    decoders = [Decoder(pair, config) for config in (alone, *configs)]
+    counts = np.zeros((len(decoders), len(trace.prompts), 5))
+    for row, prompt in enumerate(trace.prompts):
+        ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].asked), prompt_seed(info.seed, prompt.prompt)
+        if not row:
+            decoders[0].generate(ids, seed)  # what the first text takes is not its method's
+        for turn in range(len(decoders)):
+            which = (turn + row) % len(decoders)
+            counts[which, row] = _counts(decoders[which].generate(ids, seed))
+        on_prompt(row + 1)
+    return [_checked(one, own, counts[0]) for one, own in zip(predictions, counts[1:], strict=True)]
+
+
+def _counts(done: Generation) -> list[float]:
+    """Tokens, rounds, drafted and accepted tokens, and seconds."""
+    records = done.records
+    drafted, accepted = sum(len(record.drafted) for record in records), sum(record.accepted for record in records)
+    return [len(done.tokens), len(records), drafted, accepted, done.seconds]
+
+
+def _checked(prediction: Prediction, own: np.ndarray, alone: np.ndarray) -> Checked:
+    tokens, rounds, drafted, accepted, seconds = own.T[..., None]
+    (rate,), (per_pass,) = estimates(accepted, drafted, is_share=True), estimates(tokens, rounds)
+    (passes,) = estimates(rounds, np.ones_like(rounds))
+    both = np.concatenate([prediction.counts[:, [3, 2]], own[:, [3, 2]]], 1)
+    low, high = (float(end) for end in difference_ends(both))
+    error = Estimate(prediction.acceptance_rate.value - rate.value, *((low, high) if low == low else (None, None)))
+    (speed,) = estimates(tokens * alone[:, 4:].sum() / alone[:, 0].sum(), seconds)
+    length = float(tokens.sum() / prediction.counts[:, 0].sum())
+    return Checked(prediction, rate, error, per_pass, passes, length, speed)

@@ -1,0 +1,119 @@
+"""Judges one program from outside: starts two confined processes, reads a verdict and ends both."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import time
+from collections.abc import Collection
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import FileIO
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fsd_core.errors import FsdError
+from fsd_core.sandbox.children import end, start
+
+STARTING = 30.0
+"""seconds in which both processes must be ready; the time of the program is counted from then on"""
+SPARE = 2.0
+"""seconds of wall time beyond those of CPU"""
+ENDING = 1.0
+"""seconds that a process whose pipe is closed may take to be gone"""
+_LONGEST_VERDICT = 4096  # bytes
+_SHOWN = 200  # characters
+_OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
+
+
+@dataclass(frozen=True)
+class _Judgement:
+    """Both processes, and the pipe on which the judge writes its verdict."""
+
+    program: subprocess.Popen[bytes]
+    judge: subprocess.Popen[bytes]
+    verdict: FileIO
+
+
+def run(program: str, tests: str, given: str, entry_points: Collection[str], seconds: float, memory: int) -> str:
+    """The verdict; see :func:`fsd_core.sandbox.judge`.
+
+    Raises ``FsdError`` if the processes cannot be started and confined, which no program can bring about.
+    """
+    limits = {"parent": os.getpid(), "seconds": seconds, "memory": memory}
+    benchmark = {"tests": tests, "given": given, "entry_points": list(entry_points)}
+    with ExitStack() as stack:
+        try:
+            judgement = _begin(stack, {"program": program, **limits}, {**benchmark, **limits})
+        except OSError as error:
+            raise _unconfined(error.strerror or str(error)) from error
+        output, in_time = _read(judgement.verdict, seconds + SPARE)
+        if output[:1] != b"R":
+            reason = output[1:].decode("utf-8", "replace") if in_time else f"no answer within {STARTING:g} s"
+            raise _unconfined(reason or "the process ended")
+        if output == b"Rpassed":
+            return "passed"
+        failure = _failure(output[1:], judgement) if in_time else None
+        return f"stopped after {seconds:g} s" if failure is None else _one_line(f"failed: {failure}")
+
+
+def _begin(stack: ExitStack, program_job: dict[str, Any], judge_job: dict[str, Any]) -> _Judgement:
+    """Starts both processes, which the stack ends again. Raises ``OSError``."""
+    folder = stack.enter_context(TemporaryDirectory(prefix="fsd-program-"))
+    (requests, to_program), (answers, to_judge), (verdict, to_parent) = (_pipe(stack) for _ in range(3))
+    program = start("program", folder, {"requests": requests, "answers": to_judge}, program_job)
+    stack.callback(end, program)
+    judge = start("judge", folder, {"requests": to_program, "answers": answers, "verdict": to_parent}, judge_job)
+    stack.callback(end, judge)
+    for inherited in (requests, to_program, answers, to_judge, to_parent):
+        inherited.close()
+    return _Judgement(program, judge, verdict)
+
+
+def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
+    """The end to read from and the end to write to, both of which the stack closes. Raises ``OSError``."""
+    reader, writer = os.pipe()
+    return stack.enter_context(FileIO(reader, "r")), stack.enter_context(FileIO(writer, "w"))
+
+
+def _read(verdict: FileIO, seconds: float) -> tuple[bytes, bool]:
+    """What the judge writes until it ends, and whether it has ended in time: ``seconds`` from its first byte on."""
+    output, deadline = b"", time.monotonic() + STARTING
+    poller = select.poll()
+    poller.register(verdict, select.POLLIN)
+    while len(output) < _LONGEST_VERDICT:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poller.poll(1000 * left):
+            return output, False
+        some = os.read(verdict.fileno(), _LONGEST_VERDICT - len(output))
+        if not some:
+            break
+        if not output:
+            deadline = time.monotonic() + seconds
+        output += some
+    return output, True
+
+
+def _failure(verdict: bytes, judgement: _Judgement) -> str | None:
+    """Why a program that has not passed failed; ``None`` if it, or the judge with what it sent, ran out of time."""
+    if verdict.startswith(b"failed: "):
+        return verdict.removeprefix(b"failed: ").decode("utf-8", "replace")
+    gone = judgement.program if verdict == b"ended" else judgement.judge
+    try:
+        status = gone.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
+    except subprocess.TimeoutExpired:
+        status = None
+    return None if status in _OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"
+
+
+def _one_line(text: str) -> str:
+    """What a program may have chosen to say, without control characters and those that turn a line around."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:_SHOWN]
+
+
+def _unconfined(reason: str) -> FsdError:
+    return FsdError(
+        f"A program written by a model could not be judged, because its processes could not be confined "
+        f"({reason}): try again, or choose another task."
+    )

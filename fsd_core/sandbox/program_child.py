@@ -1,0 +1,98 @@
+"""The process of the program: runs the model's code, then does what the tests ask of it.
+
+Nothing that it says is a verdict. It answers requests of the judge, which compares the answers with what it expects.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from fsd_core.sandbox.channel import Channel, Ended
+from fsd_core.sandbox.confinement import confine
+
+_FRAMES = 4  # of ours, below those of the program
+_LONGEST_TEXT = 300  # characters of an exception's message
+
+# What the judge asks to be done with an object.
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": lambda function, positional, named: function(*positional, **named),
+    "getattr": getattr, "setattr": setattr, "delattr": delattr, "getitem": operator.getitem,
+    "setitem": operator.setitem, "iter": iter, "len": len, "bool": bool, "str": str, "repr": repr,
+}  # fmt: skip
+
+
+class Objects:
+    """Numbers for the objects that stay here: one for each object, however often it is sent."""
+
+    def __init__(self) -> None:
+        self._objects: list[object] = []
+        self._numbers: dict[int, int] = {}
+
+    def number_of(self, value: object) -> int:
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)  # kept, so that its id stays its own
+        return number
+
+    def object_of(self, number: int) -> object:
+        return self._objects[number]
+
+
+def main(job: dict[str, Any]) -> None:
+    """Runs and serves until the judge hangs up, or the process is killed."""
+    objects = Objects()
+    channel = Channel(job["requests"], job["answers"], objects.number_of, objects.object_of)
+    try:
+        confine((job["requests"], job["answers"]), job["parent"], job["seconds"], job["memory"])
+    except OSError as error:
+        return channel.send(("unconfined", str(error)))
+    channel.send(("confined",))
+    sys.setrecursionlimit(sys.getrecursionlimit() + _FRAMES)
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        exec(compile(job["program"], "program", "exec", dont_inherit=True), module.__dict__)
+        channel.send(("value", None))
+    except BaseException as error:  # also SystemExit, by which a program could end before its tests
+        channel.send(_raised(error))
+    while True:
+        try:
+            _serve(channel, module.__dict__)
+        except Ended:
+            return None
+
+
+def _serve(channel: Channel, names: dict[str, Any]) -> None:
+    """Answers one request. Raises ``Ended``."""
+    operation, *operands = channel.receive()
+    try:
+        answer = _done(names, operation, operands)
+    except BaseException as error:  # whatever the program raises is its answer
+        answer = _raised(error)
+    try:
+        channel.send(answer)
+    except Exception as error:  # too large, or of classes that break when they are looked at
+        channel.send(_raised(error))
+
+
+def _done(names: dict[str, Any], operation: str, operands: list[Any]) -> tuple:
+    if operation == "name":
+        return ("value", names[operands[0]]) if operands[0] in names else ("absent",)
+    if operation != "next":
+        return ("value", _OPERATIONS[operation](*operands))
+    try:
+        return ("value", next(*operands))
+    except StopIteration:
+        return ("absent",)
+
+
+def _raised(error: BaseException) -> tuple:
+    """The names of an exception's classes, the nearest first, and its message."""
+    try:
+        text = str(error)[:_LONGEST_TEXT]
+    except BaseException:  # of a class of the program
+        text = ""
+    return ("raised", [kind.__name__ for kind in type(error).__mro__][:20], text)

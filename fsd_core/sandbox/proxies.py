@@ -1,0 +1,155 @@
+"""The program as the tests see it: its names, its objects and what it raises, from the other end of a pipe."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from typing import Any
+
+from fsd_core.sandbox.channel import Channel
+from fsd_core.sandbox.wire_values import MalformedMessage
+
+_GROUPS = (BaseExceptionGroup, ExceptionGroup)  # they cannot be made without their members
+
+
+class Proxy:
+    """An object of the program that is not plain data. What is done with it is done there, except comparing.
+
+    It equals itself and nothing else, by the judge's own reckoning: an ``__eq__`` of the program is never asked.
+    ``in`` compares what iterating gives, for the same reason.
+    """
+
+    __slots__ = ("_number", "_program")
+
+    def __init__(self, program: Program, number: int) -> None:
+        object.__setattr__(self, "_program", program)
+        object.__setattr__(self, "_number", number)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Proxy and self._number == other._number
+
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._program.ask("getattr", self, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._program.ask("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._program.ask("delattr", self, name)
+
+    def __call__(self, *positional: Any, **named: Any) -> Any:
+        return self._program.ask("call", self, positional, named)
+
+    def __getitem__(self, key: object) -> Any:
+        return self._program.ask("getitem", self, key)
+
+    def __setitem__(self, key: object, value: object) -> None:
+        self._program.ask("setitem", self, key, value)
+
+    def __iter__(self) -> Iterator[Any]:
+        iterator = self._program.ask("iter", self)
+        return iterator if type(iterator) is Proxy else iter(iterator)
+
+    def __next__(self) -> Any:
+        return self._program.next(self)
+
+    def __len__(self) -> int:
+        return self._program.ask("len", self)
+
+    def __bool__(self) -> bool:
+        return self._program.ask("bool", self)
+
+    def __str__(self) -> str:
+        return self._program.ask("str", self)
+
+    def __repr__(self) -> str:
+        return self._program.ask("repr", self)
+
+
+class Program:
+    """The connection to the program."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        self.channel = Channel(reader, writer, _number_of, lambda number: Proxy(self, number))
+
+    def ask(self, operation: str, *operands: object) -> Any:
+        """One request and its answer. Raises what the program raised, ``MalformedMessage`` and ``Ended``."""
+        self.channel.send((operation, *operands))
+        kind, *rest = self._answer()
+        if kind != "value":
+            raise MalformedMessage("an answer that does not fit its request")
+        return rest[0]
+
+    def next(self, iterator: Proxy) -> Any:
+        """The next item of an iterator of the program. Raises ``StopIteration`` behind the last one."""
+        self.channel.send(("next", iterator))
+        kind, *rest = self._answer()
+        if kind != "value":
+            raise StopIteration
+        return rest[0]
+
+    def name(self, name: str) -> Any:
+        """What the program calls so. Raises ``NameError`` where it has no such name."""
+        self.channel.send(("name", name))
+        kind, *rest = self._answer()
+        if kind != "value":
+            raise NameError(f"name {name!r} is not defined")
+        return rest[0]
+
+    def loaded(self) -> None:
+        """Waits until the program's own code has run. Raises what it raised."""
+        self._answer()
+
+    def _answer(self) -> tuple:
+        answer = self.channel.receive()
+        match answer:
+            case ("value", _) | ("absent",):
+                return tuple(answer)
+            case ("raised", [*names], str(text)) if names and all(type(name) is str for name in names):
+                raise _exception(names, text)
+        raise MalformedMessage("an answer of no known form")
+
+
+class Names(dict[str, Any]):
+    """Globals of the tests: what they and the given code define, then built-ins, then the names of the program.
+
+    A module of the standard library that the program has imported is this interpreter's own: the tests rely on it.
+    ``entry_points`` are the program's even where Python calls something so.
+    """
+
+    def __init__(self, program: Program, entry_points: Collection[str]) -> None:
+        super().__init__(__name__="__main__")
+        self._program, self._entry_points = program, entry_points
+
+    def __missing__(self, name: str) -> Any:
+        if name in self._entry_points:
+            return self._program.name(name)
+        if hasattr(builtins, name):
+            raise KeyError(name)  # upon which Python takes the built-in
+        value = self._program.name(name)
+        return import_module(name) if name in sys.stdlib_module_names else value
+
+
+def _number_of(value: object) -> int:
+    if type(value) is Proxy:
+        return value._number
+    raise TypeError(f"The tests cannot hand a '{type(value).__name__}' to the program: expected plain data.")
+
+
+def _exception(names: list[str], text: str) -> BaseException:
+    """An exception by its classes' names: called like the first one, a kind of the first built-in among them."""
+    built = (getattr(builtins, name, None) for name in names)
+    known = (kind for kind in built if isinstance(kind, type) and issubclass(kind, BaseException))
+    base = next((kind for kind in known if kind not in _GROUPS), Exception)
+    if issubclass(base, StopIteration | StopAsyncIteration | GeneratorExit):
+        base = RuntimeError  # as in a generator: it would end a loop of the tests early, and skip what they check
+    name = names[0] if names[0].isidentifier() else "Exception"
+    made: Any = type(name, (base,), {"__str__": lambda self: text})
+    error = made.__new__(made)  # not by calling it: some want more than a message
+    error.args = (text,)
+    return error

@@ -1,0 +1,100 @@
+"""Shares of solved prompts of two runs, compared on the prompts that both have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fsd_core.statistics.intervals import Interval
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Accuracy of ``a`` minus accuracy of ``b`` on the prompts that both have."""
+
+    difference: float
+    interval: Interval
+    """Tango's score interval"""
+    p_value: float
+    """two-sided exact McNemar test of "neither is better"; 1 if they never disagree"""
+    only_a: int
+    """prompts that ``a`` alone solves"""
+    only_b: int
+    n: int
+    """prompts that both have"""
+
+
+def paired_difference(a: Mapping[int, bool], b: Mapping[int, bool], confidence: float = 0.95) -> PairedDifference:
+    """Compares two runs prompt by prompt; the keys are positions of prompts, the values whether it was solved.
+
+    Raises ``ValueError`` if the two share no prompt.
+    """
+    from scipy.stats import binomtest  # takes a second to import, and most callers need no test
+
+    shared = a.keys() & b.keys()
+    if not shared:
+        raise ValueError("The two runs share no prompt, so they cannot be compared prompt by prompt.")
+    only_a, only_b, n = sum(a[k] and not b[k] for k in shared), sum(b[k] and not a[k] for k in shared), len(shared)
+    return PairedDifference(
+        difference=(only_a - only_b) / n,
+        interval=_tango(only_a, only_b, n, confidence),
+        p_value=float(binomtest(only_a, only_a + only_b).pvalue) if only_a + only_b else 1.0,
+        only_a=only_a,
+        only_b=only_b,
+        n=n,
+    )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of several tests, corrected so that the chance of any false alarm stays at the level (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    corrected, highest = [1.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        corrected[i] = highest
+    return corrected
+
+
+def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
+    """Tango's score of "the shares differ by ``difference``" (1998): standard normal if they do, above 0 if by more.
+
+    The counts are numbers, or arrays of one shape, which the score then has.
+    """
+    second = (2 * n - only_a + only_b) * difference - only_a - only_b
+    third = -only_b * difference * (1 - difference)
+    lost = (np.sqrt(np.maximum(second**2 - 8 * n * third, 0.0)) - second) / (4 * n)
+    variance = n * (2 * lost + difference * (1 - difference))
+    excess = only_a - only_b - n * difference
+    certain = np.where(np.abs(excess) < 1e-9, 0.0, np.copysign(np.inf, excess))
+    return np.where(variance > 1e-12, excess / np.sqrt(np.maximum(variance, 1e-12)), certain)
+
+
+def _tango(only_a: int, only_b: int, n: int, confidence: float) -> Interval:
+    """Tango's score interval of a difference of paired shares, which knows what it means to see no disagreement."""
+
+    def score(difference: float) -> float:
+        return float(tango_score(only_a, only_b, n, difference))
+
+    value, bound = (only_a - only_b) / n, _normal(confidence)
+    return Interval(_crossing(score, bound, -1.0, value), _crossing(score, -bound, value, 1.0))
+
+
+def _normal(confidence: float) -> float:
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + confidence) / 2))
+
+
+def _crossing(score: Callable[[float], float], level: float, low: float, high: float) -> float:
+    """Where a falling score crosses a level between two points; the end that it does not reach."""
+    from scipy.optimize import root_scalar
+
+    def distance(at: float) -> float:
+        return min(max(score(at), -1e9), 1e9) - level  # a solver knows no infinity
+
+    if distance(high) >= 0:
+        return high
+    return low if distance(low) <= 0 else float(root_scalar(distance, bracket=(low, high), xtol=1e-9).root)

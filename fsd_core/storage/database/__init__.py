@@ -1,0 +1,1 @@
+"""SQLAlchemy over SQLite or PostgreSQL, behind one repository."""

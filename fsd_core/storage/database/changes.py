@@ -1,0 +1,97 @@
+"""Names, notes, tags and archiving; and the log of them and of deletions, which only grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from fsd_core.errors import InvalidSetting, Overtaken
+from fsd_core.roles import Person
+from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.store import Store, unknown
+from fsd_core.storage.database.tables import ChangeEntry, Experiment, Run
+from fsd_core.storage.edits import Edit, Subject
+from fsd_core.storage.records import LoggedChange
+
+
+class ChangeStore(Store):
+    def annotate(self, kind: Subject, id: str, edit: Edit, who: Person, seen: int | None = None) -> bool:
+        """Changes what people say of a run or an experiment, and logs it; whether anything is other than before.
+
+        ``seen`` is the number of ``edits`` that the person knew of; raises ``Overtaken`` where there were others since.
+        Raises ``UnknownName``.
+        """
+        model = Run if kind == "run" else Experiment
+        try:
+            with self._database.session() as session:
+                row = session.scalar(select(model).where(model.id == id).with_for_update(of=model))
+                if row is None:
+                    raise unknown(kind, id)
+                if seen is not None and row.edits != seen:
+                    raise _overtaken(session, id)
+                change = _difference(row, edit)
+                for name, (_, value) in change.items():
+                    setattr(row, name, value)
+                if not change:
+                    return False
+                row.edits += 1
+                log_change(session, kind, id, _experiment_of(row), who, "changed", change)
+                if "name" in change:  # MLflow's copies name the experiment
+                    session.execute(update(Run).where(Run.experiment_id == id).values(mlflow_synced_at=None))
+                return True
+        except IntegrityError as error:
+            raise Overtaken("Somebody else changed this at the same moment: look at it, then save again.") from error
+
+    def changes(
+        self, *, subject: str | None = None, experiment_id: str | None = None, limit: int
+    ) -> list[LoggedChange]:
+        """The latest changes first: of all, of one run or experiment, or of an experiment and its runs."""
+        statement = select(ChangeEntry).order_by(ChangeEntry.id.desc()).limit(limit)
+        if subject is not None:
+            statement = statement.where(ChangeEntry.subject == subject)
+        if experiment_id is not None:
+            statement = statement.where(ChangeEntry.experiment_id == experiment_id)
+        with self._database.session(readonly=True) as session:
+            return [_view(row) for row in session.scalars(statement)]
+
+
+def log_change(
+    session: Session, kind: str, id: str, experiment_id: str | None, who: Person, act: str, change: dict[str, Any]
+) -> None:
+    """Adds what somebody did to the log of a run or an experiment."""
+    last = session.scalar(select(func.max(ChangeEntry.sequence)).where(ChangeEntry.subject == id)) or 0
+    session.add(
+        ChangeEntry(
+            kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=storable(who.name),
+            role=who.role, act=act, change=storable(change),
+        )
+    )  # fmt: skip
+
+
+def _difference(row: Run | Experiment, edit: Edit) -> dict[str, list[Any]]:
+    """Columns that change, each with its old and its new value."""
+    wanted: dict[str, Any] = {"note": edit.note, "archived": edit.archived}
+    wanted["tags"] = None if edit.tags is None else " ".join(edit.tags)
+    if edit.name is not None:
+        if isinstance(row, Run):
+            raise InvalidSetting("A run is called by its setting: give it a note or tags, or name its experiment.")
+        wanted["name"] = edit.name.strip()
+    new = {name: storable(value) for name, value in wanted.items() if value is not None}
+    return {name: [getattr(row, name), value] for name, value in new.items() if getattr(row, name) != value}
+
+
+def _experiment_of(row: Run | Experiment) -> str | None:
+    return row.experiment_id if isinstance(row, Run) else row.id
+
+
+def _overtaken(session: Session, id: str) -> Overtaken:
+    last = session.scalar(select(ChangeEntry).where(ChangeEntry.subject == id).order_by(ChangeEntry.sequence.desc()))
+    who = last.who if last else "Somebody else"
+    return Overtaken(f"{who} changed this in the meantime: look at what is new, then save again to replace it.")
+
+
+def _view(row: ChangeEntry) -> LoggedChange:
+    return LoggedChange(row.kind, row.subject, row.experiment_id, row.at, row.who, row.role, row.act, row.change)

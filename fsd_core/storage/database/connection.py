@@ -1,0 +1,121 @@
+"""Opening the database: one engine, one kind of session, errors told as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError
+from sqlalchemy.orm import Session
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.storage.database import schema
+from fsd_core.storage.database.failures import explained
+
+BUSY_TIMEOUT = 10.0
+CONNECT_TIMEOUT = 5
+
+
+class Database:
+    """A checked database. Sessions may be opened from any thread; rows must not leave their session."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._reader = engine.execution_options(readonly=True)
+
+    @contextmanager
+    def session(self, *, readonly: bool = False) -> Iterator[Session]:
+        """One transaction: committed at the end, rolled back on any error.
+
+        A session that writes takes SQLite's write lock at once, so that it waits for its turn instead of failing
+        half-way. ``readonly`` takes none and lets others write. Raises ``DatabaseUnavailable``.
+        """
+        with explained(self.engine.url), Session(self._reader if readonly else self.engine) as session, session.begin():
+            yield session
+
+    def close(self) -> None:
+        """Gives all connections back."""
+        self.engine.dispose()
+
+
+def open_database(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> Database:
+    """The database at a SQLAlchemy URL (SQLite or PostgreSQL), its schema checked.
+
+    ``busy_timeout`` is how long, in seconds, to wait for another process that writes. Raises ``DatabaseOutdated``
+    if the database is missing, empty or of another version, ``DatabaseUnavailable`` if it cannot be used.
+    """
+    parsed = parse(url)
+    path = sqlite_path(parsed)
+    if path is not None and not path.exists():
+        raise schema.missing(parsed)  # SQLite would create an empty file
+    engine = _engine(parsed, busy_timeout)
+    try:
+        with explained(parsed), engine.execution_options(readonly=True).connect() as connection:
+            schema.check(connection)
+    except BaseException:
+        engine.dispose()
+        raise
+    return Database(engine)
+
+
+def upgrade(url: str, *, to: str | None = None, busy_timeout: float = BUSY_TIMEOUT) -> None:
+    """Creates the database, or brings its schema to this version, or to the revision ``to``; folders are made as
+    needed.
+
+    All or nothing, and safe to call from two processes at once. Raises ``DatabaseUnavailable``.
+    """
+    parsed = parse(url)
+    path = sqlite_path(parsed)
+    if path is not None:
+        schema.make_folder(path.parent)
+    # Rebuilding a table on SQLite drops the old one, which with foreign keys on would delete what refers to it.
+    engine = _engine(parsed, busy_timeout, foreign_keys=False)
+    try:
+        with explained(parsed), engine.begin() as connection:
+            schema.migrate(connection, to)
+    finally:
+        engine.dispose()
+
+
+def parse(url: str) -> URL:
+    """The URL with its driver named. Raises ``InvalidSetting`` for what is neither SQLite nor PostgreSQL."""
+    expected = "expected sqlite:///path/to/file.db or postgresql://user:password@host/name"
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        raise InvalidSetting(f"The database URL cannot be read: {expected}.") from None
+    if parsed.drivername in ("postgres", "postgresql"):
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise InvalidSetting(f"Databases of the kind '{parsed.drivername}' are not supported: {expected}.")
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise InvalidSetting(f"The database must be a file, for two processes share it: {expected}.")
+    return parsed
+
+
+def sqlite_path(url: URL) -> Path | None:
+    """The file of a SQLite URL; ``None`` for PostgreSQL."""
+    if url.get_backend_name() != "sqlite":
+        return None
+    name = str(url.database)
+    return Path(name.removeprefix("file:").partition("?")[0] if name.startswith("file:") else name)
+
+
+def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": CONNECT_TIMEOUT})
+    engine = create_engine(url, connect_args={"timeout": busy_timeout})
+
+    @event.listens_for(engine, "connect")
+    def configure(connection, _record) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves, below; sqlite3 would say it too late
+        connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        readonly = connection.get_execution_options().get("readonly", False)
+        connection.exec_driver_sql("BEGIN" if readonly else "BEGIN IMMEDIATE")
+
+    return engine

@@ -1,0 +1,55 @@
+"""Tasks of one's own: versions, each stored once, by the hash of its content."""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from fsd_core.errors import DataDamaged
+from fsd_core.frozen import text_hash
+from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.store import Store, unknown
+from fsd_core.storage.database.tables import TaskVersion, now
+from fsd_core.storage.records import TaskView
+
+LONGEST_TITLE = 120
+_COLUMNS = (
+    TaskVersion.name, TaskVersion.version, TaskVersion.title, TaskVersion.scorer, TaskVersion.prompts,
+    TaskVersion.added_by, TaskVersion.added_at,
+)  # fmt: skip
+
+
+class TaskStore(Store):
+    def add_task(self, name: str, content: str, *, title: str, scorer: str, prompts: int, who: str) -> TaskView:
+        """Keeps a version of a task, and makes it the one that the name means. Content that is here under this name is
+        kept once."""
+        version, moment = text_hash(content), now()
+        said = {"title": storable(title)[:LONGEST_TITLE], "added_by": storable(who), "added_at": moment}
+        fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
+        with self._database.session() as session:
+            insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
+            row = insert(TaskVersion).values(fixed | said)  # another process may add the same at this moment
+            session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=said))
+        return TaskView(name, version, said["title"], scorer, prompts, said["added_by"], moment)
+
+    def task_versions(self, name: str | None = None) -> list[TaskView]:
+        """The versions of a task, or of all, the latest first."""
+        statement = select(*_COLUMNS).order_by(TaskVersion.added_at.desc(), TaskVersion.name, TaskVersion.version)
+        if name is not None:
+            statement = statement.where(TaskVersion.name == storable(name))
+        with self._database.session(readonly=True) as session:
+            return [TaskView(*row) for row in session.execute(statement)]
+
+    def task_content(self, name: str, version: str) -> str:
+        """The lines of a version. Raises ``UnknownName``, and ``DataDamaged`` for lines that are not those that were
+        added."""
+        with self._database.session(readonly=True) as session:
+            row = session.get(TaskVersion, (name, version))
+            content = None if row is None else row.content
+        if content is None:
+            raise unknown("task", f"{name}@{version}")
+        if text_hash(content) != version:
+            raise DataDamaged(
+                f"The prompts of the task '{name}@{version}' are damaged: restore the database from a backup."
+            )
+        return content

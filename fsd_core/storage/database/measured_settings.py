@@ -1,0 +1,65 @@
+"""Settings: found by their hash, or listed with how often each was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import Select, func, or_, select
+
+from fsd_core.config import SettingConfig
+from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.runs import LONGEST_SEARCH, ordinary
+from fsd_core.storage.database.store import Store, get_row
+from fsd_core.storage.database.tables import Experiment, Run, Setting
+from fsd_core.storage.records import SettingSummary, SettingView
+
+
+class SettingStore(Store):
+    def setting(self, id: str) -> SettingView:
+        """Raises ``UnknownName``."""
+        with self._database.session(readonly=True) as session:
+            row = get_row(session, Setting, id, "setting")
+            return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
+
+    def setting_labels(self, ids: Iterable[str]) -> dict[str, str]:
+        """Names of settings by their id."""
+        statement = select(Setting.id, Setting.label).where(Setting.id.in_(list(ids)))
+        with self._database.session(readonly=True) as session:
+            return {row.id: row.label for row in session.execute(statement)}
+
+    def settings(
+        self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True
+    ) -> list[SettingSummary]:
+        """Settings of at least one run, the one measured last first; ``dropped``: with those that were only measured
+        while a calibration chose its finalists."""
+        last = func.max(Run.created_at)
+        columns = Setting.id, Setting.pair, Setting.label, func.count(Run.id), last
+        statement = _matching(select(*columns), search, dropped).group_by(Setting.id, Setting.pair, Setting.label)
+        statement = statement.order_by(last.desc(), Setting.id).limit(limit).offset(offset)
+        with self._database.session(readonly=True) as session:
+            found = session.execute(statement).all()
+            done = select(Run.setting_id, Run.task).where(Run.setting_id.in_([row[0] for row in found])).distinct()
+            tasks: dict[str, list[str]] = {}
+            for setting, task in session.execute(done.order_by(Run.task)):
+                tasks.setdefault(setting, []).append(task)
+            return [
+                SettingSummary(id, pair, label, runs, last, tuple(tasks.get(id, ())))
+                for id, pair, label, runs, last in found
+            ]
+
+    def count_settings(self, search: str = "", *, dropped: bool = True) -> int:
+        with self._database.session(readonly=True) as session:
+            return session.scalar(_matching(select(func.count(func.distinct(Setting.id))), search, dropped)) or 0
+
+
+def _matching(statement: Select, search: str, dropped: bool) -> Select:
+    statement = statement.select_from(Setting).join(Run, Run.setting_id == Setting.id)
+    if not dropped:
+        fresh = Run.config["first"].as_integer() >= Experiment.config["choosing"].as_integer()
+        kept = select(Run.setting_id).outerjoin(Run.experiment).where(or_(ordinary(), fresh))
+        statement = statement.where(Setting.id.in_(kept))
+    for word in storable(search)[:LONGEST_SEARCH].split():
+        places = (Setting.label, Setting.pair, Run.task)
+        inside = [place.icontains(word, autoescape=True) for place in places]
+        statement = statement.where(Setting.id.istartswith(word, autoescape=True) | inside[0] | inside[1] | inside[2])
+    return statement

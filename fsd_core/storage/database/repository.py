@@ -1,0 +1,35 @@
+"""The one door to the database for all that is not ``tracking``."""
+
+from __future__ import annotations
+
+from fsd_core.storage.database.accounts import AccountStore
+from fsd_core.storage.database.changes import ChangeStore
+from fsd_core.storage.database.custom_tasks import TaskStore
+from fsd_core.storage.database.deletions import DeletionStore
+from fsd_core.storage.database.experiments import ExperimentStore
+from fsd_core.storage.database.generations import GenerationStore
+from fsd_core.storage.database.jobs import JobStore
+from fsd_core.storage.database.marks import MarkStore
+from fsd_core.storage.database.measured_settings import SettingStore
+from fsd_core.storage.database.reviews import ReviewStore
+from fsd_core.storage.database.runs import RunStore
+
+
+class Repository(
+    ExperimentStore,
+    RunStore,
+    GenerationStore,
+    JobStore,
+    DeletionStore,
+    SettingStore,
+    ReviewStore,
+    MarkStore,
+    AccountStore,
+    ChangeStore,
+    TaskStore,
+):
+    """All that the database holds. Every method is one transaction (``traces``: one per batch).
+
+    All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and
+    ``UnknownName`` for an id that is not there. May be shared by threads.
+    """

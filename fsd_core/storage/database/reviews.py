@@ -1,0 +1,97 @@
+"""The review log: acts are added at its end, and never changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from fsd_core.errors import Overtaken
+from fsd_core.storage.database.rows import storable
+from fsd_core.storage.database.store import Store
+from fsd_core.storage.database.tables import ReviewAct, Run
+from fsd_core.storage.records import LoggedAct, same_weights
+from fsd_core.storage.review_events import Act, Alias, AliasMoved, read_act
+
+MOVES = AliasMoved.model_fields["kind"].default
+
+
+class Named(NamedTuple):
+    """What aliases say of one setting."""
+
+    uses: dict[Alias, list[str]]
+    """ids of the uses whose alias names it"""
+    moves: int
+    """of all aliases, that this counts"""
+
+
+class ReviewStore(Store):
+    def review_log(self, use_id: str | None = None) -> list[LoggedAct]:
+        """The acts of one use, or of all, oldest first."""
+        statement = select(ReviewAct).order_by(ReviewAct.id)
+        if use_id is not None:
+            statement = statement.where(ReviewAct.use_id == use_id)
+        with self._database.session(readonly=True) as session:
+            return [_view(row) for row in session.scalars(statement)]
+
+    def named(self, setting_id: str, weights: Mapping[str, str]) -> Named:
+        """For which uses the setting is the candidate or approved; not where other ``weights`` of it are approved."""
+        statement = select(ReviewAct).where(ReviewAct.kind == MOVES).order_by(ReviewAct.id)
+        with self._database.session(readonly=True) as session:
+            moves = [_view(row) for row in session.scalars(statement)]
+        aliases: dict[tuple[str, Alias], AliasMoved] = {}
+        for move in moves:
+            if isinstance(move.act, AliasMoved):
+                aliases[move.use_id, move.act.alias] = move.act
+        uses: dict[Alias, list[str]] = {"candidate": [], "approved": []}
+        for (use, alias), act in sorted(aliases.items(), key=lambda item: item[0]):
+            if act.setting == setting_id and (not act.weights or same_weights(act.weights, weights)):
+                uses[alias].append(use)
+        return Named(uses, len(moves))
+
+    def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedAct]:
+        """Adds acts of one person to a use, all or none, behind the ``seen`` acts that it had when they were decided.
+
+        Where an alias moves, the copies of the settings' runs in MLflow are to be made again, since they say so. Raises
+        ``Overtaken`` where it has others by now.
+        """
+        try:
+            with self._database.session() as session:
+                last = session.scalar(select(func.max(ReviewAct.sequence)).where(ReviewAct.use_id == use_id)) or 0
+                if last != seen:
+                    raise _overtaken()
+                rows = [
+                    ReviewAct(
+                        use_id=use_id, sequence=seen + i, who=storable(who), role=role, kind=act.kind,
+                        act=storable(act.as_json()),
+                    )
+                    for i, act in enumerate(acts, start=1)
+                ]  # fmt: skip
+                session.add_all(rows)
+                session.flush()
+                _copy_again(session, acts)
+                return [_view(row) for row in rows]
+        except IntegrityError as error:
+            raise _overtaken() from error
+
+
+def _overtaken() -> Overtaken:
+    return Overtaken("Somebody else acted here in the meantime: look at what is new, then do it again.")
+
+
+def _copy_again(session: Session, acts: Sequence[Act]) -> None:
+    settings = {id for act in acts if isinstance(act, AliasMoved) for id in (act.setting, act.former) if id is not None}
+    if settings:
+        session.execute(update(Run).where(Run.setting_id.in_(settings)).values(mlflow_synced_at=None))
+
+
+def count_moves(session: Session) -> int:
+    """How often any alias has moved."""
+    return session.scalar(select(func.count(ReviewAct.id)).where(ReviewAct.kind == MOVES)) or 0
+
+
+def _view(row: ReviewAct) -> LoggedAct:
+    return LoggedAct(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_act(row.act))

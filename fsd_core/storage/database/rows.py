@@ -1,0 +1,99 @@
+"""From rows to the values that leave a session, and from values to what a row can hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from fsd_core.config import RunConfig
+from fsd_core.config.calibration_config import read_sweep
+from fsd_core.storage.database.tables import Base, Experiment, Generation, Job, Run, WorkerState
+from fsd_core.storage.records import ExperimentView, GenerationView, JobView, RunView, Sitting, WorkerView
+
+V = TypeVar("V", GenerationView, JobView, WorkerView)
+
+
+def _columns(view: type[V], row: Base) -> V:
+    return view(**{field.name: getattr(row, field.name) for field in fields(view)})
+
+
+def generation_view(row: Generation) -> GenerationView:
+    return _columns(GenerationView, row)
+
+
+def job_view(row: Job) -> JobView:
+    return _columns(JobView, row)
+
+
+def worker_view(row: WorkerState) -> WorkerView:
+    return _columns(WorkerView, row)
+
+
+def run_view(row: Run, experiment_name: str | None) -> RunView:
+    config = RunConfig.model_validate(row.config)
+    return RunView(
+        id=row.id, experiment_id=row.experiment_id, experiment_name=experiment_name, position=row.position,
+        setting_id=row.setting_id, pair=row.setting.pair, label=row.setting.label, decoding=config.setting.decoding,
+        task=row.task, seed=row.seed, config=config, status=row.status, error=row.error,
+        prompts_done=row.prompts_done, prompts_total=row.prompts_total, decoding_seconds=row.decoding_seconds,
+        losses={int(position): count for position, count in (_fields(row.losses) or {}).items()},
+        metrics=_fields(row.metrics), provenance=_fields(row.provenance),
+        sittings=tuple(Sitting(one.id, _fields(one.conditions) or {}, one.started_at) for one in row.sittings),
+        created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
+        mlflow_run_id=row.mlflow_run_id, predicted=_fields(row.predicted), **_annotations(row),
+    )  # fmt: skip
+
+
+def _annotations(row: Run | Experiment) -> dict[str, Any]:
+    return {"note": row.note, "tags": tuple(row.tags.split()), "archived": row.archived, "edits": row.edits}
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """Raises ``TypeError`` for what damage has made of an object of JSON."""
+    if value is not None and not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...]) -> ExperimentView:
+    """``runs`` in their order."""
+    status = _experiment_status(job, runs)
+    errors = [job.error if job else None, *(run.error for run in runs)]
+    ends = [run.finished_at for run in runs if run.finished_at]
+    starts = [run.started_at for run in runs if run.started_at]
+    return ExperimentView(
+        id=row.id, name=row.name, config=read_sweep(row.config), status=status,
+        error=next(filter(None, errors), None), cancel_requested=bool(job and job.cancel_requested),
+        job_id=job.id if job else None, lost_workers=job.lost_workers if job else 0, runs=runs,
+        decoding_seconds=sum(run.decoding_seconds for run in runs), created_at=row.created_at,
+        started_at=min(starts, default=None),
+        finished_at=max(ends, default=None) if status not in ("queued", "running") else None,
+        mlflow_run_id=row.mlflow_run_id, **_annotations(row),
+    )  # fmt: skip
+
+
+def _experiment_status(job: Job | None, runs: tuple[RunView, ...]) -> str:
+    if job and job.status != "finished":
+        return job.status
+    statuses = {run.status for run in runs}
+    for status in ("running", "queued"):
+        if status in statuses:
+            return "queued" if statuses == {"queued"} else "running"
+    return next((status for status in ("failed", "cancelled") if status in statuses), "finished")
+
+
+def storable(value: Any) -> Any:
+    """The value as JSON columns and text columns of every database can hold it.
+
+    Numbers that are not finite become null; NUL and half surrogate pairs, which no database stores, are replaced.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {storable(key): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    return value

@@ -1,0 +1,309 @@
+"""Runs: made, found, begun and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Select, delete, false, func, null, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+from sqlalchemy.sql.elements import ColumnElement
+
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.errors import InvalidSetting
+from fsd_core.metrics import METRICS
+from fsd_core.storage.database.reviews import count_moves
+from fsd_core.storage.database.rows import run_view, storable
+from fsd_core.storage.database.store import Store, changed, new_id, unknown
+from fsd_core.storage.database.tables import Experiment, Generation, Job, Run, Setting, Sitting, now
+from fsd_core.storage.messages import ExperimentJob, RunJob
+from fsd_core.storage.records import RunName, RunView
+
+UNENDED = ("queued", "running")
+_COLUMNS: dict[str, Any] = {
+    "created_at": Run.created_at, "started_at": Run.started_at, "finished_at": Run.finished_at,
+    "position": Run.position, "task": Run.task, "seed": Run.seed, "status": Run.status,
+    "prompts_done": Run.prompts_done, "prompts_total": Run.prompts_total, "experiment_name": Experiment.name,
+    "pair": Setting.pair, "label": Setting.label, "acceptance": Setting.acceptance, "threshold": Setting.threshold,
+}  # fmt: skip
+LONGEST_SEARCH = 200
+"""characters that are looked for; the rest is left aside"""
+RUN_ORDERS = (*_COLUMNS, *METRICS)
+"""What runs can be sorted by."""
+
+
+class RunFilters(TypedDict, total=False):
+    """All must hold; a filter that is ``None`` is none. ``search`` looks into names, labels, notes and tags, at ids."""
+
+    pair: str | None
+    task: str | None
+    """of one's own, the name of all versions or of one"""
+    acceptance: str | None
+    status: str | None
+    experiment_id: str | None
+    setting_id: str | None
+    search: str | None
+    id_begins: str | None
+    """the beginning of a run's id, or of its experiment's"""
+    archived: bool | None
+    """whether the run or its experiment is archived"""
+    turns: bool | None
+    """whether the run is a turn of a calibration"""
+
+
+class RunStore(Store):
+    def create_run(self, config: RunConfig, experiment_id: str | None = None) -> str:
+        """A queued run; returns its id."""
+        with self._database.session() as session:
+            return add_runs(session, [config], experiment_id)[0]
+
+    def run(self, id: str) -> RunView:
+        """Raises ``UnknownName``."""
+        runs = self.runs([id])
+        if not runs:
+            raise unknown("run", id)
+        return runs[0]
+
+    def runs(
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        order_by: str = "created_at",
+        descending: bool = True,
+        limit: int | None = 50,
+        offset: int = 0,
+        **filters: Unpack[RunFilters],
+    ) -> list[RunView]:
+        """Runs in order; those without a value to sort by come last. ``order_by`` is one of ``RUN_ORDERS``."""
+        order = _order(order_by)
+        order = order.desc() if descending else order.asc()
+        statement = _filtered(select(Run, Experiment.name), ids, **filters)
+        statement = statement.order_by(order.nulls_last(), Run.position, Run.id).limit(limit).offset(offset)
+        with self._database.session(readonly=True) as session:
+            return [run_view(run, name) for run, name in session.execute(statement)]
+
+    def run_names(self, limit: int) -> list[RunName]:
+        """The latest runs by name, without archived ones, which is much quicker to read than all of them."""
+        columns = Run.id, Setting.label, Run.seed, Experiment.name, Run.task, Run.created_at
+        statement = select(*columns).select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+        statement = statement.where(_listed())
+        statement = statement.order_by(Run.created_at.desc(), Run.position, Run.id).limit(limit)
+        with self._database.session(readonly=True) as session:
+            return [RunName(*row) for row in session.execute(statement)]
+
+    def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
+        with self._database.session(readonly=True) as session:
+            return session.scalar(_filtered(select(func.count(Run.id)), ids, **filters)) or 0
+
+    def start_run(self, id: str, provenance: dict[str, Any]) -> None:
+        """Marks a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
+        values = {"status": "running", "provenance": storable(provenance), "error": None}
+        if not self._change(id, values | {"started_at": func.coalesce(Run.started_at, now())}):
+            raise InvalidSetting(f"The run {id} has ended already: start a new one with the same settings.")
+
+    def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
+        """Ends a run with its metrics. A run that has ended stays as it is; so with the next two."""
+        self._end(id, status="finished", metrics=storable(metrics))
+
+    def fail_run(self, id: str, error: str, metrics: dict[str, Any] | None = None) -> None:
+        """Ends a run with the sentence that says why, and the metrics of what is done."""
+        self._end(id, status="failed", error=storable(error), metrics=storable(metrics))
+
+    def cancel_run(self, id: str, metrics: dict[str, Any] | None = None) -> None:
+        """Ends a run because a user asked for it, with the metrics of what is done."""
+        self._end(id, status="cancelled", metrics=storable(metrics))
+
+    def reopen_runs(self, ids: Sequence[str], *, enqueue: bool = True) -> list[str]:
+        """Queues ended runs of one experiment, or one run alone, to be gone on with; those that had something left.
+
+        What is done stays; prompts that failed are done again. With ``enqueue`` the work is left to the worker, under
+        the job of the experiment or of the run, which is made where there is none. Raises ``UnknownName``, and
+        ``InvalidSetting`` while the runs are under way or if nothing is left of them.
+        """
+        with self._database.session() as session:
+            asked = select(Run).where(Run.id.in_(list(ids))).order_by(Run.position)
+            rows = list(session.scalars(asked.with_for_update(of=Run)))
+            if len(rows) < len(ids):
+                raise unknown("run", next(iter(set(ids) - {row.id for row in rows}), "none"))
+            owner = rows[0].experiment_id or rows[0].id
+            job = session.get(Job, owner, with_for_update=True)
+            check_ended(job)
+            reopened = [row.id for row in rows if _reopen(session, row)]
+            if not reopened:
+                raise InvalidSetting("Nothing is left to do: every prompt was done, and none of them failed.")
+            if enqueue:
+                queue_again(
+                    session, job, RunJob(owner) if rows[0].experiment_id is None else ExperimentJob(owner), owner
+                )
+            return reopened
+
+    def unsynced_runs(self) -> list[RunView]:
+        """Ended runs that MLflow has not, oldest first."""
+        statement = select(Run, Experiment.name).outerjoin(Run.experiment)
+        statement = statement.where(Run.status.not_in(UNENDED), Run.mlflow_synced_at.is_(None))
+        with self._database.session(readonly=True) as session:
+            rows = session.execute(statement.order_by(Run.created_at, Run.position, Run.id))
+            return [run_view(run, name) for run, name in rows]
+
+    def mark_synced(self, copied: RunView, mlflow_run_id: str, moves: int = 0) -> None:
+        """Notes that MLflow has the run as it was when it was ``copied``, with so many ``moves`` of aliases.
+
+        If an alias has moved since, its experiment was renamed or the run reopened, the copy is to be made again.
+        """
+        with self._database.session() as session:
+            run = session.get(Run, copied.id, with_for_update={"of": Run})
+            if run is None:  # deleted meanwhile
+                return
+            name = run.experiment.name if run.experiment else None
+            same = (name, run.finished_at, count_moves(session)) == (copied.experiment_name, copied.finished_at, moves)
+            run.mlflow_run_id = mlflow_run_id
+            run.mlflow_synced_at = now() if same else None
+
+    def _end(self, id: str, **values: Any) -> None:
+        self._change(id, values | {"finished_at": now()})
+
+    def _change(self, id: str, values: dict[str, Any]) -> bool:
+        with self._database.session() as session:
+            touched = changed(session, update(Run).where(Run.id == id, Run.status.in_(UNENDED)).values(values))
+            if touched == 0 and session.get(Run, id) is None:
+                raise unknown("run", id)
+            return touched == 1
+
+
+def check_ended(job: Job | None) -> None:
+    """Raises ``InvalidSetting`` while the worker has it before it or in hand."""
+    if job is not None and job.status in UNENDED:
+        raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
+
+
+def queue_again(session: Session, job: Job | None, message: RunJob | ExperimentJob, id: str) -> None:
+    """Leaves work to the worker: under its ended job, or under a new one of this id."""
+    if job is None:
+        session.add(Job(id=id, kind=message.kind, payload=message.as_json()))
+    else:
+        job.status, job.error, job.cancel_requested = "queued", None, False
+        job.finished_at, job.stalled = None, 0
+
+
+def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None:
+    """Counts a lost worker against the prompts that it was writing: positions by run."""
+    for run in session.scalars(select(Run).where(Run.id.in_(list(prompts)))):
+        losses = dict(run.losses or {})
+        for position in prompts[run.id]:
+            losses[str(position)] = losses.get(str(position), 0) + 1
+        run.losses = losses or None
+
+
+def _reopen(session: Session, run: Run) -> bool:
+    """Queues an ended run if anything is left of it, without the prompts that failed; whether it did."""
+    if run.status in UNENDED:
+        return True
+    failed = Generation.run_id == run.id, Generation.outcome == "failed"
+    count = changed(session, delete(Generation).where(*failed))
+    if run.status == "finished" and not count:
+        return False
+    empty = ~select(Generation.id).where(Generation.sitting_id == Sitting.id).exists()
+    session.execute(delete(Sitting).where(Sitting.run_id == run.id, empty))
+    seconds = select(func.coalesce(func.sum(Generation.seconds), 0.0)).where(Generation.run_id == run.id)
+    run.prompts_done, run.decoding_seconds = run.prompts_done - count, session.scalar(seconds) or 0.0
+    run.status, run.error, run.metrics, run.losses = "queued", None, None, None
+    run.finished_at = run.mlflow_synced_at = None
+    return True
+
+
+def add_runs(
+    session: Session,
+    configs: Sequence[RunConfig],
+    experiment_id: str | None,
+    first: int = 0,
+    predicted: Mapping[str, dict[str, Any]] | None = None,
+) -> list[str]:
+    """Queued runs, in order from the position ``first`` on, and the settings that are not there yet; their ids.
+
+    ``predicted``: what is expected of settings, by their ids.
+    """
+    # In one order, so that of two sweeps that begin at once neither waits for a row that the other holds.
+    for setting in sorted(dict.fromkeys(config.setting for config in configs), key=lambda setting: setting.id):
+        _add_setting(session, setting)
+    moment, expected = now(), predicted or {}  # one moment for all: in a list by time they keep their order
+    runs = [
+        Run(
+            id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
+            task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
+            created_at=moment, predicted=storable(expected.get(config.setting.id)) or null(),
+        )
+        for position, config in enumerate(configs, first)
+    ]  # fmt: skip
+    session.add_all(runs)
+    return [run.id for run in runs]
+
+
+def _add_setting(session: Session, setting: SettingConfig) -> None:
+    insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
+    decoding = setting.decoding
+    row = insert(Setting).values(
+        id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
+        threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
+    )  # fmt: skip
+    # It may be there, also from this very moment, and with the name that an earlier version gave it.
+    session.execute(row.on_conflict_do_update(index_elements=[Setting.id], set_={"label": decoding.label}))
+
+
+def _filtered(
+    statement: Select,
+    ids: Iterable[str] | None,
+    *,
+    pair: str | None = None,
+    task: str | None = None,
+    acceptance: str | None = None,
+    status: str | None = None,
+    experiment_id: str | None = None,
+    setting_id: str | None = None,
+    search: str | None = None,
+    id_begins: str | None = None,
+    archived: bool | None = None,
+    turns: bool | None = None,
+) -> Select:
+    statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+    if ids is not None:
+        statement = statement.where(Run.id.in_(list(ids)))
+    if task is not None:  # of one's own, the name alone means all versions
+        versions = Run.task.startswith(f"{storable(task)}@", autoescape=True)
+        statement = statement.where((Run.task == task) | versions)
+    exact = (Setting.pair, pair), (Setting.acceptance, acceptance), (Run.status, status)
+    for column, value in (*exact, (Run.experiment_id, experiment_id), (Run.setting_id, setting_id)):
+        if value is not None:
+            statement = statement.where(column == value)
+    if id_begins is not None:
+        begins = (id.startswith(storable(id_begins), autoescape=True) for id in (Run.id, Run.experiment_id))
+        statement = statement.where(or_(*begins))
+    if archived is not None:
+        statement = statement.where(~_listed() if archived else _listed())
+    if turns is not None:
+        statement = statement.where(~ordinary() if turns else ordinary())
+    for word in storable(search or "")[:LONGEST_SEARCH].split():
+        said = Run.tags, Run.note, Experiment.tags, Experiment.note
+        places = (Setting.label, Setting.pair, Run.task, Experiment.name, *said)
+        inside = [place.icontains(word, autoescape=True) for place in places]
+        statement = statement.where(or_(Run.id.istartswith(word, autoescape=True), *inside))
+    return statement
+
+
+def _listed() -> ColumnElement[bool]:
+    """Whether neither a run nor its experiment is archived."""
+    return ~Run.archived & ~func.coalesce(Experiment.archived, false())
+
+
+def ordinary() -> ColumnElement[bool]:
+    """Whether a run is no turn of a calibration; looks into the config of each experiment, not of each run."""
+    calibrations = select(Experiment.id).where(Experiment.config["goal"].as_string().is_not(None))
+    return or_(Run.experiment_id.is_(None), Run.experiment_id.not_in(calibrations))
+
+
+def _order(name: str) -> ColumnElement[Any]:
+    if name in METRICS:
+        return Run.metrics[name].as_float()
+    if name not in _COLUMNS:
+        raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
+    return _COLUMNS[name]

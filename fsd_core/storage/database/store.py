@@ -1,0 +1,41 @@
+"""What the parts of the repository share."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+from uuid import uuid4
+
+from sqlalchemy import CursorResult, Executable
+from sqlalchemy.orm import Session
+
+from fsd_core.errors import UnknownName
+from fsd_core.storage.database.connection import Database
+from fsd_core.storage.database.tables import Base
+
+Row = TypeVar("Row", bound=Base)
+
+
+class Store:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+
+def new_id() -> str:
+    return uuid4().hex
+
+
+def get_row(session: Session, model: type[Row], id: str | int, what: str) -> Row:
+    """The row of this key. Raises ``UnknownName``."""
+    row = session.get(model, id)
+    if row is None:
+        raise unknown(what, id)
+    return row
+
+
+def unknown(what: str, id: str | int) -> UnknownName:
+    return UnknownName(f"There is no {what} '{id}': it was deleted, or the link is incomplete.")
+
+
+def changed(session: Session, statement: Executable) -> int:
+    """Runs an UPDATE or DELETE; how many rows it touched."""
+    return cast("CursorResult[Any]", session.execute(statement)).rowcount

@@ -1,0 +1,315 @@
+"""The tables. They are created and changed by Alembic alone (``migrations/``)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    DateTime,
+    ForeignKey,
+    Index,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    false,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+NAMING = {
+    "ix": "ix_%(column_0_label)s",
+    "uq": "uq_%(table_name)s_%(column_0_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+    "pk": "pk_%(table_name)s",
+}
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Utc(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no zone, so it is attached on the way out."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {datetime: Utc, dict[str, Any]: JSON, str: String(255)}
+
+
+class _Annotated:
+    """What people say of a run or an experiment; ``change_log`` has who said it when."""
+
+    note: Mapped[str] = mapped_column(Text, default="", server_default="")
+    tags: Mapped[str] = mapped_column(String(400), default="", server_default="")  # with spaces between them
+    archived: Mapped[bool] = mapped_column(default=False, server_default=false())  # hidden from lists
+    edits: Mapped[int] = mapped_column(default=0, server_default="0")  # of two people who edit at once, one is told
+
+
+class Setting(Base):
+    """A pair and how it decodes; immutable, its key is the hash of its content."""
+
+    __tablename__ = "settings"
+    id: Mapped[str] = mapped_column(String(16), primary_key=True)
+    pair: Mapped[str] = mapped_column(index=True)
+    label: Mapped[str]
+    acceptance: Mapped[str] = mapped_column(index=True)
+    threshold: Mapped[float | None]
+    config: Mapped[dict[str, Any]]  # SettingConfig as JSON
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class Experiment(_Annotated, Base):
+    """Several settings on the same prompts."""
+
+    __tablename__ = "experiments"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    name: Mapped[str]
+    config: Mapped[dict[str, Any]]  # SweepConfig as JSON
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+    mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
+    runs: Mapped[list[Run]] = relationship(back_populates="experiment", order_by="Run.position")
+
+
+class Run(_Annotated, Base):
+    """Setting x task x prompts x seed."""
+
+    __tablename__ = "runs"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    experiment_id: Mapped[str | None] = mapped_column(ForeignKey("experiments.id"), index=True)
+    position: Mapped[int] = mapped_column(default=0)
+    setting_id: Mapped[str] = mapped_column(ForeignKey("settings.id"), index=True)
+    task: Mapped[str] = mapped_column(index=True)
+    seed: Mapped[int]
+    config: Mapped[dict[str, Any]]  # RunConfig as JSON
+    status: Mapped[str] = mapped_column(String(16), default="queued", index=True)
+    error: Mapped[str | None] = mapped_column(Text)
+    prompts_done: Mapped[int] = mapped_column(default=0)
+    prompts_total: Mapped[int]
+    decoding_seconds: Mapped[float] = mapped_column(default=0.0)  # of the prompts done
+    losses: Mapped[dict[str, Any] | None]  # workers lost while writing a prompt, by its position
+    metrics: Mapped[dict[str, Any] | None]  # benchmarks.metrics.summarise
+    provenance: Mapped[dict[str, Any] | None]
+    predicted: Mapped[dict[str, Any] | None]  # some of the metrics, by replay and before it was measured
+    created_at: Mapped[datetime] = mapped_column(default=now, index=True)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
+    mlflow_synced_at: Mapped[datetime | None]
+    setting: Mapped[Setting] = relationship(lazy="joined")
+    experiment: Mapped[Experiment | None] = relationship(back_populates="runs")
+    generations: Mapped[list[Generation]] = relationship(order_by="Generation.position", cascade="all, delete-orphan")
+    sittings: Mapped[list[Sitting]] = relationship(order_by="Sitting.id", cascade="all, delete-orphan", lazy="selectin")
+
+
+class Sitting(Base):
+    """The conditions under which some prompts of a run were measured; there as long as one of these prompts is."""
+
+    __tablename__ = "sittings"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    conditions: Mapped[dict[str, Any]]  # fsd_core.conditions; empty where they were not recorded
+    started_at: Mapped[datetime | None]
+
+
+class Generation(Base):
+    """One prompt of one run. Its row and its trace are written in one transaction."""
+
+    __tablename__ = "generations"
+    __table_args__ = (UniqueConstraint("run_id", "position"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
+    position: Mapped[int]  # index of the prompt in the task
+    example_id: Mapped[str]
+    prompt: Mapped[str] = mapped_column(Text)
+    reference: Mapped[str | None] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(Text)
+    answer: Mapped[str | None] = mapped_column(Text)  # extracted from the text
+    outcome: Mapped[str] = mapped_column(String(16))
+    stop_reason: Mapped[str] = mapped_column(String(16))  # eos, length, context, error
+    error: Mapped[str | None] = mapped_column(Text)
+    tokens: Mapped[int]
+    rounds: Mapped[int]
+    drafted: Mapped[int]
+    accepted: Mapped[int]
+    fuzzy: Mapped[int]  # lenient tokens
+    negative_log_likelihood: Mapped[float]  # of the emitted tokens, under the target, in nats
+    seconds: Mapped[float]
+    time_to_first_token: Mapped[float]
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    # None: measured before sittings were recorded, or not measured at all
+    sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
+    sitting: Mapped[Sitting | None] = relationship()
+    trace: Mapped[Trace | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
+
+
+class Trace(Base):
+    """Every round of a generation: gzipped JSON, see ``fsd_core.decoding.trace.pack``."""
+
+    __tablename__ = "traces"
+    generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id", ondelete="CASCADE"), primary_key=True)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+    sha256: Mapped[str] = mapped_column(String(64))
+    generation: Mapped[Generation] = relationship(back_populates="trace")
+
+
+class Job(Base):
+    """Work for the worker. A claim holds a lease; a lease that runs out is claimed anew."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (Index("ix_jobs_status_priority", "status", "priority", "created_at"),)
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # experiment, playground
+    payload: Mapped[dict[str, Any]]
+    priority: Mapped[int] = mapped_column(default=0)  # higher first; a person waits for the playground
+    status: Mapped[str] = mapped_column(String(16), default="queued")
+    error: Mapped[str | None] = mapped_column(Text)
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    claim_token: Mapped[str | None] = mapped_column(String(32))
+    lease_expires_at: Mapped[datetime | None]
+    attempts: Mapped[int] = mapped_column(default=0)  # claims so far
+    lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose worker died
+    progress: Mapped[int] = mapped_column(default=0)  # what was done when a worker was last lost
+    stalled: Mapped[int] = mapped_column(default=0)  # workers lost in a row, no progress, no prompt to blame
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    started_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+
+
+class StreamChunk(Base):
+    """What a playground job has written so far, in order; the page polls from the last it has seen."""
+
+    __tablename__ = "stream_chunks"
+    __table_args__ = (UniqueConstraint("job_id", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id", ondelete="CASCADE"), index=True)
+    sequence: Mapped[int]
+    payload: Mapped[dict[str, Any]]
+
+
+class MlflowDeletion(Base):
+    """A run or an experiment that was deleted here, until its copy in MLflow is."""
+
+    __tablename__ = "mlflow_deletions"
+    id: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # run, experiment
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class ReviewAct(Base):
+    """Something that somebody did in a review. The database refuses to change or delete a row."""
+
+    __tablename__ = "review_log"
+    __table_args__ = (UniqueConstraint("use_id", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    use_id: Mapped[str] = mapped_column(String(64))
+    sequence: Mapped[int]  # 1, 2, … within its use: of two people who act at once, one is told
+    at: Mapped[datetime] = mapped_column(default=now)
+    who: Mapped[str]
+    role: Mapped[str] = mapped_column(String(16))  # at that time
+    kind: Mapped[str] = mapped_column(String(32))
+    act: Mapped[dict[str, Any]]  # tracking.acts
+
+
+class Mark(Base):
+    """What one person thinks of one output."""
+
+    __tablename__ = "marks"
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    who: Mapped[str] = mapped_column(primary_key=True)
+    verdict: Mapped[str | None] = mapped_column(String(8))  # good, bad
+    note: Mapped[str] = mapped_column(Text)
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
+class TaskVersion(Base):
+    """A version of a task that somebody brought. Its content never changes, and its version is the content's hash."""
+
+    __tablename__ = "tasks"
+    name: Mapped[str] = mapped_column(String(40), primary_key=True)
+    version: Mapped[str] = mapped_column(String(16), primary_key=True)
+    title: Mapped[str]
+    scorer: Mapped[str] = mapped_column(String(16))
+    prompts: Mapped[int]
+    content: Mapped[str] = mapped_column(Text)  # JSON Lines, see fsd_core.tasks.custom
+    added_by: Mapped[str]
+    added_at: Mapped[datetime] = mapped_column(default=now)  # last; the latest version is what the name means
+
+
+class ChangeEntry(Base):
+    """Somebody changed what is said of a run or an experiment, or deleted it. Rows are kept as the review log's are."""
+
+    __tablename__ = "change_log"
+    __table_args__ = (UniqueConstraint("subject", "sequence"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16))  # run, experiment
+    subject: Mapped[str] = mapped_column(String(32))  # its id; it may be gone
+    sequence: Mapped[int]  # 1, 2, … of its subject
+    experiment_id: Mapped[str | None] = mapped_column(String(32), index=True)  # that it is, or belongs to
+    at: Mapped[datetime] = mapped_column(default=now)
+    who: Mapped[str]
+    role: Mapped[str] = mapped_column(String(16))  # at that time
+    act: Mapped[str] = mapped_column(String(16))  # changed, deleted
+    change: Mapped[dict[str, Any]]  # changed: old and new value by column; deleted: what went
+
+
+class User(Base):
+    """Somebody who may sign in."""
+
+    __tablename__ = "users"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    role: Mapped[str] = mapped_column(String(16))
+    password: Mapped[str]  # argon2's hash
+    created_at: Mapped[datetime] = mapped_column(default=now)
+    failures: Mapped[int] = mapped_column(default=0)  # wrong passwords in a row
+    locked_until: Mapped[datetime | None]
+
+
+class SignIn(Base):
+    """A browser in which somebody is signed in; of its cookie the hash alone is kept."""
+
+    __tablename__ = "sign_ins"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
+    expires_at: Mapped[datetime]
+    user: Mapped[User] = relationship(lazy="joined")
+
+
+class ApiToken(Base):
+    """What a program shows instead of a password; the hash alone is kept."""
+
+    __tablename__ = "api_tokens"
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    name: Mapped[str] = mapped_column(unique=True)
+    role: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class WorkerState(Base):
+    """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
+
+    __tablename__ = "worker_state"
+    id: Mapped[int] = mapped_column(primary_key=True)  # always 1
+    pid: Mapped[int]
+    host: Mapped[str]
+    device: Mapped[str]
+    activity: Mapped[str]
+    started_at: Mapped[datetime]
+    heartbeat_at: Mapped[datetime]

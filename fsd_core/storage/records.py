@@ -1,0 +1,395 @@
+"""What the repository takes and hands out: plain frozen values, free of the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from fsd_core.conditions import Conditions, conditions_of, mixed
+from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfig
+from fsd_core.decoding.trace import RoundRecord
+from fsd_core.storage.review_events import Act
+
+ALIVE_SECONDS = 10.0
+"""A worker whose heartbeat is older than this counts as gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Generation:
+    position: int
+    """index of the prompt in the task"""
+    example_id: str
+    prompt: str
+    reference: str | None
+    text: str
+    answer: str | None
+    """extracted from the text"""
+    outcome: str
+    """correct, wrong, truncated, failed or unscored"""
+    stop_reason: str
+    """eos, length, context or error"""
+    error: str | None
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    fuzzy: int
+    """lenient tokens: drafted, and accepted although the strict test would have refused"""
+    negative_log_likelihood: float
+    """of the emitted tokens under the target, in nats"""
+    seconds: float
+    time_to_first_token: float
+    """seconds"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationRecord(_Generation):
+    """One prompt of one run, as it is recorded: with its trace."""
+
+    records: list[RoundRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationView(_Generation):
+    """One prompt of one run, as it is read back: without its trace."""
+
+    id: int
+    run_id: str
+    sitting_id: int | None
+    """``None`` where it was measured before sittings were recorded, or not at all"""
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Sitting:
+    """Prompts of a run that were measured under the same conditions."""
+
+    id: int
+    conditions: Conditions
+    """empty where they were not recorded"""
+    started_at: datetime | None
+    """when the first of its prompts was recorded"""
+
+
+class PromptCounts(NamedTuple):
+    """What was counted of one prompt of one run: all that a metric is made of."""
+
+    outcome: str
+    stop_reason: str
+    tokens: int
+    rounds: int
+    drafted: int
+    accepted: int
+    fuzzy: int
+    negative_log_likelihood: float
+    seconds: float
+    time_to_first_token: float
+    text: str = ""
+    """read only where a metric of another package may want it"""
+
+
+Prompts = Mapping[str, Mapping[int, PromptCounts]]
+"""by run and position of the prompt"""
+
+
+def fingerprint_of(told: str) -> str:
+    """Of what is recorded of a model, the fingerprint of its weights alone."""
+    return told.partition(" ")[0]
+
+
+def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether both are known, and no model that both name differs; or whether neither is known."""
+    return bool(one) == bool(other) and all(one[role] == other[role] for role in one.keys() & other.keys())
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunView:
+    """One run: setting x task x prompts x seed."""
+
+    id: str
+    experiment_id: str | None
+    experiment_name: str | None
+    position: int
+    """place in its experiment"""
+    setting_id: str
+    pair: str
+    label: str
+    decoding: DecodingConfig
+    task: str
+    seed: int
+    config: RunConfig
+    status: str
+    """queued, running, finished, failed or cancelled"""
+    error: str | None
+    prompts_done: int
+    prompts_total: int
+    decoding_seconds: float
+    """spent on the prompts done"""
+    losses: dict[int, int]
+    """workers lost while writing a prompt, by its position"""
+    metrics: dict[str, Any] | None
+    provenance: dict[str, Any] | None
+    """of the process that took the run up last"""
+    sittings: tuple[Sitting, ...] = ()
+    """in the order in which they began; none of a run that was measured before they were recorded"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+    predicted: dict[str, Any] | None = None
+    """some of the metrics with their intervals, as replay predicted them before anything was measured"""
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless they are asked for it, never from links"""
+    edits: int = 0
+    """of name, note, tags and archiving"""
+
+    @property
+    def conditions(self) -> list[Conditions]:
+        """To hold against those of other runs: of all sittings, or what the provenance says where there are none.
+
+        A dtype that was asked for is part of what is compared, and left out.
+        """
+        known = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
+        chosen = {"dtype"} if self.config.dtype != "auto" else set()
+        return [{key: value for key, value in one.items() if key not in chosen} for one in known]
+
+    @property
+    def weights(self) -> dict[str, str]:
+        """By role (target, draft, head, adapter) a fingerprint of what it was measured with, and where that came from;
+        empty where it was not recorded."""
+        told = (self.provenance or {}).get("weights")
+        return {role: str(one) for role, one in told.items()} if isinstance(told, dict) else {}
+
+    @property
+    def speed_mixed(self) -> tuple[str, ...]:
+        """Why its speeds and times are not one figure: what differs between its sittings. Empty where they are."""
+        return mixed([sitting.conditions for sitting in self.sittings])
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ("finished", "failed", "cancelled")
+
+    @property
+    def has_more_to_do(self) -> bool:
+        """Whether resuming it would do anything: it is not finished, or prompts of it failed."""
+        return self.status != "finished" or bool((self.metrics or {}).get("failed"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentView:
+    """Several settings on the same prompts, with how far they are."""
+
+    id: str
+    name: str
+    config: SweepConfig
+    status: str
+    """queued, running, finished, failed or cancelled: of its job, and of its runs where the job is done; or stopped,
+    where the process that did it by itself is known to be gone"""
+    error: str | None
+    cancel_requested: bool
+    job_id: str | None
+    """``None`` where the command line does the runs itself"""
+    lost_workers: int
+    runs: tuple[RunView, ...]
+    decoding_seconds: float
+    """spent on the prompts done so far"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    mlflow_run_id: str | None
+    note: str = ""
+    tags: tuple[str, ...] = ()
+    archived: bool = False
+    """hidden from lists and choices unless they are asked for it, never from links"""
+    edits: int = 0
+    """of name, note, tags and archiving"""
+
+    @property
+    def under_way(self) -> bool:
+        return self.status in ("queued", "running")
+
+    @property
+    def prompts_done(self) -> int:
+        return sum(run.prompts_done for run in self.runs)
+
+    @property
+    def prompts_total(self) -> int:
+        return sum(run.prompts_total for run in self.runs)
+
+
+@dataclass(frozen=True)
+class RunName:
+    """What a person may choose a run by."""
+
+    id: str
+    label: str
+    seed: int
+    experiment_name: str | None
+    task: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class ExperimentName:
+    """What a person may choose an experiment by; ``runs`` is how many it has."""
+
+    id: str
+    name: str
+    runs: int
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """What a deletion takes away."""
+
+    name: str
+    runs: int
+    prompts: int
+
+
+@dataclass(frozen=True)
+class SettingView:
+    """A pair and how it decodes; its id is the hash of its content."""
+
+    id: str
+    pair: str
+    label: str
+    config: SettingConfig
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class SettingSummary:
+    """A setting in a list, with how often it was measured."""
+
+    id: str
+    pair: str
+    label: str
+    runs: int
+    last: datetime
+    """when its latest run was made"""
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskView:
+    """A version of a task that somebody brought, without its content."""
+
+    name: str
+    version: str
+    """first 16 hex digits of the SHA-256 of its content"""
+    title: str
+    scorer: str
+    prompts: int
+    added_by: str
+    added_at: datetime
+
+    @property
+    def full_name(self) -> str:
+        """What runs are recorded under, such as ``support@0123456789abcdef``."""
+        return f"{self.name}@{self.version}"
+
+
+@dataclass(frozen=True)
+class MarkView:
+    """What one person thinks of a run's output to one prompt."""
+
+    run_id: str
+    position: int
+    who: str
+    verdict: str | None
+    """good, bad, or neither"""
+    note: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class AccountView:
+    """A user or a token, without secrets."""
+
+    name: str
+    role: str
+    created_at: datetime
+    locked_until: datetime | None
+
+
+@dataclass(frozen=True)
+class LoggedAct:
+    """One row of the review log."""
+
+    id: int
+    use_id: str
+    sequence: int
+    """1, 2, … within its use"""
+    at: datetime
+    who: str
+    role: str
+    """of that person, at that time"""
+    act: Act
+
+
+@dataclass(frozen=True)
+class LoggedChange:
+    """One row of the log of changes and deletions."""
+
+    kind: str
+    """run or experiment"""
+    subject: str
+    """its id; it may be gone"""
+    experiment_id: str | None
+    """that it is, or belongs to"""
+    at: datetime
+    who: str
+    role: str
+    """of that person, at that time"""
+    act: str
+    """changed or deleted"""
+    change: dict[str, Any]
+    """changed: old and new value by name; deleted: what went"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobView:
+    """Work for the worker, and how it stands."""
+
+    id: str
+    kind: str
+    payload: dict[str, Any]
+    """as it is stored: the kind's class in ``messages`` reads it"""
+    priority: int
+    status: str
+    error: str | None
+    cancel_requested: bool
+    claim_token: str | None
+    lease_expires_at: datetime | None
+    attempts: int
+    """claims so far"""
+    lost_workers: int
+    """claims whose worker died"""
+    stalled: int
+    """workers lost in a row without progress and with no prompt to blame"""
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerView:
+    """The one worker, as it last reported itself."""
+
+    pid: int
+    host: str
+    device: str
+    activity: str
+    started_at: datetime
+    heartbeat_at: datetime
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was heard lately; a heartbeat of the future is one from before the clock was set back."""
+        return abs((datetime.now(UTC) - self.heartbeat_at).total_seconds()) < ALIVE_SECONDS

@@ -1,0 +1,166 @@
+"""What people do in a review: frozen values, each one row of a log that only grows.
+
+What a use, a proposal or an alias is follows from its acts (:mod:`fsd_core.review.history`), so nothing that anybody
+said is ever overwritten. ``as_json`` gives what is stored; :func:`read_act` takes it back. Their JSON has the same keys
+in every version; what is newer is left out where it says nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fsd_core.errors import DataDamaged
+from fsd_core.frozen import Frozen
+
+LONGEST_WORDS = 10_000
+LONGEST_NAME = 120
+MOST_RUNS = 400
+"""that one proposal rests on; turns of a calibration are runs"""
+
+T = TypeVar("T")
+Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
+RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+Verdict = Literal["approve", "request changes", "decline"]
+Alias = Literal["candidate", "approved"]
+Choice = Literal["setting", "baseline", "tie", "both bad"]
+
+
+class Requirements(Frozen):
+    """What a use asks of a setting, each against the baseline on the same prompts; ``None`` asks nothing."""
+
+    margin: float | None = Field(default=2.0, ge=0, le=20, title="Accuracy", description="points that may be lost")
+    least_speedup: float | None = Field(
+        default=None, gt=0, le=1000, title="Speed", description="times as fast, at least"
+    )
+    longest_answers: float | None = Field(
+        default=None, gt=0, le=1000, title="Answers", description="times as long, at most"
+    )
+
+
+class _Act(Frozen):
+    @property
+    def about(self) -> str | None:
+        """The proposal it is about, if any."""
+        return getattr(self, "proposal", None)
+
+
+class UseDescribed(_Act):
+    """A use is made, or described anew."""
+
+    kind: Literal["use-described"] = "use-described"
+    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    description: Words = ""
+    requirements: Requirements = Requirements()
+    approvals: int = Field(default=1, ge=1, le=20)
+    """of different people, that move the alias ``approved``"""
+    days: int | None = Field(default=None, ge=1, le=3650)
+    """for which an approval counts; ``None``: for ever"""
+
+
+class Proposed(_Act):
+    """A setting is proposed for the use. ``proposal`` is its id."""
+
+    kind: Literal["proposed"] = "proposed"
+    proposal: RunId
+    setting: SettingId
+    requirements: Requirements
+    runs: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    """of the setting: its evidence"""
+    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    rationale: Words = ""
+
+
+class EvidenceChosen(_Act):
+    """Other runs are the evidence from now on."""
+
+    kind: Literal["evidence-chosen"] = "evidence-chosen"
+    proposal: RunId
+    runs: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+
+
+class Waived(_Act):
+    """Somebody answers, by name, for a requirement that is not met or not decided."""
+
+    kind: Literal["waived"] = "waived"
+    proposal: RunId
+    requirement: str
+    words: Words = Field(min_length=1)
+    evidence: str
+    """hash of the evidence that was seen"""
+
+
+class Remarked(_Act):
+    """A comment on a proposal, or on what one of its runs wrote to one prompt."""
+
+    kind: Literal["remarked"] = "remarked"
+    proposal: RunId
+    words: Words = Field(min_length=1)
+    reply_to: int | None = None
+    """sequence of the comment it answers"""
+    run: RunId | None = None
+    position: int | None = Field(default=None, ge=0)
+    """of the prompt in its task"""
+
+
+class Judged(_Act):
+    """A reviewer's verdict."""
+
+    kind: Literal["judged"] = "judged"
+    proposal: RunId
+    verdict: Verdict
+    comment: Words = ""
+    evidence: str
+
+
+class Withdrawn(_Act):
+    """Its author gives the proposal up."""
+
+    kind: Literal["withdrawn"] = "withdrawn"
+    proposal: RunId
+    comment: Words = ""
+
+
+class AliasMoved(_Act):
+    """An alias of the use names another setting, or none."""
+
+    kind: Literal["alias-moved"] = "alias-moved"
+    alias: Alias
+    setting: SettingId | None
+    former: SettingId | None
+    proposal: RunId | None = None
+    """by which it was moved"""
+    evidence: str = ""
+    comment: Words = ""
+    weights: dict[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """of ``approved``, by role: what the evidence was measured with, for this alone is approved"""
+
+
+class Voted(_Act):
+    """A blind vote between the setting's answer to one prompt and the baseline's; each person's last one counts."""
+
+    kind: Literal["voted"] = "voted"
+    proposal: RunId
+    run: RunId
+    baseline: RunId
+    position: int = Field(ge=0)
+    choice: Choice
+    left: Literal["setting", "baseline"]
+    """which of the two stood on the left"""
+
+
+Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kind")])
+
+
+def read_act(data: object) -> Act:
+    """The act that a row holds. Raises ``DataDamaged`` for one that is damaged or of a newer version."""
+    try:
+        return _ADAPTER.validate_python(data)
+    except ValidationError:
+        raise DataDamaged(
+            "A row of the review log cannot be read: it was damaged, or written by a newer version of FSD Lab."
+        ) from None

@@ -1,0 +1,1 @@
+"""Everything that people made and measured, as one file."""

@@ -1,0 +1,189 @@
+"""A workspace as one file: a zip of JSON Lines, a member per table, and a manifest that says what belongs in it.
+
+``manifest.json`` holds the version of the format, the revision of the tables, and of each member its rows, its bytes
+and its SHA-256. Members are read as streams and never written to a path of their own, so a name in the file is no more
+than a name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.frozen import Frozen
+from fsd_core.storage.database import schema
+
+FORMAT = "fsd-lab workspace"
+VERSION = 1
+MANIFEST = "manifest.json"
+LONGEST_MANIFEST = 1_000_000
+LONGEST_LINE = 64_000_000
+"""bytes of one row, so that no file can fill the memory"""
+MOST_INFLATED, ALWAYS_INFLATED = 250, 10**9
+"""times the file's own size that its members may have, for text is not denser than that; bytes that they always may"""
+
+
+class Member(Frozen):
+    """What a table's part of the file must be."""
+
+    rows: int = Field(ge=0)
+    bytes: int = Field(ge=0)
+    sha256: str
+
+
+class Manifest(Frozen):
+    """What the file says of itself."""
+
+    format: str
+    version: int
+    revision: str
+    """of the tables that the rows are from"""
+    exported_at: datetime
+    whole: bool
+    """all that there was; otherwise chosen runs, without the reviews"""
+    members: dict[str, Member]
+    """by table"""
+
+
+class ArchiveWriter:
+    """Writes tables one after the other, and the manifest at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED)
+        self._members: dict[str, Member] = {}
+
+    def add(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Adds a table with its rows as plain JSON data."""
+        digest, size, count = hashlib.sha256(), 0, 0
+        with self._zip.open(_member(table), "w", force_zip64=True) as out:
+            for row in rows:
+                line = json.dumps(row, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+                out.write(line)
+                digest.update(line)
+                size, count = size + len(line), count + 1
+        self._members[table] = Member(rows=count, bytes=size, sha256=digest.hexdigest())
+
+    def close(self, exported_at: datetime, whole: bool) -> None:
+        manifest = Manifest(
+            format=FORMAT, version=VERSION, revision=schema.head(), exported_at=exported_at, whole=whole,
+            members=self._members,
+        )  # fmt: skip
+        self._zip.writestr(MANIFEST, json.dumps(manifest.as_json(), indent=2))
+        self._zip.close()
+
+
+class Archive:
+    """A file that :func:`opened` has looked at."""
+
+    def __init__(self, file: Path, source: zipfile.ZipFile, manifest: Manifest) -> None:
+        self._file, self._zip = file, source
+        self.manifest = manifest
+
+    @property
+    def bytes(self) -> int:
+        """Of all rows."""
+        return sum(member.bytes for member in self.manifest.members.values())
+
+    def rows(self, table: str) -> Iterator[tuple[dict[str, Any], int]]:
+        """The rows of a table, each with its bytes. Raises ``DataDamaged`` where they are not those that were written:
+        at the row that shows it, or after the last one."""
+        expected, digest, count, size = self.manifest.members[table], hashlib.sha256(), 0, 0
+        with self._zip.open(_member(table)) as lines:
+            while line := lines.readline(LONGEST_LINE + 1):
+                digest.update(line)
+                size, count = size + len(line), count + 1
+                if size > expected.bytes or len(line) > LONGEST_LINE:
+                    raise damaged(self._file, f"{table} is longer than its manifest says")
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise damaged(self._file, f"row {count} of {table} cannot be read") from None
+                if not isinstance(row, dict):
+                    raise damaged(self._file, f"row {count} of {table} is no row")
+                yield row, len(line)
+        if Member(rows=count, bytes=size, sha256=digest.hexdigest()) != expected:
+            raise damaged(self._file, f"{table} is not what its manifest says")
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[Archive]:
+    """The file, its manifest checked. Raises ``InvalidSetting`` for one that is none of ours or of a newer version,
+    and ``DataDamaged``, also from within the block, for one that is not whole."""
+    if file.is_dir():
+        raise InvalidSetting(f"{file} is a folder: name a file that `export` has made.")
+    if not file.is_file():
+        raise InvalidSetting(f"There is no file {file}: name one that `export` has made.")
+    try:
+        with zipfile.ZipFile(file) as source:
+            manifest = _manifest(file, source)
+            _check_members(file, source, manifest)
+            yield Archive(file, source, manifest)
+    except zipfile.BadZipFile as error:
+        if not _begins_as_zip(file):
+            raise _foreign(file) from None
+        raise damaged(file, "it was cut off, or its bytes were changed") from error
+    except FsdError:
+        raise
+    except (zlib.error, EOFError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise damaged(file, "its bytes were changed") from error
+    except (NotImplementedError, RuntimeError):  # a way of packing, or a password, that no file of ours has
+        raise _foreign(file) from None
+    except OSError as error:
+        raise InvalidSetting(f"{file} cannot be read ({error.strerror}): check the file and its disk.") from error
+
+
+def damaged(file: Path, what: str) -> DataDamaged:
+    return DataDamaged(f"{file} is damaged ({what}), so nothing was imported: export it again, or use an earlier file.")
+
+
+def _foreign(file: Path) -> InvalidSetting:
+    return InvalidSetting(f"{file} is no export of FSD Lab: name a file that `python -m fsd_core export` has made.")
+
+
+def _begins_as_zip(file: Path) -> bool:
+    with file.open("rb") as begun:
+        return begun.read(4) == b"PK\x03\x04"
+
+
+def _member(table: str) -> str:
+    return f"{table}.jsonl"
+
+
+def _manifest(file: Path, source: zipfile.ZipFile) -> Manifest:
+    try:
+        with source.open(MANIFEST) as inside:
+            said = json.loads(inside.read(LONGEST_MANIFEST))
+    except (KeyError, ValueError):
+        raise _foreign(file) from None
+    if not isinstance(said, dict) or said.get("format") != FORMAT:
+        raise _foreign(file)
+    newer = f"{file} was exported by a newer version of FSD Lab: update this one, then import it."
+    if isinstance(said.get("version"), int) and said["version"] > VERSION:
+        raise InvalidSetting(newer)
+    try:
+        manifest = Manifest.model_validate(said)
+    except ValidationError as error:
+        raise damaged(file, "its manifest cannot be read") from error
+    if manifest.revision not in schema.revisions():
+        raise InvalidSetting(newer)
+    return manifest
+
+
+def _check_members(file: Path, source: zipfile.ZipFile, manifest: Manifest) -> None:
+    names = [info.filename for info in source.infolist()]
+    expected = [MANIFEST, *map(_member, manifest.members)]
+    if sorted(names) != sorted(expected):
+        raise damaged(file, "it does not hold the tables that its manifest names")
+    size = sum(info.file_size for info in source.infolist())
+    if size > max(ALWAYS_INFLATED, MOST_INFLATED * file.stat().st_size):
+        raise damaged(file, f"it would unpack to {size / 1e9:,.2f} GB")

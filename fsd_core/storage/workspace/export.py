@@ -1,0 +1,131 @@
+"""A workspace written to one file: everything that people made and measured, and nothing that is a secret, belongs to
+this installation or is still in the worker's hands (accounts, copies in MLflow, jobs)."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, false, select
+from sqlalchemy.orm import Session
+
+from fsd_core.errors import DataDamaged
+from fsd_core.settings import sqlite_url
+from fsd_core.storage.database import tables as models
+from fsd_core.storage.database import upkeep
+from fsd_core.storage.database.connection import open_database, parse, sqlite_path
+from fsd_core.storage.database.tables import (
+    ChangeEntry,
+    Experiment,
+    Generation,
+    Mark,
+    ReviewAct,
+    Run,
+    Setting,
+    Sitting,
+    TaskVersion,
+    Trace,
+    now,
+)
+from fsd_core.storage.workspace.archive import ArchiveWriter, opened
+from fsd_core.storage.workspace.columns import names, plain
+
+TABLES: tuple[type[models.Base], ...] = (
+    TaskVersion,
+    Setting,
+    Experiment,
+    Run,
+    Sitting,
+    Generation,
+    Trace,
+    Mark,
+    ReviewAct,
+    ChangeEntry,
+)
+"""What travels, in an order in which each refers to none that comes later."""
+_BATCH = 100  # rows held at once
+
+
+class Exported(NamedTuple):
+    """What a file holds: rows by table, and its size in bytes."""
+
+    rows: dict[str, int]
+    size: int
+
+
+def export(url: str, file: Path, scratch: Path, run_ids: Iterable[str] | None = None) -> Exported:
+    """Writes a new file with the whole workspace, or with some runs, as it is at one moment, while others use it.
+
+    ``scratch`` is a folder with room for a copy of a SQLite database. What was written is read again and checked.
+    Raises ``InvalidSetting`` for a file that is there already, ``DatabaseUnavailable`` where there is no room, and
+    ``DataDamaged``.
+    """
+    chosen = None if run_ids is None else list(run_ids)
+    with upkeep.new_file(file) as partial:
+        with _snapshot(url, scratch) as session:
+            writer = ArchiveWriter(partial)
+            for model in TABLES:
+                writer.add(model.__tablename__, _rows(session, model, chosen))
+            writer.close(now(), whole=chosen is None)
+        with opened(partial) as archive:
+            for table in archive.manifest.members:
+                for _ in archive.rows(table):
+                    pass
+            rows = {table: member.rows for table, member in archive.manifest.members.items()}
+    return Exported(rows, file.stat().st_size)
+
+
+@contextmanager
+def _snapshot(url: str, scratch: Path) -> Iterator[Session]:
+    """The database as it is at one moment. Of SQLite that is a copy, for a long reader keeps its writers waiting."""
+    if sqlite_path(parse(url)) is None:
+        database = open_database(url)
+        with database.session(readonly=True) as session:
+            session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
+            yield session
+        database.close()
+        return
+    with tempfile.TemporaryDirectory(prefix=".export-", dir=scratch) as folder:
+        copy = Path(folder) / "copy.db"
+        upkeep.backup(url, copy)
+        database = open_database(sqlite_url(copy))
+        with database.session(readonly=True) as session:
+            yield session
+        database.close()
+
+
+def _rows(session: Session, model: type[models.Base], chosen: list[str] | None) -> Iterator[dict]:
+    columns = [model.__table__.columns[name] for name in names(model)]
+    statement = select(*columns).order_by(*model.__mapper__.primary_key)
+    if chosen is not None:
+        statement = statement.where(_belongs_to(model, chosen))
+    for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
+        if model is Trace and hashlib.sha256(row["data"]).hexdigest() != row["sha256"]:
+            raise DataDamaged(
+                f"The trace of the generation {row['generation_id']} is damaged, and a file with it could not be "
+                "imported: restore the database from a backup, or delete its run."
+            )
+        yield plain(row)
+
+
+def _belongs_to(model: type[models.Base], runs: list[str]) -> ColumnElement[bool]:
+    """Whether a row is of one of these runs, or one of them rests on it."""
+    if model is TaskVersion:
+        named = select(Run.task).where(Run.id.in_(runs))
+        return (TaskVersion.name + "@" + TaskVersion.version).in_(named)
+    if model is Setting:
+        return Setting.id.in_(select(Run.setting_id).where(Run.id.in_(runs)))
+    if model is Experiment:
+        return Experiment.id.in_(select(Run.experiment_id).where(Run.id.in_(runs)))
+    if model is Trace:
+        return Trace.generation_id.in_(select(Generation.id).where(Generation.run_id.in_(runs)))
+    if model is Run:
+        return Run.id.in_(runs)
+    if model is ChangeEntry:
+        experiments = select(Run.experiment_id).where(Run.id.in_(runs))
+        return ChangeEntry.subject.in_(runs) | ChangeEntry.subject.in_(experiments)
+    return false() if model is ReviewAct else model.__table__.columns["run_id"].in_(runs)

@@ -1,0 +1,172 @@
+"""An exported file in a database of its own, brought to this version and checked, before any of it is used."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, MetaData, create_engine, func, insert, select, text, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from fsd_core.config import RunConfig, SettingConfig
+from fsd_core.config.calibration_config import read_sweep
+from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
+from fsd_core.frozen import text_hash
+from fsd_core.roles import ROLES
+from fsd_core.settings import sqlite_url
+from fsd_core.storage.database.connection import Database, open_database, upgrade
+from fsd_core.storage.database.marks import VERDICTS
+from fsd_core.storage.database.runs import UNENDED
+from fsd_core.storage.database.tables import ChangeEntry, Experiment, Mark, ReviewAct, Run, Setting, TaskVersion, Trace
+from fsd_core.storage.review_events import LONGEST_WORDS, AliasMoved, Proposed, read_act
+from fsd_core.storage.workspace.archive import Archive, damaged, opened
+from fsd_core.storage.workspace.columns import read_row
+from fsd_core.storage.workspace.export import TABLES
+
+CUT_OFF = "It was exported before it had ended: resume it to continue at its next prompt."
+LONGEST_TRACE = 256_000_000
+"""bytes of JSON"""
+_ENDED = ("finished", "failed", "cancelled")
+_BATCH_ROWS, _BATCH_BYTES = 500, 8_000_000
+_ID = re.compile("[0-9a-f]{32}")
+_TASK = re.compile("[a-z0-9][a-z0-9-]*")
+
+
+@contextmanager
+def staged(file: Path, scratch: Path) -> Iterator[Database]:
+    """What the file holds, in a database in the folder ``scratch`` that is gone after the block.
+
+    Runs that had not ended are cancelled there, at the moment of the export, for no worker here has them. Raises as
+    :func:`opened` does, and ``InvalidSetting`` where there is no room.
+    """
+    with tempfile.TemporaryDirectory(prefix=".import-", dir=scratch) as folder:
+        url = sqlite_url(Path(folder) / "staged.db")
+        with opened(file) as archive:
+            manifest = archive.manifest
+            if 3 * archive.bytes > shutil.disk_usage(folder).free:
+                raise InvalidSetting(
+                    f"Importing {file} needs {3 * archive.bytes / 1e9:,.1f} GB in {scratch}: free some space first."
+                )
+            upgrade(url, to=manifest.revision)
+            _load(url, file, archive)
+        upgrade(url)
+        database = open_database(url)
+        try:
+            with database.session() as session:
+                _check(session, file)
+                ended = {"status": "cancelled", "error": CUT_OFF, "finished_at": manifest.exported_at}
+                session.execute(update(Run).where(Run.status.in_(UNENDED)).values(ended))
+            yield database
+        finally:
+            database.close()
+
+
+def _load(url: str, file: Path, archive: Archive) -> None:
+    """All rows, as they are in the file, into tables of the file's own revision."""
+    engine = create_engine(url)
+    try:
+        with engine.begin() as connection:
+            tables = MetaData()
+            tables.reflect(connection)
+            known = [model.__tablename__ for model in TABLES if model.__tablename__ in tables.tables]
+            if missing := set(archive.manifest.members) ^ set(known):
+                raise damaged(file, f"its tables are not those of its revision: {min(missing)[:40]}")
+            for name in known:
+                batch, size = [], 0
+                for row, length in archive.rows(name):
+                    batch.append(read_row(tables.tables[name], row))
+                    size += length
+                    if len(batch) == _BATCH_ROWS or size > _BATCH_BYTES:
+                        connection.execute(insert(tables.tables[name]), batch)
+                        batch, size = [], 0
+                if batch:
+                    connection.execute(insert(tables.tables[name]), batch)
+            _check_references(connection, file)
+    except FsdError:
+        raise
+    except IntegrityError as error:
+        raise damaged(file, f"two of its rows have one key: {error.orig}") from error
+    except ValueError as error:
+        raise damaged(file, str(error)) from error
+    finally:
+        engine.dispose()
+
+
+def _check_references(connection: Connection, file: Path) -> None:
+    broken = connection.execute(text("PRAGMA foreign_key_check")).first()
+    if broken is not None:
+        raise damaged(file, f"a row of {broken[0]} belongs to a row of {broken[2]} that is not there")
+
+
+def _check(session: Session, file: Path) -> None:
+    """That every value can be read by what will read it. Raises ``DataDamaged``, or ``InvalidSetting`` for a setting
+    whose rule or drafter is not known here."""
+    for setting in session.execute(select(Setting.id, Setting.config)):
+        try:
+            known = SettingConfig.model_validate(setting.config)
+        except (ValidationError, FsdError, ValueError):
+            raise InvalidSetting(
+                f"The setting {setting.id} of {file} cannot be read here, so nothing was imported: install the package "
+                "that its rule or drafter is from, or update FSD Lab."
+            ) from None
+        if known.id != setting.id:
+            raise damaged(file, f"the setting {setting.id} is not what its id says")
+    try:
+        for experiment in session.execute(select(Experiment.id, Experiment.config)):
+            read_sweep(experiment.config)
+            _require(_ID.fullmatch(experiment.id))
+        for run in session.execute(select(Run.id, Run.setting_id, Run.config, Run.status)):
+            _require(RunConfig.model_validate(run.config).setting.id == run.setting_id)
+            _require(_ID.fullmatch(run.id) and run.status in (*UNENDED, *_ENDED))
+        for task in session.scalars(select(TaskVersion).execution_options(yield_per=1)):
+            _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
+        for trace in session.execute(select(Trace.data, Trace.sha256).execution_options(yield_per=20)):
+            _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256 and _inflates(trace.data))
+        for mark in session.execute(select(Mark.position, Mark.verdict, Mark.note)):
+            _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_WORDS)
+        _check_reviews(session)
+        for entry in session.execute(select(ChangeEntry.kind, ChangeEntry.act, ChangeEntry.role)):
+            _require(
+                entry.kind in ("run", "experiment") and entry.act in ("changed", "deleted") and entry.role in ROLES
+            )
+        for model, of in ((ReviewAct, ReviewAct.use_id), (ChangeEntry, ChangeEntry.subject)):
+            ends = func.min(model.sequence), func.max(model.sequence), func.count(model.id)
+            for first, last, entries in session.execute(select(*ends).group_by(of)):
+                _require(first == 1 and last == entries)
+    except (ValueError, TypeError, DataDamaged) as error:
+        raise damaged(file, "a value in it cannot be read") from error
+
+
+def _check_reviews(session: Session) -> None:
+    """Raises ``ValueError`` for an act that cannot be read, or about a proposal that was not made before."""
+    proposed: set[tuple[str, str]] = set()
+    for row in session.scalars(select(ReviewAct).order_by(ReviewAct.use_id, ReviewAct.sequence)):
+        act = read_act(row.act)
+        _require(act.kind == row.kind and row.role in ROLES)
+        if isinstance(act, Proposed):
+            proposed.add((row.use_id, act.proposal))
+        elif act.about is not None and not isinstance(act, AliasMoved):  # which may be of a proposal no more
+            _require((row.use_id, act.about) in proposed)
+
+
+def _require(holds: object) -> None:
+    if not holds:
+        raise ValueError
+
+
+def _inflates(data: bytes) -> bool:
+    """Whether gzipped data is whole and not larger than a trace can be."""
+    inflate = zlib.decompressobj(wbits=31)
+    try:
+        size = len(inflate.decompress(data, LONGEST_TRACE))
+    except zlib.error:
+        return False
+    return size < LONGEST_TRACE and inflate.eof

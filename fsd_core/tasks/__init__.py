@@ -1,0 +1,61 @@
+"""The prompts a run is measured on, and how an output is scored. No torch: the pages read this."""
+
+from __future__ import annotations
+
+from fsd_core.errors import UnknownName
+from fsd_core.plugins import Registry
+from fsd_core.tasks.arithmetic import Arithmetic
+from fsd_core.tasks.base import Example, Outcome, Score, Split, Task, as_lines, as_table, judged
+from fsd_core.tasks.choices import CommonsenseQA, Mmlu, TruthfulQa
+from fsd_core.tasks.code import HumanEval, Mbpp
+from fsd_core.tasks.open_ended import SPEC_BENCH, Everyday, MtBench, SpecBench
+from fsd_core.tasks.short_problems import ShortProblems
+from fsd_core.tasks.word_problems import Gsm8k, WordProblems
+
+__all__ = [
+    "TASKS",
+    "Example",
+    "Outcome",
+    "Score",
+    "Split",
+    "Task",
+    "as_lines",
+    "as_table",
+    "get_task",
+    "judged",
+]
+
+_BUILT_IN: tuple[Task, ...] = (
+    Arithmetic(),
+    Everyday(),
+    ShortProblems(),
+    Gsm8k(),
+    WordProblems("addsub", "AddSub"),
+    WordProblems("singleeq", "SingleEq"),
+    WordProblems("multiarith", "MultiArith"),
+    WordProblems("svamp", "SVAMP"),
+    CommonsenseQA(),
+    Mmlu(),
+    TruthfulQa(),
+    HumanEval(),
+    Mbpp(),
+    MtBench(),
+    *(SpecBench(category) for category in SPEC_BENCH),
+)
+
+
+def _task(thing: object) -> Task | None:
+    if isinstance(thing, type) and issubclass(thing, Task):
+        return thing()
+    return thing if isinstance(thing, Task) else None
+
+
+TASKS: Registry[Task] = Registry(lambda: _BUILT_IN, lambda task: task.name, _task)
+
+
+def get_task(name: str) -> Task:
+    """The task of that name. Raises ``UnknownName``, which lists the known ones."""
+    try:
+        return TASKS[name]
+    except KeyError:
+        raise UnknownName(f"There is no task '{name}': expected one of {', '.join(TASKS)}.") from None

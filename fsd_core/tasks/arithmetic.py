@@ -1,0 +1,63 @@
+"""The task of the bundled pair, which ships with the program."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+from fsd_core.tasks.base import Example, Score, Task, cut_off
+from fsd_core.tasks.generators import long_problems as arithmetic
+
+HELD_OUT = Path(__file__).parents[1] / "assets" / "bundled" / "arithmetic.jsonl"
+HELD_OUT_SIZE = 600
+
+# A final answer stands on a line of its own. Eighteen digits are more than any problem has, and keep a model that
+# repeats one digit for ever from being read as a number.
+_ANSWER = re.compile(r"^#### +(-?[0-9]{1,18})[ \t\r]*$", re.MULTILINE)
+
+
+class Arithmetic(Task):
+    """Held-out word problems of :mod:`fsd_core.tasks.generators.long_problems`, scored by exact match."""
+
+    name = "arithmetic"
+    title = "Arithmetic word problems"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _held_out()
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        """The last line ``#### <integer>`` is the answer; a text that was cut off before or in it is truncated."""
+        answers = list(_ANSWER.finditer(text))
+        # Where the text was cut right behind a digit, more digits may have been to come.
+        if cut_off(stop_reason) and (not answers or answers[-1].end(1) == len(text)):
+            return Score("truncated", None)
+        answer = str(int(answers[-1][1])) if answers else None
+        if example.reference is None:
+            return Score("unscored", answer)
+        return Score("correct" if answer == example.reference else "wrong", answer)
+
+
+@cache
+def _held_out() -> tuple[Example, ...]:
+    with HELD_OUT.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in rows)
+
+
+def write_held_out(path: Path = HELD_OUT) -> int:
+    """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
+    problems = arithmetic.held_out(HELD_OUT_SIZE)
+    rows = (
+        {
+            "id": f"arithmetic-{i:04d}",
+            "question": problem.question,
+            "prompt": problem.prompt,
+            "steps": problem.steps,
+            "answer": problem.answer,
+        }
+        for i, problem in enumerate(problems)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(problems)

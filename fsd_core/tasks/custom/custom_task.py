@@ -1,0 +1,87 @@
+"""A task that somebody brought, in one of its versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from fsd_core.errors import DataDamaged
+from fsd_core.frozen import text_hash
+from fsd_core.storage.records import TaskView
+from fsd_core.tasks.base import Example, Messages, Score, Task
+from fsd_core.tasks.custom.lines import Line
+from fsd_core.tasks.custom.reading import Checked, check
+from fsd_core.tasks.custom.scorers import Scorer, get_scorer
+
+
+class OwnTask(Task):
+    """``name`` is that of the version, such as ``support@0123456789abcdef``: a run of it says what it was asked."""
+
+    def __init__(self, view: TaskView, content: Callable[[], str]) -> None:
+        """``content`` gives the lines, and is called when the first of them is wanted."""
+        self.view, self._content = view, content
+        self.name, self.title = view.full_name, f"{view.title or view.name} · {view.version[:8]}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As its content, for a process that has no database."""
+        return _with_content, (self.view, self.content)
+
+    @classmethod
+    def of(cls, name: str, checked: Checked, title: str = "") -> OwnTask:
+        """A task that nothing keeps yet, of a file without problems."""
+        content, moment = checked.content, datetime.now(UTC)
+        view = TaskView(
+            name, text_hash(content), title or checked.title, checked.scorer, len(checked.lines), "", moment
+        )  # fmt: skip
+        return cls(view, lambda: content)
+
+    @property
+    def size(self) -> int:
+        return self.view.prompts
+
+    @property
+    def content(self) -> str:
+        """The file in its canonical form, whose SHA-256 begins with the version."""
+        return self._content()
+
+    @property
+    def scorer(self) -> Scorer:
+        return get_scorer(self.view.scorer)
+
+    @property
+    def scored(self) -> bool:
+        return self.scorer.needs_reference
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return self._examples
+
+    @cached_property
+    def _examples(self) -> tuple[Example, ...]:
+        checked = check(self.content.encode())
+        if checked.problems or (checked.scorer, len(checked.lines)) != (self.view.scorer, self.view.prompts):
+            raise DataDamaged(f"The prompts of the task '{self.name}' cannot be read: restore the database.")
+        return tuple(self._example(number, line) for number, line in enumerate(checked.lines))
+
+    def _example(self, number: int, line: Line) -> Example:
+        reference = None
+        if line.reference is not None and self.scorer.needs_reference:
+            reference = self.scorer.read(line.reference)
+        example = Example(line.id or f"{self.view.name}-{number:04d}", "", reference)
+        if isinstance(line.asked, str):
+            return replace(example, prompt=line.asked)
+        return replace(example, prompt=transcript(line.asked), messages=line.asked)
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return self.scorer.judge(text, example, stop_reason)
+
+
+def _with_content(view: TaskView, content: str) -> OwnTask:
+    return OwnTask(view, lambda: content)
+
+
+def transcript(messages: Messages) -> str:
+    """A conversation as text for people; models are given the messages."""
+    return "\n\n".join(f"{role.capitalize()}: {content}" for role, content in messages)

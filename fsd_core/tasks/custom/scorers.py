@@ -1,0 +1,137 @@
+"""How the answers of a task of one's own are judged. All take time in proportion to the text, or are stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import regex
+
+from fsd_core.errors import InvalidSetting
+from fsd_core.tasks.base import Example, Score, cut_off, judged
+from fsd_core.tasks.choices import LETTERS, chosen_letter
+from fsd_core.tasks.final_numbers import canonical, final_number
+
+LONGEST_PATTERN = 1_000
+"""characters"""
+PATTERN_SECONDS = 1.0
+"""so long one expression may look at one text; the engine itself stops"""
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """A way to judge."""
+
+    name: str
+    title: str
+    about: str
+    """what is right, in a sentence"""
+    read: Callable[[str], str]
+    """the reference as it is compared. Raises ``ValueError`` with what is wrong, such as "is no number"."""
+    judge: Callable[[str, Example, str], Score]
+    """(text, example, stop reason); pure"""
+    needs_reference: bool = True
+
+
+def _number(reference: str) -> str:
+    if (number := canonical(reference)) is None:
+        raise ValueError("is no number: expected one such as 1200, 3.5 or 1/2")
+    return number
+
+
+def _judge_number(text: str, example: Example, stop_reason: str) -> Score:
+    return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
+
+
+def _letter(reference: str) -> str:
+    letter = reference.strip().upper()
+    if len(letter) != 1 or letter not in LETTERS:
+        raise ValueError(f"is no choice: expected one letter from {LETTERS[0]} to {LETTERS[-1]}")
+    return letter
+
+
+def _judge_choice(text: str, example: Example, stop_reason: str) -> Score:
+    return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
+
+
+def _words(text: str) -> str:
+    """With single spaces, without capitals."""
+    return " ".join(text.split()).casefold()
+
+
+def _exact(reference: str) -> str:
+    if not reference.strip():
+        raise ValueError("is empty: expected the whole text that is right")
+    return reference.strip()
+
+
+def _judge_exact(text: str, example: Example, stop_reason: str) -> Score:
+    """A text that was cut off may have gone on, so it is not the one that was expected."""
+    return judged(None if cut_off(stop_reason) else text.strip(), example, stop_reason)
+
+
+def _part(reference: str) -> str:
+    if not reference.strip():
+        raise ValueError("is empty: every text contains that")
+    return reference.strip()
+
+
+def _found(part: str | None, stop_reason: str) -> Score:
+    if part is not None:
+        return Score("correct", part)
+    return Score("truncated" if cut_off(stop_reason) else "wrong", None)
+
+
+def _judge_contains(text: str, example: Example, stop_reason: str) -> Score:
+    part = example.reference or ""
+    return _found(part if _words(part) in _words(text) else None, stop_reason)
+
+
+@lru_cache(256)
+def _compiled(pattern: str) -> regex.Pattern[str]:
+    return regex.compile(pattern)
+
+
+def _pattern(reference: str) -> str:
+    if len(reference) > LONGEST_PATTERN:
+        raise ValueError(f"has {len(reference):,} characters: expected an expression of at most {LONGEST_PATTERN:,}")
+    try:
+        if _compiled(reference).search("", timeout=PATTERN_SECONDS):
+            raise ValueError("matches even an empty text, so every answer would be right")
+    except (regex.error, RecursionError, OverflowError, TimeoutError) as error:
+        raise ValueError(f"is no regular expression ({error})") from None
+    return reference
+
+
+def _judge_pattern(text: str, example: Example, stop_reason: str) -> Score:
+    """Raises ``InvalidSetting`` where the expression takes too long on this text."""
+    try:
+        found = _compiled(example.reference or "").search(text, timeout=PATTERN_SECONDS)
+    except (TimeoutError, MemoryError):
+        raise InvalidSetting(
+            f"The regular expression of the prompt '{example.id}' takes more than {PATTERN_SECONDS:g} s for this text: "
+            "write it without repetitions inside of repetitions."
+        ) from None
+    return _found(None if found is None else found[0], stop_reason)
+
+
+_ALL = (
+    Scorer("number", "Number", "The number that the text ends with is the reference.", _number, _judge_number),
+    Scorer("choice", "Choice", "The letter that the text chooses is the reference.", _letter, _judge_choice),
+    Scorer("exact", "Exact", "The text is the reference, apart from spaces around it.", _exact, _judge_exact),
+    Scorer("contains", "Contains", "The reference stands in the text; capitals and spacing do not matter.", _part,
+           _judge_contains),
+    Scorer("regex", "Regular expression", "The reference is a regular expression that is found in the text.", _pattern,
+           _judge_pattern),
+    Scorer("none", "None: fidelity", "Nothing is right or wrong: texts are held against the target's own.", str,
+           lambda text, example, stop_reason: Score("unscored", None), needs_reference=False),
+)  # fmt: skip
+SCORERS = {scorer.name: scorer for scorer in _ALL}
+
+
+def get_scorer(name: str) -> Scorer:
+    """Raises ``InvalidSetting``."""
+    if name not in SCORERS:
+        raise InvalidSetting(f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+    return SCORERS[name]

@@ -1,0 +1,56 @@
+"""The task of the pair that was taught word problems, which ships with the program."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from fsd_core.tasks.base import Example
+from fsd_core.tasks.final_numbers import canonical
+from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.word_problems import Numbers, zero_shot_prompt
+
+HELD_OUT = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
+HELD_OUT_SIZE = 200
+
+
+class ShortProblems(Numbers):
+    """Held-out problems of :mod:`fsd_core.tasks.generators.one_step_problems`, asked and scored as published ones."""
+
+    name = "short-problems"
+    title = "Short word problems"
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _held_out()
+
+
+@cache
+def _held_out() -> tuple[Example, ...]:
+    return tuple(Example(row["id"], zero_shot_prompt(row["question"]), canonical(row["answer"])) for row in _rows())
+
+
+def held_out_questions() -> frozenset[str]:
+    """What training leaves out."""
+    return frozenset(row["question"] for row in _rows())
+
+
+def _rows() -> list[dict]:
+    with HELD_OUT.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_held_out(path: Path = HELD_OUT) -> int:
+    """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
+    problems = short_problems.held_out(HELD_OUT_SIZE)
+    rows = (
+        {
+            "id": f"short-problems-{i:04d}",
+            "question": problem.question,
+            "steps": problem.steps,
+            "answer": str(problem.answer),
+        }
+        for i, problem in enumerate(problems)
+    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return len(problems)

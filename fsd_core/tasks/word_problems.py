@@ -1,0 +1,83 @@
+"""Arithmetic word problems: GSM8K, and the older sets in the form of LLM-Adapters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, judged, rows
+from fsd_core.tasks.final_numbers import canonical, final_number
+
+MOST_SHOTS = 4
+_ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
+
+
+class Numbers(Task):
+    """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.final_number`."""
+
+    def score(self, text: str, example: Example, stop_reason: str) -> Score:
+        return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
+
+
+class Gsm8k(Numbers):
+    """GSM8K test (Cobbe et al. 2021): four worked examples of the training split before each question."""
+
+    name = "gsm8k"
+    title = "GSM8K"
+    published = 1319
+    files = ("gsm8k/test.jsonl", "gsm8k/train.jsonl")
+    hub = tuple(
+        Split(f"gsm8k/{split}.jsonl", "openai/gsm8k", "MIT", "main", split, as_lines) for split in ("test", "train")
+    )
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _gsm8k()
+
+
+def worked(row: dict) -> str:
+    """The worked solution of a row of GSM8K as a model should write it; ends in ``#### `` and the number."""
+    return _ANNOTATION.sub("", row["answer"])
+
+
+def after_examples(shots: Sequence[dict], question: str) -> str:
+    """A question behind rows of GSM8K with their worked solutions."""
+    shown = "".join(f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in shots)
+    return f"{shown}Question: {question}\nAnswer:"
+
+
+@cache
+def _gsm8k() -> tuple[Example, ...]:
+    shots = rows("gsm8k/train.jsonl")[:MOST_SHOTS]
+    return tuple(
+        Example(
+            id=f"gsm8k-{i:04d}",
+            prompt=after_examples(shots, row["question"]),
+            reference=canonical(row["answer"].rpartition("####")[2].strip()),
+        )
+        for i, row in enumerate(rows("gsm8k/test.jsonl"))
+    )
+
+
+class WordProblems(Numbers):
+    """AddSub, SingleEq, MultiArith or SVAMP, asked without examples (Kojima et al. 2022) and scored like GSM8K."""
+
+    def __init__(self, name: str, title: str) -> None:
+        self.name, self.title = name, title
+        self.files = (f"math_word/{title}/test.json",)
+
+    def all_examples(self) -> tuple[Example, ...]:
+        return _word_problems(self.name, self.files[0])
+
+
+def zero_shot_prompt(problem: str) -> str:
+    """How a problem is put to a model without examples."""
+    return f"{problem.strip()}\n\nSolve the problem step by step. End with a line '#### ' and the number."
+
+
+@cache
+def _word_problems(name: str, file: str) -> tuple[Example, ...]:
+    return tuple(
+        Example(f"{name}-{i:04d}", zero_shot_prompt(row["instruction"]), canonical(str(row["answer"])))
+        for i, row in enumerate(rows(file))
+    )

@@ -1,0 +1,50 @@
+"""The worker as a thread of the web process, for a machine that lends its device to that process alone (ZeroGPU)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from fsd_core.errors import WorkerRunning, user_message
+from fsd_core.settings import Settings
+from fsd_core.worker import zero_gpu
+from fsd_core.worker.remote_device import LentDevice
+from fsd_core.worker.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+RETRY, PATIENCE = 5.0, 10.0  # seconds
+
+
+class InProcess:
+    """Does the home's jobs; a context manager. A worker that ends early is made anew, as a supervisor would."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Call it from the main thread, before the pages are built. Raises ``PackageMissing``."""
+        self._settings = settings
+        self._worker = Worker(settings, LentDevice)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
+
+    def __enter__(self) -> InProcess:
+        zero_gpu.leave_sockets_to_parent(self._settings.port)
+        zero_gpu.begin()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._worker.stop()
+        self._thread.join(PATIENCE)  # what is not given back by then, the next worker takes up
+
+    def _work(self) -> None:
+        told = ""
+        while not self._stop.is_set():
+            try:
+                self._worker.run_as_thread()
+            except Exception as error:
+                message = str(error) if isinstance(error, WorkerRunning) else user_message(error)
+                if message != told:
+                    logger.warning("Nothing is generated here yet: %s", message)
+                told = message
+                self._stop.wait(RETRY)

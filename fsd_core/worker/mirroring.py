@@ -1,0 +1,71 @@
+"""Brings ended runs to MLflow, whenever MLflow is there."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fsd_core.errors import DatabaseUnavailable, DataDamaged, TrackingUnavailable, UnknownName
+from fsd_core.storage.database.repository import Repository
+
+if TYPE_CHECKING:
+    from fsd_core.tracking.mlflow_mirror import MlflowMirror
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
+
+
+class Mirroring:
+    """Nothing that goes wrong here stops a run: it is told once and tried again when the worker is idle.
+
+    ``wanted`` says whether the worker has something better to do; what is left then waits.
+    """
+
+    def __init__(self, uri: str, repository: Repository, wanted: Callable[[], bool]) -> None:
+        self._uri, self._repository, self._wanted = uri, repository, wanted
+        self._down = False
+        self._next = 0.0
+
+    @cached_property
+    def _mlflow(self) -> MlflowMirror:
+        from fsd_core.tracking.mlflow_mirror import MlflowMirror  # seconds to import, and not needed to generate
+
+        return MlflowMirror(self._uri)
+
+    def after_runs(self) -> None:
+        """Mirrors what has ended, unless MLflow did not answer the last time: the next job should not wait for it."""
+        if not self._down:
+            self._sync()
+
+    def when_idle(self) -> None:
+        """Mirrors what is left, every 30 seconds."""
+        if time.monotonic() >= self._next:
+            self._sync()
+
+    def _sync(self) -> None:
+        try:
+            if self._repository.mlflow_deletions():
+                self._mlflow.delete_pending(self._repository)
+            for run in self._repository.unsynced_runs():
+                if self._wanted():
+                    return
+                with suppress(UnknownName):  # it was deleted meanwhile
+                    self._mlflow.sync(self._repository, run.id)
+            self._down = False
+        except DatabaseUnavailable as error:
+            logger.warning("Runs are mirrored later: %s", error)
+        except (TrackingUnavailable, DataDamaged) as error:
+            if not self._down:
+                logger.warning("%s", error)
+            self._down = True
+        except Exception:  # a fault of ours must not cost a run either
+            if not self._down:
+                logger.exception("Runs are mirrored later, after an unexpected error:")
+            self._down = True
+        finally:
+            self._next = time.monotonic() + INTERVAL

@@ -1,0 +1,116 @@
+"""MLflow's pages over our own store: ``python -m fsd_core.worker.mlflow_server``, with ``FSD_*`` variables.
+
+MLflow's own server has no login, lets whoever reaches it change everything, and has files read and written anywhere.
+Ours listens on a socket that its owner alone can open, and lets runs be looked at. The web process stands before it
+(:mod:`dashboard.server.mlflow_pages`) and lets in those who are signed in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from sqlalchemy import make_url
+from starlette.types import ASGIApp
+
+from fsd_core.auth.middleware.allow_list import AllowList
+from fsd_core.auth.middleware.logs import bound_log_lines
+from fsd_core.settings import Settings, get_settings
+from fsd_core.tracking.mlflow_creation import create_store
+from fsd_core.worker import lock
+from fsd_core.worker.mlflow_service import LOCK, READING
+from fsd_core.worker.service import SUPERVISED
+
+if TYPE_CHECKING:
+    from mlflow.store.artifact.artifact_repo import ArtifactRepository
+
+
+def serve_artifacts_of(folder: Path) -> None:
+    """From now on MLflow finds artifacts in ``folder`` alone, wherever a run says that its own are."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
+    from mlflow.store.artifact.artifact_repository_registry import get_registered_artifact_repositories
+    from mlflow.store.artifact.local_artifact_repo import LocalArtifactRepository
+
+    root = folder.resolve()
+
+    def repository(artifact_uri: str, **options: str | None) -> ArtifactRepository:
+        found = LocalArtifactRepository(artifact_uri, **options)
+        if not Path(found.artifact_dir).resolve().is_relative_to(root):
+            raise MlflowException("These artifacts lie outside of the store and are not shown.", PERMISSION_DENIED)
+        return found
+
+    registered: dict[str, Any] = get_registered_artifact_repositories()
+    registered.clear()  # other schemes would have the server connect to hosts that a run names
+    registered.update({"": repository, "file": repository})
+
+
+def build_app(store: str, artifacts: Path) -> ASGIApp:
+    """MLflow's application over a store, for reading."""
+    from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
+    from mlflow.server.fastapi_app import app
+    from mlflow.server.handlers import initialize_backend_stores
+
+    os.environ[BACKEND_STORE_URI_ENV_VAR], os.environ[ARTIFACT_ROOT_ENV_VAR] = store, artifacts.as_uri()
+    create_store(store, artifacts)
+    initialize_backend_stores(store, store, artifacts.as_uri())
+    serve_artifacts_of(artifacts)
+    return AllowList(app, READING)
+
+
+def _store(settings: Settings) -> tuple[str, Path]:
+    """The store's URI, which means the same in every working directory, and the folder of its artifacts."""
+    uri = settings.resolved_mlflow_uri
+    if not uri.startswith("sqlite"):
+        return uri, settings.mlflow_folder / "artifacts"
+    url = make_url(uri)
+    file = Path(str(url.database)).absolute()
+    return url.set(database=str(file)).render_as_string(hide_password=False), file.parent / "artifacts"
+
+
+def serve(settings: Settings, held: lock.Lock) -> None:
+    """Serves until SIGTERM. The lock says where."""
+    about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
+    held.sign(**about)
+    if left := held.last_words.get("socket"):  # of one that was killed
+        with suppress(OSError):
+            Path(left).unlink()
+            Path(left).parent.rmdir()
+    store, artifacts = _store(settings)
+    artifacts.mkdir(parents=True, exist_ok=True)
+    os.chdir(artifacts.parent)  # whatever MLflow writes by a relative path belongs there
+    app = build_app(store, artifacts)
+    # Not in the home: a socket's path is short, and a network's or a bucket's file system has no sockets.
+    short = None if len(os.fsencode(tempfile.gettempdir())) < 70 else "/tmp"
+    with (
+        tempfile.TemporaryDirectory(prefix="fsd-pages-", dir=short) as folder,  # for its owner alone
+        socket.socket(socket.AF_UNIX) as listener,
+    ):
+        listener.bind(path := f"{folder}/mlflow")
+        listener.listen(128)
+        held.sign(**about, socket=path)
+        uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)).run(sockets=[listener])
+
+
+def main() -> None:
+    bound_log_lines()
+    # uvicorn stops on this signal and then raises it anew: leave by the door, so that nothing is left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    settings = get_settings()
+    if (held := lock.acquire(settings.home / LOCK)) is None:
+        sys.exit(f"MLflow's pages of {settings.home} are served already.")
+    try:
+        serve(settings, held)
+    finally:
+        held.close()
+
+
+if __name__ == "__main__":
+    main()

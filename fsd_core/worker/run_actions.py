@@ -1,0 +1,80 @@
+"""Runs and experiments resumed and deleted by people: never while a process is working on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsd_core.errors import FsdError
+from fsd_core.roles import LOCAL, Person
+from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import lock
+
+if TYPE_CHECKING:
+    from fsd_core.storage.database.repository import Repository
+    from fsd_core.storage.records import Deletion
+
+
+@contextmanager
+def alone(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
+    """Holds the lock of a run that stands alone, or of an experiment, as the only process of this home.
+
+    Raises ``FsdError``, which names the other process, if there is one.
+    """
+    path = home / "runs" / f"{id}.lock"
+    path.parent.mkdir(exist_ok=True)
+    held = lock.acquire(path)
+    if held is None:
+        pid = (lock.holder(path) or {}).get("pid", "unknown")
+        raise FsdError(f"Another process ({pid}) is working on the {what} {id}: wait until it ends, or stop it first.")
+    try:
+        yield held
+        path.unlink(missing_ok=True)  # whoever waited for this file finds nothing to do
+    finally:
+        held.close()
+
+
+@contextmanager
+def nobody_else(home: Path) -> Iterator[None]:
+    """Holds the locks of the application and of the worker. Raises ``FsdError`` while either of them runs."""
+    with ExitStack() as locks:
+        for name, what in (("app.lock", "The application"), ("worker.lock", "A worker")):
+            held = lock.acquire(home / name)
+            if held is None:
+                pid = (lock.holder(home / name) or {}).get("pid", "unknown")
+                raise FsdError(f"{what} (process {pid}) is using {home}: stop it first.")
+            locks.callback(held.close)
+        yield
+
+
+def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
+    """Leaves what is left of a run or an experiment (``kind``) to the worker; its name.
+
+    Raises as ``reopen_runs`` does, and ``FsdError`` while another process works on it.
+    """
+    name, runs, owner = _resolve(repository, kind, id)
+    with alone(home, *owner):
+        repository.reopen_runs(runs)
+    asked_by.note(owner[1])
+    return name
+
+
+def delete(repository: Repository, home: Path, kind: str, id: str, who: Person = LOCAL) -> Deletion:
+    """Deletes a run or an experiment (``kind``) for good; the log of changes says who did.
+
+    Raises as the repository does, and ``FsdError`` while another process works on it.
+    """
+    _, _, owner = _resolve(repository, kind, id)
+    with alone(home, *owner):
+        return repository.delete_experiment(id, who) if kind == "experiment" else repository.delete_run(id, who)
+
+
+def _resolve(repository: Repository, kind: str, id: str) -> tuple[str, list[str], tuple[str, str]]:
+    """Name, runs, and what is locked: a run of an experiment is covered by it. Raises ``UnknownName``."""
+    if kind == "experiment":
+        experiment = repository.experiment(id)
+        return experiment.name, [run.id for run in experiment.runs], ("experiment", id)
+    run = repository.run(id)
+    return run.label, [id], ("run", id) if run.experiment_id is None else ("experiment", run.experiment_id)

@@ -1,0 +1,331 @@
+"""The worker: the one of a home that generates, in a process of its own or, where it has to be, in the web process.
+
+Whatever it does is a row of the ``jobs`` table, claimed under a lease that a thread renews. A worker that is killed
+leaves its job to the next, which goes on at the first prompt that is not recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import Any, TypeVar
+
+from fsd_core.calibration.running import calibrate
+from fsd_core.config.calibration_config import CalibrationConfig
+from fsd_core.errors import (
+    Cancelled,
+    DatabaseUnavailable,
+    DataDamaged,
+    DeviceUnavailable,
+    FsdError,
+    WorkerRunning,
+    user_message,
+)
+from fsd_core.evaluation import bounds
+from fsd_core.evaluation.runner import execute_runs, give_up
+from fsd_core.settings import Settings
+from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
+from fsd_core.storage.database.repository import Repository
+from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
+from fsd_core.storage.records import JobView, RunView
+from fsd_core.tasks import download as hub_data
+from fsd_core.worker import lock, playground
+from fsd_core.worker.device import DeviceFactory, OwnDevice
+from fsd_core.worker.heartbeat import IDLE, Heartbeat
+from fsd_core.worker.lock_metadata import LastWords
+from fsd_core.worker.mirroring import Mirroring
+from fsd_core.worker.service import SUPERVISED
+from fsd_core.worker.worker_log import log_to
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+LEASE = 10.0  # seconds
+POLL = 0.2  # seconds between two looks at an empty queue
+FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
+WAITED_FOR = (PlaygroundJob.kind, FetchJob.kind)
+"""work that people wait for in front of a page: it goes before an experiment's next prompt"""
+STALLS_ALLOWED = 3
+"""so many workers in a row may be lost over a job without anything to show for it"""
+
+
+class Stopping(Exception):
+    """The worker was asked to end: what is begun is given back."""
+
+
+class ClaimLost(Exception):
+    """Another worker has the job: hands off."""
+
+
+class Worker:
+    """Takes jobs until it is asked to stop; a prompt that is begun is finished, and the job given back."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        device: DeviceFactory = OwnDevice,
+        *,
+        lease: float = LEASE,
+        busy_timeout: float = BUSY_TIMEOUT,
+    ) -> None:
+        """``lease``: seconds that a job stays ours without a beat; ``busy_timeout`` as in :func:`open_database`."""
+        self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
+        self._stop = threading.Event()
+        self._device = device(settings, self._fetching)
+        self._prune_at = 0.0
+        self._preloaded = False
+        self._kinds = {
+            ExperimentJob.kind: self._do_runs, RunJob.kind: self._do_runs,
+            PlaygroundJob.kind: self._playground, BoundsJob.kind: self._bounds,
+            FetchJob.kind: self._fetch,
+        }  # fmt: skip
+
+    def run(self) -> None:
+        """As a process, until SIGTERM or SIGINT.
+
+        Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
+        """
+        with self._alone():
+            log_to(self._settings.home / "logs" / "worker.log")
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self._asked_to_stop)
+            self._serve()
+
+    def run_as_thread(self) -> None:
+        """As a thread of another process, until :meth:`stop`. Raises as :meth:`run` does."""
+        with self._alone():
+            self._serve()
+
+    def stop(self) -> None:
+        """Asks it to end."""
+        self._stop.set()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Holds the home's lock of the worker."""
+        home = self._settings.home
+        self._settings.make_folders()
+        held = lock.acquire(home / "worker.lock")
+        if held is None:
+            about = lock.holder(home / "worker.lock") or {}
+            raise WorkerRunning(
+                f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has only "
+                "one: stop it first, or set FSD_HOME to another folder."
+            )
+        # The supervisor ends the worker that it started, and no other.
+        self._words = LastWords(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
+        try:
+            yield
+        except Stopping:  # while no job was held, or no database answered
+            pass
+        finally:
+            held.close()
+
+    def _serve(self) -> None:
+        device = self._device.start()
+        url = self._settings.resolved_database_url
+        database = self._patiently(lambda: open_database(url, busy_timeout=self._busy_timeout))
+        self._repository = Repository(database)
+        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._people_wait)
+        # Having the lock proves that the worker before this one is dead, whatever the clock says of its leases.
+        self._patiently(lambda: self._repository.worker_lost(*self._words.inherited))
+        self._words.settle()
+        logger.info("Worker %d is ready on %s.", os.getpid(), device)
+        with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
+            while not self._stop.is_set():
+                if job := self._next_job():
+                    self._work(job)
+                    self._mirroring.after_runs()
+                else:
+                    self._tidy()
+                    self._stop.wait(POLL)
+        logger.info("Worker %d ends.", os.getpid())
+
+    def _next_job(self) -> JobView | None:
+        try:
+            return self._patiently(lambda: self._repository.claim(tuple(self._kinds), self._lease))
+        except DataDamaged as error:  # somebody has to mend it, and then work goes on
+            logger.error("No job can be taken: %s", error)
+            self._stop.wait(LAST_RETRY)
+            return None
+
+    def _asked_to_stop(self, number: int, _frame: FrameType | None) -> None:
+        self.stop()
+        signal.signal(number, signal.SIG_DFL)  # a second one is obeyed at once
+
+    def _patiently(self, action: Callable[[], T]) -> T:
+        """The action's result, repeated until the database answers."""
+        wait = FIRST_RETRY
+        while True:
+            try:
+                return action()
+            except DatabaseUnavailable as error:
+                logger.warning("%s Trying again in %.1f s.", error, wait)
+                if self._stop.wait(wait):
+                    raise Stopping from error
+                wait = min(2 * wait, LAST_RETRY)
+
+    def _work(self, job: JobView) -> None:
+        """Does a job and says how it ended."""
+        assert job.claim_token is not None
+        token, status, sentence = job.claim_token, "finished", None
+        with self._heartbeat.holding(job), self._words.working_on(job.id, token):
+            try:
+                if job.stalled >= STALLS_ALLOWED:
+                    self._give_up(job)
+                self._kinds[job.kind](job)
+            except Stopping:
+                status = "queued"
+            except ClaimLost:
+                logger.warning("The job %s went to another worker.", job.id)
+                return
+            except Cancelled:
+                status = "cancelled"
+            except Exception as error:
+                status, sentence = "failed", user_message(error)
+            self._patiently(lambda: self._repository.finish_job(job.id, token, status, sentence))
+        logger.info("Job %s (%s): %s.", job.id, job.kind, status)
+
+    def _give_up(self, job: JobView) -> None:
+        """Raises the sentence for a job over which workers are lost again and again; its runs keep their figures."""
+        error = (
+            f"The worker was lost {job.stalled} times in a row on this job without progress, so it is not retried. "
+            f"Finished prompts are kept. Look for the cause in {self._settings.home / 'logs'}, then resume it."
+        )
+        runs = self._runs_of(job)
+        self._patiently(lambda: give_up(self._repository, runs, error))
+        raise FsdError(error)
+
+    def _runs_of(self, job: JobView) -> list[str]:
+        """The runs that a job is to do; none for the playground and the like."""
+        match job.kind:
+            case ExperimentJob.kind:
+                id = ExperimentJob.read(job.payload).experiment_id
+                experiment = self._patiently(lambda: self._repository.experiment(id))
+                return [run.id for run in experiment.runs]
+            case RunJob.kind:
+                return [RunJob.read(job.payload).run_id]
+        return []
+
+    def _check(self, job: JobView) -> None:
+        """Raises what should end the job here."""
+        if self._heartbeat.lost(job):
+            raise ClaimLost
+        if self._stop.is_set():
+            raise Stopping
+        if self._patiently(lambda: self._repository.cancel_requested(job.id)):
+            raise Cancelled("Cancelled by a user.")
+        self._device.fit()
+
+    def _do_runs(self, job: JobView) -> None:
+        def before_a_prompt(run: RunView) -> None:
+            self._serve_waiting()
+            self._check(job)
+            self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
+
+        doing: dict[str, Any] = {
+            "on_prompt": before_a_prompt, "writing": self._words.writing, "on_start": lambda _: self._check(job)
+        }  # fmt: skip
+
+        def execute() -> None:
+            asked = self._calibration(job)
+            with self._device.bench(job.id) as bench:
+                if asked is None:
+                    execute_runs(self._repository, self._runs_of(job), bench, **doing)
+                else:
+                    calibrate(self._repository, job.id, asked, bench, **doing)
+
+        try:
+            self._patiently(execute)
+        except DeviceUnavailable as error:
+            told = str(error)
+            self._patiently(lambda: give_up(self._repository, self._runs_of(job), told))
+            raise
+
+    def _calibration(self, job: JobView) -> CalibrationConfig | None:
+        """What the job's experiment is to find, if it is a calibration."""
+        if job.kind != ExperimentJob.kind:
+            return None
+        config = self._repository.experiment(ExperimentJob.read(job.payload).experiment_id).config
+        return config if isinstance(config, CalibrationConfig) else None
+
+    def _fetching(self, what: str, done: int, total: int) -> None:
+        fetched = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        self._heartbeat.activity = fetched if total else what
+
+    def _serve_waiting(self) -> None:
+        """People in front of a page go before an experiment's next prompt, which then has its pair's threads again."""
+        with self._device.aside():
+            while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, self._lease)):
+                self._work(job)
+
+    def _people_wait(self) -> bool:
+        """Whether to leave off what can wait."""
+        return self._stop.is_set() or self._repository.queue_length(WAITED_FOR) > 0
+
+    def _playground(self, job: JobView) -> None:
+        message = PlaygroundJob.read(job.payload)
+        self._check(job)
+        written = [chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))]
+        chunks = self._device.playground(job.id, message, written)
+        self._heartbeat.activity = "Playground"
+        with closing(chunks):
+            playground.follow(
+                chunks,
+                write=lambda some: self._patiently(lambda: self._repository.append_chunks(job.id, some)),
+                check=lambda: self._check(job),
+            )
+
+    def _fetch(self, job: JobView) -> None:
+        def before_a_file(what: str, done: int, total: int) -> None:
+            self._check(job)
+            self._heartbeat.activity = f"Fetching {what}: file {done + 1} of {total}"
+
+        self._check(job)
+        hub_data.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
+
+    def _bounds(self, job: JobView) -> None:
+        message = BoundsJob.read(job.payload)
+        run = self._patiently(lambda: self._repository.run(message.run_id))
+
+        def before_the_next(done: int, total: int) -> None:
+            self._serve_waiting()
+            self._check(job)
+            self._heartbeat.activity = f"Bounds of {run.label}: position {done} of {total}"
+
+        self._check(job)
+        ask = self._device.bounds(job.id, run)
+        bounds.measure(self._repository, run.id, ask, message.temperature, on_position=before_the_next)
+
+    def _tidy(self) -> None:
+        """What can wait until there is nothing else to do."""
+        if not self._preloaded:
+            self._preload()
+            return
+        self._words.idle()
+        self._mirroring.when_idle()
+        if time.monotonic() >= self._prune_at:
+            self._patiently(self._prune)
+            self._prune_at = time.monotonic() + 3600
+
+    def _preload(self) -> None:
+        self._preloaded = True
+        try:
+            self._device.preload()
+        except Exception as error:  # whoever asks for it is told
+            logger.warning("The first pair is not loaded yet: %s", error)
+        finally:
+            self._heartbeat.activity = IDLE
+
+    def _prune(self) -> None:
+        """Deletes what the settings do not keep any longer."""
+        self._repository.prune_playground(timedelta(days=self._settings.keep_playground_days))
+        if self._settings.keep_traces_days is not None:
+            self._repository.prune_traces(timedelta(days=self._settings.keep_traces_days))

@@ -46,7 +46,7 @@ from dashboard.ui.worker_status import worker_status
 from fsd_core.auth.identify import KEY, identifier
 from fsd_core.auth.middleware.bodies import BoundedBody
 from fsd_core.auth.middleware.origin import SameOrigin
-from fsd_core.auth.middleware.sign_in import SignIn
+from fsd_core.auth.middleware.sign_in import RequireSignIn
 from fsd_core.space import OAuthApp, here
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     # The last that is added is the first to see a request.
     app.add_middleware(Heartbeats, sessions=sessions)
     login = "/login" if settings.access in ("password", "huggingface") else None
-    app.add_middleware(SignIn, identify=identifier(settings, repository), key=KEY, login=login)
+    app.add_middleware(RequireSignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
     app.add_middleware(SameOrigin, names=_own_names(settings))
     app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], access=settings.access)

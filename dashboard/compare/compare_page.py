@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_RUNS,
-    Comparison,
+    ComparedRuns,
     Stage,
     compare,
     experiment_runs,
@@ -294,7 +294,7 @@ class ComparePage:
             **self._watching(comparison),
         }
 
-    def _watching(self, comparison: Comparison) -> Updates:
+    def _watching(self, comparison: ComparedRuns) -> Updates:
         return {
             self.seen: progress(comparison.runs),
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),

@@ -31,7 +31,7 @@ MARKED = (
 _ID = re.compile("[0-9a-f]{32}")  # anything else, which a link may hold, is not worth asking a database for
 
 
-class Row(NamedTuple):
+class ComparisonRow(NamedTuple):
     """A run with its cells, in the order of :data:`fsd_core.metrics.compared`."""
 
     run: RunView
@@ -44,12 +44,12 @@ class Row(NamedTuple):
     """why it is slower than the baseline, where it is"""
 
 
-class Comparison(NamedTuple):
+class ComparedRuns(NamedTuple):
     """Everything that is known of the chosen runs beside each other; ``warnings`` are sentences."""
 
     runs: list[RunView]
     baseline: RunView | None
-    rows: list[Row]
+    rows: list[ComparisonRow]
     warnings: list[str]
     prompts: Prompts
     """what was counted of each prompt"""
@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
 
 def compare(
     repository: Repository, run_ids: Sequence[str], baseline_id: str | None, margin: float | None = DEFAULT_MARGIN
-) -> Comparison:
+) -> ComparedRuns:
     """Compares the runs that exist; unknown ids become a warning. Without a known baseline the first run is it.
 
     A margin outside of 0 to 20 points becomes a warning, too: then there is no verdict.
@@ -94,14 +94,14 @@ def compare(
     names = run_names(runs)
     warnings += comparability(runs, names)
     if baseline is None:
-        return Comparison(runs, baseline, [], warnings, prompts, margin)
+        return ComparedRuns(runs, baseline, [], warnings, prompts, margin)
     warnings += strangers(runs, baseline, prompts, names)
     found = cells(runs, baseline, prompts)
     rows = []
     for run in runs:
         said = _verdict(found[run.id], margin), slowdown(run, baseline, prompts)
-        rows.append(Row(run, names[run.id], run.id == baseline.id, found[run.id], *said))
-    return Comparison(runs, baseline, rows, warnings, prompts, margin)
+        rows.append(ComparisonRow(run, names[run.id], run.id == baseline.id, found[run.id], *said))
+    return ComparedRuns(runs, baseline, rows, warnings, prompts, margin)
 
 
 def _verdict(cells: Sequence[Cell], margin: float | None) -> Verdict | None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.compare.compared_runs import MARKED, Comparison, Row
+from dashboard.compare.compared_runs import MARKED, ComparedRuns, ComparisonRow
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
 from dashboard.ui.components import empty_state, escape, mixed_mark, notice, term
-from fsd_core.analysis.cells import SIGNIFICANT, Cell, Estimate
+from fsd_core.analysis.cells import SIGNIFICANT, Cell
 from fsd_core.formatting import count, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
+from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from fsd_core.statistics.noninferiority import Verdict
@@ -44,7 +45,7 @@ def nothing_chosen(experiments: Sequence[ExperimentView]) -> str:
     )
 
 
-def comparison_html(comparison: Comparison) -> str:
+def comparison_html(comparison: ComparedRuns) -> str:
     """The table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return ""
@@ -72,7 +73,7 @@ def comparison_html(comparison: Comparison) -> str:
     )
 
 
-def worst_prompts_html(comparison: Comparison) -> str:
+def worst_prompts_html(comparison: ComparedRuns) -> str:
     """Links to the prompts of which each run accepted least."""
     links = [
         f'<a href="/runs?run={escape(row.run.id)}&amp;prompts=worst">{escape(row.name)}</a>'
@@ -82,14 +83,14 @@ def worst_prompts_html(comparison: Comparison) -> str:
     return f'<p class="cmp-note">Prompts with the lowest acceptance: {", ".join(links)}</p>' if links else ""
 
 
-def shown_columns(rows: Sequence[Row]) -> list[int]:
+def shown_columns(rows: Sequence[ComparisonRow]) -> list[int]:
     """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
     filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]
     scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
     return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
-def _row(row: Row, columns: Sequence[int], margin: float | None) -> str:
+def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> str:
     pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     said = _verdict(row.verdict, margin) if row.verdict and margin is not None else ""
@@ -157,7 +158,7 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
     return text, " to ".join(ends)
 
 
-def settings_html(comparison: Comparison, differences_only: bool) -> str:
+def settings_html(comparison: ComparedRuns, differences_only: bool) -> str:
     """The settings table."""
     if not comparison.rows:
         return ""

@@ -10,7 +10,7 @@ import pandas as pd
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from dashboard.compare.compared_runs import Comparison, Row
+from dashboard.compare.compared_runs import ComparedRuns, ComparisonRow
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.compare.matched_html import matched_html
 from dashboard.tables.spreadsheet import harmless
@@ -25,17 +25,17 @@ from fsd_core.plots.gallery import MATCHED, comparison_figures
 from fsd_core.plots.style import EXPORT_CONFIG
 
 
-def table(comparison: Comparison) -> pd.DataFrame:
+def table(comparison: ComparedRuns) -> pd.DataFrame:
     """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
     return pd.DataFrame([record(row, comparison.margin) for row in comparison.rows])
 
 
-def csv_text(comparison: Comparison) -> str:
+def csv_text(comparison: ComparedRuns) -> str:
     """:func:`table` as CSV; ``float`` columns keep every digit."""
     return _csv(table(comparison))
 
 
-def matched_csv(comparison: Comparison) -> str:
+def matched_csv(comparison: ComparedRuns) -> str:
     """Rules at matched points as CSV: a row for each rule at each point."""
     return _csv(pd.DataFrame(records(match(comparison.runs, comparison.baseline, comparison.prompts))))
 
@@ -46,7 +46,7 @@ def _csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False)
 
 
-def html(comparison: Comparison, title: str = "Comparison of runs") -> str:
+def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
     """The warnings, tables and figures as a page of its own, with plotly.js inside."""
     compared = comparison.runs, comparison.baseline, comparison.prompts
     figures = _figures(comparison_figures(*compared), with_plotly=True)
@@ -85,7 +85,7 @@ main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
 """
 
 
-def record(row: Row, margin: float | None) -> dict[str, Any]:
+def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
     """A row of :func:`table`."""
     run = row.run
     record: dict[str, Any] = {

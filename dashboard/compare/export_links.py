@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Response
 from fastapi.responses import PlainTextResponse
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, Comparison, compare
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, ComparedRuns, compare
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.ui.links import downloads
@@ -18,7 +18,7 @@ from fsd_core.errors import DatabaseUnavailable
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-FORMATS: dict[str, tuple[Callable[[Comparison], str], str]] = {
+FORMATS: dict[str, tuple[Callable[[ComparedRuns], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "html": (html, "text/html"),
     "tex": (latex, "application/x-tex"),
@@ -29,7 +29,7 @@ NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baselin
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
 
-def query_of(comparison: Comparison) -> str:
+def query_of(comparison: ComparedRuns) -> str:
     """What follows the question mark of an address that leads to this comparison; empty where nothing is compared."""
     if not comparison.runs or not comparison.baseline:
         return ""
@@ -72,7 +72,7 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
     return NamedPrompt(query["a"], query["b"], int(number))
 
 
-def links_html(comparison: Comparison) -> str:
+def links_html(comparison: ComparedRuns) -> str:
     """A link for each format."""
     query = query_of(comparison)
     files = ((f"/export/comparison.{name}?{query}", f"Export {TITLES[name]}") for name in FORMATS)

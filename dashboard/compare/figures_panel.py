@@ -12,7 +12,7 @@ from fsd_core.plots import divergence
 from fsd_core.plots.gallery import comparison_figures
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import Comparison
+    from dashboard.compare.compared_runs import ComparedRuns
     from fsd_core.storage.database.repository import Repository
 
 Updates = dict[Any, Any]
@@ -37,7 +37,7 @@ class FiguresPanel:
         """What :meth:`draw` changes."""
         return [self.row, *self.plots, self.histogram, self.run]
 
-    def draw(self, comparison: Comparison, run_id: str | None) -> Updates:
+    def draw(self, comparison: ComparedRuns, run_id: str | None) -> Updates:
         """All figures; the divergences are of the run with ``run_id`` if it has any. None before a run has numbers."""
         compared = comparison.runs, comparison.baseline, comparison.prompts
         figures = comparison_figures(*compared) if comparison.rows else [None] * len(self.plots)

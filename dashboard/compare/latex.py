@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.compare.compared_runs import Comparison
+from dashboard.compare.compared_runs import ComparedRuns
 from dashboard.compare.comparison_html import delta_text, shown_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
@@ -24,7 +24,7 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def latex(comparison: Comparison) -> str:
+def latex(comparison: ComparedRuns) -> str:
     """The table of the comparison: values with 95 % intervals, and below them the difference from the baseline."""
     places = [i for i in shown_columns(comparison.rows) if compared()[i].key in KEYS]
     columns = [compared()[i] for i in places]

@@ -17,7 +17,7 @@ from fsd_core.plots import draft_lengths, matched_curves, predicted
 from fsd_core.statistics.ranking import MARGINS, RATIOS
 
 if TYPE_CHECKING:
-    from dashboard.compare.compared_runs import Comparison
+    from dashboard.compare.compared_runs import ComparedRuns
     from fsd_core.storage.database.repository import Repository
 
 MOST_POINTS = 8
@@ -69,7 +69,7 @@ class MatchedPanel:
         except FsdError:
             return {}  # the page says so already
 
-    def draw(self, comparison: Comparison, cost: str, ratios: str, margins: str) -> Updates:
+    def draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
         """All of it; a number that cannot be used becomes a sentence in place of the tables."""
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
         foretold = predicted.info(comparison.runs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.compare.compared_runs import MARKED, Comparison
+from dashboard.compare.compared_runs import MARKED, ComparedRuns
 from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
 from dashboard.tables.run_settings import TITLES, value_text
@@ -25,7 +25,7 @@ SAME = (
 """settings that are named above the table where all runs share them"""
 
 
-def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -> str:
+def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ()) -> str:
     """Title, what was measured on what, the commands that made it, and a row per run.
 
     Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
@@ -64,7 +64,7 @@ def markdown(comparison: Comparison, title: str, commands: Sequence[str] = ()) -
     return "\n".join(lines) + "\n"
 
 
-def _matched(comparison: Comparison) -> list[str]:
+def _matched(comparison: ComparedRuns) -> list[str]:
     """The tables of rules at matched points; nothing where no rule has a curve."""
     matched = match(comparison.runs, comparison.baseline, comparison.prompts)
     lines: list[str] = []
@@ -101,7 +101,7 @@ def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _grounds(comparison: Comparison) -> str:
+def _grounds(comparison: ComparedRuns) -> str:
     """What all runs share, and the machine."""
     read = [settings_read(run.config) for run in comparison.runs]
     alike = [key for key in SAME if key in read[0] and len({value_text(settings.get(key)) for settings in read}) == 1]

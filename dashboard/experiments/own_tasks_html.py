@@ -11,7 +11,7 @@ from dashboard.ui.quantities import moment
 from fsd_core.formatting import count
 from fsd_core.storage.records import TaskView
 from fsd_core.tasks.custom.custom_task import transcript
-from fsd_core.tasks.custom.reading import Checked
+from fsd_core.tasks.custom.reading import CheckedFile
 from fsd_core.tasks.custom.scorers import get_scorer
 
 SHOWN = 5
@@ -35,7 +35,7 @@ def lead_html() -> str:
     return f'<p class="more-lead">{escape(LEAD)}</p><pre class="own-example">{escape(EXAMPLE)}</pre>'
 
 
-def checked_html(checked: Checked, name: str) -> str:
+def checked_html(checked: CheckedFile, name: str) -> str:
     """Everything that is wrong with a file, or its first prompts as they were read."""
     if checked.problems:
         lines = "".join(f"<li>{escape(problem.sentence)}</li>" for problem in checked.problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dashboard.playground.setting_views import SettingView
+from dashboard.playground.setting_views import OutputPanel
 from dashboard.ui.components import escape, notice, term, tokens_html
 from dashboard.ui.quantities import NONE, percent, quantity
 from dashboard.ui.worker_status import absence_notice
@@ -35,7 +35,7 @@ def worker_notice(worker: WorkerView | None, executor: Executor, status: str) ->
     return notice("The worker will start after its current prompt." if busy else "Waiting for the worker.")
 
 
-def lane_html(number: int, lane: SettingView) -> str:
+def lane_html(number: int, lane: OutputPanel) -> str:
     """A setting's label, its figures and its text so far."""
     label = escape(lane.decoding.label)
     if lane.error:
@@ -51,7 +51,7 @@ def lane_html(number: int, lane: SettingView) -> str:
     )
 
 
-def _figures(lane: SettingView) -> str:
+def _figures(lane: OutputPanel) -> str:
     figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     speed = figures.tokens_per_second
     values = (

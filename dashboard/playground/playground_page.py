@@ -15,7 +15,7 @@ from dashboard.playground.kept_job import ASK, RECALL, REMEMBER, RESUMED
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_SETTINGS, Job, SettingView, comparison, payload
+from dashboard.playground.setting_views import MOST_SETTINGS, FollowedJob, OutputPanel, comparison, payload
 from dashboard.playground.visitors import NOTE, Visitors
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS
@@ -178,7 +178,7 @@ class Playground:
         asked_by.note(job)
         if self.visitors is not None:
             self.visitors.began(person, visit, job)
-        following = self._following(Job(job, [SettingView(decoding) for decoding in decodings]))
+        following = self._following(FollowedJob(job, [OutputPanel(decoding) for decoding in decodings]))
         return following | {self.begun: job, self.verdict: verdict}
 
     async def resume(self, last: str, asked: str, request: gr.Request) -> Updates:
@@ -207,7 +207,7 @@ class Playground:
         """The page as it follows a job; nothing where none is known."""
         try:
             state, asked = self._own(job_id, request)
-            job = Job(job_id, [SettingView(decoding) for decoding in asked.decodings])
+            job = FollowedJob(job_id, [OutputPanel(decoding) for decoding in asked.decodings])
         except FsdError:
             return {}
         progress = self.poll(job, request)
@@ -226,7 +226,7 @@ class Playground:
             raise UnknownName("This text is somebody else's: write one of your own.")
         return state, asked
 
-    def _following(self, job: Job) -> Updates:
+    def _following(self, job: FollowedJob) -> Updates:
         return {
             self.job: job,
             self.clock: gr.Timer(active=True),
@@ -235,7 +235,7 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, asked: PlaygroundJob, lanes: Sequence[SettingView]) -> Updates:
+    def _restored(self, asked: PlaygroundJob, lanes: Sequence[OutputPanel]) -> Updates:
         """The form as it was when it asked for a job."""
         form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):
@@ -243,14 +243,14 @@ class Playground:
         return form | self._sized(len(lanes))
 
     @tells_errors(1)
-    def cancel(self, job: Job | None, request: gr.Request) -> Any:
+    def cancel(self, job: FollowedJob | None, request: gr.Request) -> Any:
         """Asks the worker to stop; the page goes on following until it has."""
         if job is not None:
             self._own(job.id, request)
             self.repository.request_cancel(job.id)
         return gr.Button(interactive=False)
 
-    def poll(self, job: Job | None, request: gr.Request) -> Any:
+    def poll(self, job: FollowedJob | None, request: gr.Request) -> Any:
         """What the worker has written since the last look."""
         if job is None:
             return self._end(gr.skip())

@@ -15,7 +15,7 @@ BUSY = "Other programs kept the processor busy meanwhile: generate again to comp
 
 
 @dataclass
-class SettingView:
+class OutputPanel:
     """One setting's tokens and its latest figures."""
 
     decoding: DecodingConfig
@@ -37,11 +37,11 @@ class SettingView:
 
 
 @dataclass
-class Job:
+class FollowedJob:
     """A playground job as the page follows it; ``after`` is the last chunk that was seen."""
 
     id: str
-    lanes: list[SettingView]
+    lanes: list[OutputPanel]
     after: int = -1
     said: str = ""
     """the notice that the page shows while it waits"""
@@ -73,7 +73,7 @@ def payload(
     return PlaygroundJob.of(pair, prompt, seed, decodings, owner)
 
 
-def comparison(lanes: Sequence[SettingView]) -> list[str]:
+def comparison(lanes: Sequence[OutputPanel]) -> list[str]:
     """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part; and one
     that doubts the speeds where the machine was busy."""
     first, *others = lanes
@@ -83,13 +83,13 @@ def comparison(lanes: Sequence[SettingView]) -> list[str]:
     return [*told, BUSY] if told and any(lane.figures and lane.figures.held_up for lane in lanes) else told
 
 
-def _beside(lane: SettingView, first: SettingView) -> str:
+def _beside(lane: OutputPanel, first: OutputPanel) -> str:
     speed, reference = (one.figures.tokens_per_second if one.figures else None for one in (lane, first))
     pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
     return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
 
 
-def _texts(lane: SettingView, first: SettingView) -> str:
+def _texts(lane: OutputPanel, first: OutputPanel) -> str:
     a, b = lane.ids, first.ids
     if a == b:
         return "their texts are identical"

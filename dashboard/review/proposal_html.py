@@ -12,18 +12,19 @@ from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
 from dashboard.ui.links import copy_link
 from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
-from fsd_core.analysis.cells import Estimate, against, ratio_mixed
+from fsd_core.analysis.cells import against, ratio_mixed
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
 from fsd_core.review.evidence import TITLES, Evidence, overall
 from fsd_core.review.measured_weights import certain_weights
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import Remarked
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
     from fsd_core.review.cases import Case
-    from fsd_core.review.history import Standing
+    from fsd_core.review.history import ProposalStatus
     from fsd_core.storage.records import LoggedAct, RunView
 
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
@@ -49,7 +50,7 @@ def case_html(case: Case, label: str) -> str:
     )
 
 
-def _standing(standing: Standing, state: str) -> str:
+def _standing(standing: ProposalStatus, state: str) -> str:
     said = [f"{len(standing.approved_by)} of {count(standing.needed, 'approval')}"]
     for words, people in (
         ("approved by", standing.approved_by), ("changes asked or declined by", standing.against),

@@ -17,7 +17,7 @@ KEPT = 100
 """sessions without a heartbeat, such as those of a computer that sleeps"""
 
 
-class Session(SessionState):
+class PageSession(SessionState):
     """What one page has changed. Gradio's own also copies the configuration of every component, for its deep links."""
 
     def __init__(self, blocks: Blocks) -> None:
@@ -47,7 +47,7 @@ class Sessions(StateHolder):
 
     def __getitem__(self, session_id: str) -> SessionState:
         if session_id not in self.session_data:
-            self.session_data[session_id] = Session(self.blocks)
+            self.session_data[session_id] = PageSession(self.blocks)
         return super().__getitem__(session_id)
 
     def update(self, session_id: str) -> None:

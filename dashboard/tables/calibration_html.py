@@ -18,7 +18,7 @@ from fsd_core.errors import FsdError
 from fsd_core.formatting import number
 
 if TYPE_CHECKING:
-    from fsd_core.calibration.findings import Finding
+    from fsd_core.calibration.findings import SettingResult
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import ExperimentView
 
@@ -68,7 +68,7 @@ def _foretold(e: ExperimentView) -> str:
     return f'<p><a href="{escape(first)}">What replay predicted, beside what was measured</a></p>'
 
 
-def _row(one: Finding) -> tuple[str, ...]:
+def _row(one: SettingResult) -> tuple[str, ...]:
     ends = one.over_exact_interval
     span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
     least = NONE if one.at_least is None else number(100 * one.at_least, 1, signed=True)

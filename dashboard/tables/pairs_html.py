@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.tables.prompt_pairs import Marks, Pair, Piece, difference
+from dashboard.tables.prompt_pairs import DiffPiece, Marks, Pair, difference
 from dashboard.ui.components import escape, pill
 from dashboard.ui.links import copy_link
 from dashboard.ui.quantities import duration
@@ -50,7 +50,7 @@ def _link(pair: Pair) -> str:
     return copy_link(query=place)
 
 
-def _side(generation: GenerationView, name: str, pieces: Sequence[Piece], marks: Marks | None, me: str) -> str:
+def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], marks: Marks | None, me: str) -> str:
     text = "".join(f"<mark>{escape(piece.text)}</mark>" if piece.changed else escape(piece.text) for piece in pieces)
     answer = "" if generation.answer is None else f" · answer {escape(generation.answer)}"
     detail = f"{count(generation.tokens, 'token')} in {duration(generation.seconds)}"

@@ -27,7 +27,7 @@ Marks = Mapping[tuple[str, int], "Sequence[MarkView]"]
 LONGEST_DIFF = 4000  # words; beyond it a difference is neither readable nor quick to find
 
 
-class Piece(NamedTuple):
+class DiffPiece(NamedTuple):
     """Part of a text; ``changed`` where the other text has something else."""
 
     text: str
@@ -96,15 +96,15 @@ def pair_up(repository: Repository, run_a: Ids, run_b: Ids) -> Pairing:
     return Pairing([Pair(ours[position], theirs[position]) for position in both], marks)
 
 
-def difference(a: str, b: str) -> tuple[list[Piece], list[Piece]]:
+def difference(a: str, b: str) -> tuple[list[DiffPiece], list[DiffPiece]]:
     """Both texts in pieces, word by word; their concatenations are the texts."""
     words_a, words_b = _words(a), _words(b)
     if max(len(words_a), len(words_b)) > LONGEST_DIFF:
-        return [Piece(a, a != b)], [Piece(b, a != b)]
+        return [DiffPiece(a, a != b)], [DiffPiece(b, a != b)]
     left, right = [], []
     for tag, a0, a1, b0, b1 in SequenceMatcher(None, words_a, words_b, autojunk=False).get_opcodes():
-        left.append(Piece("".join(words_a[a0:a1]), tag != "equal"))
-        right.append(Piece("".join(words_b[b0:b1]), tag != "equal"))
+        left.append(DiffPiece("".join(words_a[a0:a1]), tag != "equal"))
+        right.append(DiffPiece("".join(words_b[b0:b1]), tag != "equal"))
     return _kept(left), _kept(right)
 
 
@@ -112,5 +112,5 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\s+|[^\s]+", text)
 
 
-def _kept(pieces: Sequence[Piece]) -> list[Piece]:
+def _kept(pieces: Sequence[DiffPiece]) -> list[DiffPiece]:
     return [piece for piece in pieces if piece.text]

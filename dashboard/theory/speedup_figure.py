@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _STEPS = 60
 
 
-class Measured(NamedTuple):
+class MeasuredSpeedup(NamedTuple):
     """A run: its drafter, acceptance α of a drafted token that was judged, draft length γ, cost c of drafting one token
     in forwards of the target alone, and how many times as fast as the target alone it was."""
 
@@ -40,7 +40,7 @@ def predicted(acceptance: float, length: int, cost: float) -> float:
     return tokens / (length * cost + 1)
 
 
-def measured(runs: Sequence[RunView]) -> list[Measured]:
+def measured(runs: Sequence[RunView]) -> list[MeasuredSpeedup]:
     """Those of the runs that draft chains and were measured beside the target alone, on the same prompts."""
     alone = {_company(run): run for run in runs if run.decoding.acceptance.kind == "autoregressive"}
     found = []
@@ -58,7 +58,7 @@ def measured(runs: Sequence[RunView]) -> list[Measured]:
         if judged:
             cost = m["draft_seconds"] / m["drafted"] * base
             found.append(
-                Measured(
+                MeasuredSpeedup(
                     names[run.id],
                     run.decoding.drafter.kind if run.decoding.drafter else "",
                     min(sum(accepted) / judged, 1.0),
@@ -76,7 +76,7 @@ def _company(run: RunView) -> tuple:
     return run.experiment_id, run.pair, run.task, run.seed, run.config.dtype, run.config.device, run.config.batch
 
 
-def draw(points: Sequence[Measured]) -> go.Figure:
+def draw(points: Sequence[MeasuredSpeedup]) -> go.Figure:
     """A curve for each drafter and draft length, at its runs' mean cost, and the runs."""
     drawn = figure("Speed-up, predicted and measured", "Acceptance of a judged token (%)", "Speed-up (×)", height=430)
     if not points:

@@ -18,7 +18,7 @@ _BETWEEN = re.compile(r"[\s,;|]+")
 
 
 @dataclass(frozen=True)
-class Curves:
+class AcceptanceCurves:
     """Acceptance by the number of drafts, from one on."""
 
     optima: dict[str, list[float]]
@@ -71,7 +71,7 @@ def token_names(count: int) -> list[str]:
     return list(ascii_uppercase[:count]) if count <= len(ascii_uppercase) else [str(i + 1) for i in range(count)]
 
 
-def curves(p: list[float], q: list[float]) -> Curves:
+def curves(p: list[float], q: list[float]) -> AcceptanceCurves:
     """All optima and all verifiers, of 1 to ``MOST_DRAFTS`` drafts."""
     from fsd_core.rules.rates import acceptance_rate
     from fsd_core.theory import optimal_acceptance
@@ -84,7 +84,7 @@ def curves(p: list[float], q: list[float]) -> Curves:
             continue
         known = counts if verifier.drafts is None else (verifier.drafts,)
         verifiers[name] = (verifier.title, verifier.sampling, {n: acceptance_rate(name, p, q, n) for n in known})
-    return Curves(optima, verifiers)
+    return AcceptanceCurves(optima, verifiers)
 
 
 def coupling(p: list[float], q: list[float], drafts: int, sampling: str) -> dict[tuple[int, ...], list[float]] | None:

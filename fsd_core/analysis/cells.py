@@ -10,6 +10,7 @@ from fsd_core.analysis.series import metrics
 from fsd_core.conditions import differences
 from fsd_core.evaluation.versus import versus
 from fsd_core.metrics import FIDELITY, METRICS, Metric, compared
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import PairedDifference, holm, paired_difference
 
 if TYPE_CHECKING:
@@ -20,14 +21,6 @@ if TYPE_CHECKING:
 SIGNIFICANT = 0.05
 _OF_ONE_MODEL = {"negative_log_likelihood": "under the draft", "target_passes": "of the draft"}
 """metrics of the target that are the draft's where it decodes alone, and what is then said"""
-
-
-class Estimate(NamedTuple):
-    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 class Cell(NamedTuple):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fsd_core.analysis.cells import Estimate
-from fsd_core.analysis.matching import Line, Matched
+from fsd_core.analysis.matching import KnobLine, Matched
 from fsd_core.analysis.quality import NOT_RANKED, Quality
 from fsd_core.conditions import MARK
 from fsd_core.formatting import count, decimals, number, upper_first
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, RATIOS, TIED, AtCost, WithinLoss
 
 NOT_ENOUGH = "not enough prompts"
@@ -94,7 +94,7 @@ def _first_stands_alone(rows: Any) -> bool:
     return TIED not in ranks and BEHIND in ranks
 
 
-def _lost(quality: Quality, line: Line, row: AtCost, alone: bool) -> MatchedCell:
+def _lost(quality: Quality, line: KnobLine, row: AtCost, alone: bool) -> MatchedCell:
     if row.difference is None or row.place is None:
         least, most = (f"{end:.2f}×" for end in (line.at.min(), line.at.max()))
         return MatchedCell(said=f"measured at {least} only" if least == most else f"measured from {least} to {most}")
@@ -107,7 +107,7 @@ def _lost(quality: Quality, line: Line, row: AtCost, alone: bool) -> MatchedCell
     return MatchedCell(shown, told, said, row.rank, line.between(row.place))
 
 
-def _gained(line: Line, row: WithinLoss, alone: bool) -> MatchedCell:
+def _gained(line: KnobLine, row: WithinLoss, alone: bool) -> MatchedCell:
     if row.ratio is None or row.place is None:
         return MatchedCell(said="loses more at all its values")
     low, high = row.interval or (None, None)

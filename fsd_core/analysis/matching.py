@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fsd_core.analysis.cells import Estimate, ratio_mixed
+from fsd_core.analysis.cells import ratio_mixed
 from fsd_core.analysis.comparability import (
     COSTS,
     Cost,
@@ -25,7 +25,7 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import missing
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.formatting import count
-from fsd_core.statistics.intervals import pareto_front
+from fsd_core.statistics.intervals import Estimate, pareto_front
 from fsd_core.statistics.noninferiority import checked_margin
 from fsd_core.statistics.ranking import OUTSIDE, AtCost, WithinLoss, at_ratio, within
 from fsd_core.statistics.tradeoff_curves import Curves, Place, known
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 GREATEST_RATIO = 100.0
 
 
-class Point(NamedTuple):
+class MatchedPoint(NamedTuple):
     """One measured setting."""
 
     name: str
@@ -51,14 +51,14 @@ class Point(NamedTuple):
     mixed: tuple[str, ...] = ()
 
 
-class Line(NamedTuple):
+class KnobLine(NamedTuple):
     """A rule with its knob's values, the strictest first: a curve where there are two, else a mark."""
 
     name: str
     kind: str
     colour: str
     symbol: str
-    points: list[Point]
+    points: list[MatchedPoint]
     at: np.ndarray
     """how many times less it costs, rising, [R]; empty for a mark"""
     value: np.ndarray
@@ -88,7 +88,7 @@ class Matched(NamedTuple):
     cost: Cost
     notes: list[str]
     """sentences: what was left out, what is missing"""
-    lines: Sequence[Line] = ()
+    lines: Sequence[KnobLine] = ()
     reference: str = ""
     """name of the setting whose cost is 1"""
     target: str = ""
@@ -102,11 +102,11 @@ class Matched(NamedTuple):
     quality: Quality = ACCURACY
 
     @property
-    def compared(self) -> list[Line]:
+    def compared(self) -> list[KnobLine]:
         return [line for line in self.lines if line.is_curve]
 
     @property
-    def beside(self) -> list[Line]:
+    def beside(self) -> list[KnobLine]:
         """Those without a curve: baselines, and rules of which one setting was measured."""
         return [line for line in self.lines if not line.is_curve]
 
@@ -114,7 +114,7 @@ class Matched(NamedTuple):
     def paths(self) -> dict[str, tuple[int, ...]]:
         return {line.name: tuple(point.column for point in line.points) for line in self.compared}
 
-    def line(self, name: str) -> Line:
+    def line(self, name: str) -> KnobLine:
         return next(line for line in self.lines if line.name == name)
 
     def at_ratio(self, ratio: float) -> list[AtCost]:
@@ -186,7 +186,7 @@ def _drafting_first(runs: Sequence[RunView]) -> list[DecodingConfig]:
 
 def _points(
     settings: Mapping[str, Sequence[RunView]], curves: Curves, cost: Cost, target: RunView, reference: RunView
-) -> list[Point]:
+) -> list[MatchedPoint]:
     names = run_names([runs[0] for runs in settings.values()])
     low, high = curves.ends(*curves.settings())
     ratios = curves.cost_intervals()
@@ -199,14 +199,14 @@ def _points(
             ratio = Estimate(1 / spent, *((1 / r.high, 1 / r.low) if (r := ratios[i]) else (None, None)))
         mixed = tuple(dict.fromkeys(name for run in runs for name in ratio_mixed(run, reference))) if cost.timed else ()
         difference = Estimate(float(curves.difference[i]), *ends)
-        points.append(Point(names[runs[0].id], runs[0].decoding.threshold, i, difference, ratio, mixed=mixed))
+        points.append(MatchedPoint(names[runs[0].id], runs[0].decoding.threshold, i, difference, ratio, mixed=mixed))
     return points
 
 
 def _line(
-    family: Family, columns: Mapping[str, int], points: Sequence[Point], curves: Curves, exact: Sequence[RunView],
-    target: RunView,
-) -> Line:  # fmt: skip
+    family: Family, columns: Mapping[str, int], points: Sequence[MatchedPoint], curves: Curves,
+    exact: Sequence[RunView], target: RunView,
+) -> KnobLine:  # fmt: skip
     first = family.runs[0].decoding
     rule, name = first.acceptance, family.name
     if rule.kind == "autoregressive":
@@ -223,14 +223,14 @@ def _line(
     ordered = [by_knob[knob] for knob in order]
     nothing = np.empty(0)
     if len(ordered) < 2 or any(point.ratio is None for point in ordered):
-        return Line(name, rule.kind, family.colour, family.symbol, ordered, *[nothing] * 4)
+        return KnobLine(name, rule.kind, family.colour, family.symbol, ordered, *[nothing] * 4)
     path = [point.column for point in ordered]
     along = curves.along(path, curves.grid(path))
     low, high = curves.ends(along.value, along.resampled)
-    return Line(name, rule.kind, family.colour, family.symbol, ordered, 1 / along.at, along.value, low, high)
+    return KnobLine(name, rule.kind, family.colour, family.symbol, ordered, 1 / along.at, along.value, low, high)
 
 
-def _with_front(lines: Sequence[Line]) -> tuple[list[Line], tuple[str, ...]]:
+def _with_front(lines: Sequence[KnobLine]) -> tuple[list[KnobLine], tuple[str, ...]]:
     """The lines with the settings marked that no other beats in both cost and quality, and the names of theirs."""
     known = {p.column: (p.ratio.value, p.difference.value) for line in lines for p in line.points if p.ratio}
     order = list(known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fsd_core.analysis.cells import Estimate
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ranking import MARGINS
 
 

@@ -67,6 +67,6 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
 
 
 def person_in(scope: Scope) -> Person | None:
-    """Whose request it is, as :class:`fsd_core.auth.middleware.sign_in.SignIn` has found."""
+    """Whose request it is, as :class:`fsd_core.auth.middleware.sign_in.RequireSignIn` has found."""
     found = scope.get(KEY)
     return found if isinstance(found, Person) and found.role in ROLES else None

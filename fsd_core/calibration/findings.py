@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fsd_core.calibration.measured import (
-    Evidence,
+    Measurements,
     acceptance_rates,
     gains,
     speedup,
@@ -39,7 +39,7 @@ class Hope(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Finding:
+class SettingResult:
     """What is known of a setting from prompts that had no part in choosing it."""
 
     decoding: DecodingConfig
@@ -59,7 +59,7 @@ class Finding:
     over_target: float
 
 
-class Standing(NamedTuple):
+class TrialStatus(NamedTuple):
     """How a bet stands."""
 
     sure: bool
@@ -68,7 +68,9 @@ class Standing(NamedTuple):
     rank: float
 
 
-def rank(config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exact: DecodingConfig, end: int) -> float:
+def rank(
+    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
+) -> float:
     """What the goal prefers among settings that keep the promise: speed; of those that accept enough, accuracy."""
     faster = steady_speedup(evidence, one, exact, 0, end)
     if config.goal != "acceptance":
@@ -78,7 +80,7 @@ def rank(config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exa
 
 
 def values_of(
-    config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, start: int, end: int
+    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, start: int, end: int
 ) -> tuple[np.ndarray, float]:
     """What the bet is on: values in 0 … 1, float [n], and the bound of their mean that keeps the promise."""
     if config.goal == "acceptance":
@@ -86,7 +88,9 @@ def values_of(
     return (1 + gains(evidence, one, config.target, start, end)) / 2, (1 - config.margin / 100) / 2
 
 
-def hopes(config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exact: DecodingConfig, end: int) -> Hope:
+def hopes(
+    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
+) -> Hope:
     """What the first prompts, up to before ``end``, let expect of a setting."""
     preferred = rank(config, evidence, one, exact, end)
     if config.goal == "speed":
@@ -112,28 +116,33 @@ def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
     return float(ndtr((mean - asked) / (spread * math.sqrt(1 / n + 1 / fresh))))
 
 
-class Trial:
+class SettingTrial:
     """The bet on one finalist. ``finalists``: among so many the level is shared."""
 
     def __init__(
-        self, config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exact: DecodingConfig, finalists: int
+        self,
+        config: CalibrationConfig,
+        evidence: Measurements,
+        one: DecodingConfig,
+        exact: DecodingConfig,
+        finalists: int,
     ) -> None:
         self._config, self._evidence, self._one, self._exact = config, evidence, one, exact
         self._level = LEVEL / max(1, finalists)
         self._earlier, self._bound = values_of(config, evidence, one, 0, config.choosing)
         self._begun = betting.stakes(self._earlier, self._bound)
 
-    def until(self, end: int) -> Standing:
+    def until(self, end: int) -> TrialStatus:
         """How it stands after the fresh prompts up to before ``end``."""
         config, goal = self._config, self._config.goal
         preferred = rank(config, self._evidence, self._one, self._exact, end)
         values = self._values(end)
         if goal == "speed":
-            return Standing(len(values) >= 2 * FEWEST, 1.0, preferred)
+            return TrialStatus(len(values) >= 2 * FEWEST, 1.0, preferred)
         capital = betting.capital(values, self._bound, self._begun)
         both = np.concatenate([self._earlier, values])
         hope = chance(both, self._bound, config.limit - end, self._level * capital)
-        return Standing(capital >= 1 / self._level, hope, preferred)
+        return TrialStatus(capital >= 1 / self._level, hope, preferred)
 
     def lacks(self, end: int) -> int | None:
         """So many more fresh prompts make it sure if they are as those so far; ``None`` where all that are left do
@@ -143,7 +152,7 @@ class Trial:
             return max(0, 2 * FEWEST - len(values))
         return betting.lacking(values, self._earlier, self._bound, self._begun, self._level, left)
 
-    def finding(self, end: int) -> Finding:
+    def finding(self, end: int) -> SettingResult:
         """What the fresh prompts up to before ``end`` say of the setting."""
         values, at_least = self._values(end), None
         if self._config.goal == "accuracy" and len(values):
@@ -154,20 +163,20 @@ class Trial:
         return values_of(self._config, self._evidence, self._one, self._config.choosing, end)[0]
 
 
-def of_exact(config: CalibrationConfig, evidence: Evidence, exact: DecodingConfig, end: int) -> Finding:
+def of_exact(config: CalibrationConfig, evidence: Measurements, exact: DecodingConfig, end: int) -> SettingResult:
     """What is known of exact SD, which loses nothing, but need not accept as much as is wanted."""
     keeps = config.goal != "acceptance"
     return _finding(config, evidence, exact, exact, end, keeps, 0.0 if keeps else None)
 
 
 def _finding(
-    config: CalibrationConfig, evidence: Evidence, one: DecodingConfig, exact: DecodingConfig, end: int,
+    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int,
     sure: bool, at_least: float | None,
-) -> Finding:  # fmt: skip
+) -> SettingResult:  # fmt: skip
     start = config.choosing if end > config.choosing else 0
     solved, rates = gains(evidence, one, config.target, start, end), acceptance_rates(evidence, one, start, end)
     fresh = len(evidence.both(one, config.target, start, end)) if start else 0
-    return Finding(
+    return SettingResult(
         one, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
         float(rates.mean()) if len(rates) else math.nan, speedup(evidence, one, exact, start, end),
         speedup_interval(evidence, one, exact, start, end), speedup(evidence, one, config.target, start, end),

@@ -18,7 +18,7 @@ Counts = Mapping[int, PromptCounts]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Measurements:
     """What was counted of every setting and of the target alone, by position of the prompt."""
 
     order: Sequence[int]
@@ -59,7 +59,7 @@ class Evidence:
         return sum(spent) / len(spent) if spent else 0.0
 
 
-def gains(evidence: Evidence, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int) -> np.ndarray:
+def gains(evidence: Measurements, decoding: DecodingConfig, target: DecodingConfig, start: int, end: int) -> np.ndarray:
     """1 where the setting alone solves a prompt, -1 where the target alone does, else 0. → float [n]
 
     A prompt at which the setting failed is one that it does not solve. Prompts at which the target failed are left out,
@@ -70,14 +70,14 @@ def gains(evidence: Evidence, decoding: DecodingConfig, target: DecodingConfig, 
     return np.array([(own == "correct") - float(its == "correct") for own, its in scored])
 
 
-def acceptance_rates(evidence: Evidence, decoding: DecodingConfig, start: int, end: int) -> np.ndarray:
+def acceptance_rates(evidence: Measurements, decoding: DecodingConfig, start: int, end: int) -> np.ndarray:
     """Accepted tokens by drafted ones of each prompt that has any. → float [n] in 0 … 1"""
     done = evidence.of(decoding)
     counts = (done[i] for i in evidence.order[start:end] if i in done)
     return np.array([count.accepted / count.drafted for count in counts if count.drafted])
 
 
-def speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
+def speedup(evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
     """How many answers a setting writes while another writes one, on the same prompts; NaN where they share none.
 
     Answers, not tokens: a rule that lengthens them gains nothing by that.
@@ -86,7 +86,9 @@ def speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig,
     return sum(its.seconds for _, its in timed) / sum(own.seconds for own, _ in timed) if timed else math.nan
 
 
-def steady_speedup(evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int) -> float:
+def steady_speedup(
+    evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+) -> float:
     """:func:`speedup` as a machine that never pauses would show it: Σ rounds times the median of seconds per round.
 
     What is chosen hangs on it, since in one of eight prompts a pause of a second hides a rule that is twice as fast;
@@ -102,7 +104,7 @@ def _steady(counts: Sequence[PromptCounts]) -> float:
 
 
 def speedup_interval(
-    evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+    evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
 ) -> Interval | None:
     """The interval of 95 % of :func:`speedup`; ``None`` where too few prompts tell."""
     if not (timed := _timed(evidence, decoding, other, start, end)):
@@ -111,7 +113,7 @@ def speedup_interval(
 
 
 def _timed(
-    evidence: Evidence, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
+    evidence: Measurements, decoding: DecodingConfig, other: DecodingConfig, start: int, end: int
 ) -> list[tuple[PromptCounts, PromptCounts]]:
     """The counts of both, of each prompt that took both some time."""
     return [(own, its) for own, its in evidence.both(decoding, other, start, end) if own.seconds > 0 < its.seconds]

@@ -21,8 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fsd_core.calibration.findings import Finding, Trial, hopes, of_exact
-from fsd_core.calibration.measured import Evidence, steady_speedup
+from fsd_core.calibration.findings import SettingResult, SettingTrial, hopes, of_exact
+from fsd_core.calibration.measured import Measurements, steady_speedup
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST, FINALISTS, CalibrationConfig
 from fsd_core.errors import FsdError
@@ -53,11 +53,11 @@ class Step:
 class Outcome:
     """How a calibration ended."""
 
-    chosen: Finding
+    chosen: SettingResult
     """the setting to use: a finalist that keeps the promise, or exact SD"""
     reason: str
     """what ended it: ``sure``, ``nothing-faster`` (no finalist), ``hopeless``, ``prompts`` or ``minutes``"""
-    finalists: tuple[Finding, ...]
+    finalists: tuple[SettingResult, ...]
     more: More | None = None
     """where the minutes ended it: what decides if prompts go on like those so far"""
     close: tuple[DecodingConfig, ...] = ()
@@ -71,7 +71,7 @@ class More(NamedTuple):
     minutes: float
 
 
-def next_step(config: CalibrationConfig, evidence: Evidence) -> Step | Outcome:
+def next_step(config: CalibrationConfig, evidence: Measurements) -> Step | Outcome:
     """What is to be done next, or how it ended. Raises ``FsdError`` where the target or exact SD cannot be measured."""
     target, begun = config.target, evidence.begun or config.decodings
     alive = tuple(one for one in begun if one not in evidence.failed and one != target)
@@ -97,11 +97,15 @@ def rungs(choosing: int) -> list[int]:
     return [*ends[:-1], choosing]
 
 
-def _missing(evidence: Evidence, wanted: Sequence[DecodingConfig], start: int, end: int) -> tuple[DecodingConfig, ...]:
+def _missing(
+    evidence: Measurements, wanted: Sequence[DecodingConfig], start: int, end: int
+) -> tuple[DecodingConfig, ...]:
     return tuple(one for one in wanted if one not in evidence.failed and evidence.lacks(one, start, end))
 
 
-def best_exact(evidence: Evidence, alive: Sequence[DecodingConfig], target: DecodingConfig, end: int) -> DecodingConfig:
+def best_exact(
+    evidence: Measurements, alive: Sequence[DecodingConfig], target: DecodingConfig, end: int
+) -> DecodingConfig:
     """The fastest of those that lose nothing."""
     return max(
         (one for one in alive if one.acceptance.lossless), key=lambda one: steady_speedup(evidence, one, target, 0, end)
@@ -109,7 +113,7 @@ def best_exact(evidence: Evidence, alive: Sequence[DecodingConfig], target: Deco
 
 
 def _better_half(
-    config: CalibrationConfig, evidence: Evidence, alive: Sequence[DecodingConfig], done: int
+    config: CalibrationConfig, evidence: Measurements, alive: Sequence[DecodingConfig], done: int
 ) -> tuple[DecodingConfig, ...]:
     """The better half of the lossy ones and of the exact ones, in the order in which they were given."""
     exact = best_exact(evidence, alive, config.target, done)
@@ -129,7 +133,7 @@ def _best(scored: Mapping[DecodingConfig, float], count: int) -> list[DecodingCo
 
 
 def _finalists(
-    config: CalibrationConfig, evidence: Evidence, alive: Sequence[DecodingConfig], exact: DecodingConfig, done: int
+    config: CalibrationConfig, evidence: Measurements, alive: Sequence[DecodingConfig], exact: DecodingConfig, done: int
 ) -> list[DecodingConfig]:
     """Those of which the most is to be expected."""
     lossy = {one: hopes(config, evidence, one, exact, done) for one in _asked(config, alive)}
@@ -138,9 +142,9 @@ def _finalists(
 
 
 def _trying(
-    config: CalibrationConfig, evidence: Evidence, exact: DecodingConfig, finalists: Sequence[DecodingConfig]
+    config: CalibrationConfig, evidence: Measurements, exact: DecodingConfig, finalists: Sequence[DecodingConfig]
 ) -> Step | Outcome:
-    trials = {one: Trial(config, evidence, one, exact, len(finalists)) for one in finalists}
+    trials = {one: SettingTrial(config, evidence, one, exact, len(finalists)) for one in finalists}
     still, end, close = list(finalists), config.choosing, list[DecodingConfig]()
     while True:
         stand = {one: trial.until(end) for one, trial in trials.items()}
@@ -172,8 +176,8 @@ def _clearly(config: CalibrationConfig, rank: float, bar: float) -> bool:
 
 
 def _more(
-    evidence: Evidence, target: DecodingConfig, exact: DecodingConfig, trials: Mapping[DecodingConfig, Trial],
-    still: Sequence[DecodingConfig], end: int,
+    evidence: Measurements, target: DecodingConfig, exact: DecodingConfig,
+    trials: Mapping[DecodingConfig, SettingTrial], still: Sequence[DecodingConfig], end: int,
 ) -> More | None:  # fmt: skip
     """What makes the first of the undecided finalists sure if prompts go on like those so far; ``None`` where they are
     too few."""
@@ -187,7 +191,7 @@ def _more(
 
 def _ended(
     config: CalibrationConfig,
-    evidence: Evidence,
+    evidence: Measurements,
     best: DecodingConfig | None,
     still: Sequence[DecodingConfig],
     end: int,

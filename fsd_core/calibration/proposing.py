@@ -21,9 +21,10 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import FEWEST, LENGTHS, CalibrationConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay.prediction import Estimate, Prediction, Replay
+from fsd_core.replay.prediction import Prediction, Replay
 from fsd_core.replay.strict_run import record
 from fsd_core.rules import Rule
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.tasks import Task
 
 EXACT_LENGTHS = 3
@@ -33,14 +34,14 @@ TIMED_ROUNDS = 15
 """of each draft length: a calibration waits for them"""
 
 
-class Proposal(NamedTuple):
+class ProposedSetting(NamedTuple):
     """A setting to measure, and the metrics that replay predicts of it, with their intervals, if it can tell."""
 
     decoding: DecodingConfig
     predicted: dict[str, Any] | None
 
 
-def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Proposal, ...]:
+def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[ProposedSetting, ...]:
     """The settings that a calibration with ``config.lengths`` begins with.
 
     Raises as :func:`fsd_core.replay.strict_run.record`.
@@ -53,9 +54,9 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
     replay = Replay(trace)
     told = [one for one in config.decodings if _tells(replay, _of_length(one, 1))]
     predictions = replay.predict([_of_length(one, length) for one in told for length in config.lengths])
-    chosen = [Proposal(one.config, predicted_metrics(one)) for one in _worth_measuring(config, predictions)]
+    chosen = [ProposedSetting(one.config, predicted_metrics(one)) for one in _worth_measuring(config, predictions)]
     others = [one for one in config.decodings if one not in told]
-    return (*chosen, *(Proposal(_of_length(one, length), None) for one in others for length in LENGTHS))
+    return (*chosen, *(ProposedSetting(_of_length(one, length), None) for one in others for length in LENGTHS))
 
 
 def predicted_metrics(prediction: Prediction) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fsd_core.calibration.measured import Evidence
+from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.planning import Outcome, Step, next_step
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import DecodingConfig
@@ -33,7 +33,7 @@ def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[R
         elif run.status == "finished":
             failed.pop(run.decoding, None)
     order = config.turn([config.target], 0, config.limit)[0].positions(find_task(config.task, repository).size)
-    return next_step(config, Evidence(order, counts, failed))
+    return next_step(config, Measurements(order, counts, failed))
 
 
 def ended_by_time(repository: Repository, id: str) -> Outcome:

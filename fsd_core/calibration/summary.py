@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fsd_core.calibration.findings import Finding
+from fsd_core.calibration.findings import SettingResult
 from fsd_core.calibration.planning import CLOSE, Outcome, Step
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import LEVEL, CalibrationConfig
@@ -55,7 +55,7 @@ def _close(outcome: Outcome) -> str:
     return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
 
 
-def finding_words(finding: Finding) -> str:
+def finding_words(finding: SettingResult) -> str:
     """What is known of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
     parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
     if finding.at_least is not None and not finding.decoding.acceptance.lossless:
@@ -94,7 +94,7 @@ def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _plain(config: CalibrationConfig, finding: Finding) -> dict[str, Any]:
+def _plain(config: CalibrationConfig, finding: SettingResult) -> dict[str, Any]:
     ends = finding.over_exact_interval
     figures = {
         "prompts": finding.prompts, "sure": finding.sure, "difference": finding.difference,
@@ -145,7 +145,7 @@ def whole_minutes(minutes: float) -> int:
     return max(1, math.ceil(minutes))
 
 
-def _speeds(finding: Finding, *, exact: bool = True) -> str:
+def _speeds(finding: SettingResult, *, exact: bool = True) -> str:
     target = f"{finding.over_target:.2f} × as fast as the target alone"
     if not exact or finding.decoding.acceptance.lossless:
         return target

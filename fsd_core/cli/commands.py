@@ -96,10 +96,10 @@ def generate(
     decoding = config.setting.decoding
     loaded = runs.load_for([config], settings.threads)
 
-    from fsd_core.decoding.decoder import Decoder
+    from fsd_core.decoding.decoder import PairDecoder
     from fsd_core.evaluation.harness import written
 
-    decoder = Decoder(loaded, decoding)
+    decoder = PairDecoder(loaded, decoding)
     generation = decoder.generate(decoder.prompt_ids(text), config.seed)
     continuation = written(loaded, generation.tokens)
     if json:

@@ -29,7 +29,7 @@ from fsd_core.storage.messages import StreamFigures
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
-    from fsd_core.decoding.decoder import Decoder, Generation
+    from fsd_core.decoding.decoder import GeneratedText, PairDecoder
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
@@ -280,7 +280,7 @@ def tell_bounds(bounds: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
                 print(f"  {name.replace('_', ' '):24} {points}")
 
 
-def generation_json(text: str, generation: Generation, decoder: Decoder, seed: int) -> dict[str, Any]:
+def generation_json(text: str, generation: GeneratedText, decoder: PairDecoder, seed: int) -> dict[str, Any]:
     """One text with its figures and settings, as ``generate --json`` prints it."""
     figures, pair = StreamFigures.of_text(generation.records, generation.seconds), decoder.pair
     return {

@@ -20,9 +20,10 @@ from fsd_core.formatting import NONE, count, written
 from fsd_core.settings import get_settings
 
 if TYPE_CHECKING:
-    from fsd_core.replay.prediction import Estimate, Prediction
+    from fsd_core.replay.prediction import Prediction
     from fsd_core.replay.replay_trace import Trace
-    from fsd_core.replay.validation import Checked
+    from fsd_core.replay.validation import Validated
+    from fsd_core.statistics.intervals import Estimate
 
 OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -109,7 +110,7 @@ def replay(
     configs = settings_of(trace.info, options.unswept(chosen), options.swept_flag)
     predictions = Replay(trace).predict(configs)
     rows = [report.prediction_row(one) for one in predictions]
-    measured: list[Checked] = []
+    measured: list[Validated] = []
     shown = predictions if chosen.get("draft_length") else _best(predictions)
     if measure:
         measured = _measured(trace, shown, pair or trace.info.pair, device)
@@ -144,7 +145,7 @@ def _best(predictions: list[Prediction]) -> list[Prediction]:
     return list(best.values())
 
 
-def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: str | None) -> list[Checked]:
+def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: str | None) -> list[Validated]:
     from fsd_core.replay.strict_run import check_name
     from fsd_core.replay.validation import measure
 
@@ -181,7 +182,7 @@ def _print(trace: Trace, shown: list[Prediction], every: list[Prediction]) -> No
     )
 
 
-def _print_measured(checks: list[Checked]) -> None:
+def _print_measured(checks: list[Validated]) -> None:
     rows = []
     for one in checks:
         said = one.prediction
@@ -193,16 +194,12 @@ def _print_measured(checks: list[Checked]) -> None:
     output.print_table(("Predicted / measured", *columns), rows)
 
 
-def _drawn(checks: list[Checked]) -> str:
+def _drawn(checks: list[Validated]) -> str:
     """The figure of predicted and measured passes as a page of its own."""
-    from fsd_core.analysis import cells
     from fsd_core.plots import predicted
     from fsd_core.plots.style import EXPORT_CONFIG
 
-    points = []
-    for one in checks:
-        both = [cells.Estimate(own.value, own.low, own.high) for own in (one.prediction.passes, one.passes)]
-        points.append((one.prediction.config, both[0], both[1]))
+    points = [(one.prediction.config, one.prediction.passes, one.passes) for one in checks]
     return predicted.draw(predicted.by_rule(points)).to_html(include_plotlyjs=True, config=EXPORT_CONFIG)
 
 

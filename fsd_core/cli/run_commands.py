@@ -30,7 +30,7 @@ def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
 
     Raises what loading raises, and ``InvalidSetting`` if a configuration is impossible with this pair.
     """
-    from fsd_core.decoding.decoder import Decoder
+    from fsd_core.decoding.decoder import PairDecoder
     from fsd_core.models import threads
     from fsd_core.models.loading import load_pair
 
@@ -39,7 +39,7 @@ def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
     with download_bar() as on_progress:
         pair = load_pair(configs[0].setting.pair, configs[0].device, configs[0].dtype, on_progress)
     for config in configs:
-        Decoder(pair, config.setting.decoding)
+        PairDecoder(pair, config.setting.decoding)
     threads.adopt(pair)
     return pair
 

@@ -16,7 +16,7 @@ from fsd_core.worker import local_runs as own_work
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.tasks.custom.reading import Checked
+    from fsd_core.tasks.custom.reading import CheckedFile
 
 task = typer.Typer(help="Tasks of your own, from files of JSON Lines.", **options.PLAIN)
 
@@ -31,7 +31,7 @@ Scorer = Annotated[
 _WHO = "command line"
 
 
-def _checked(file: Path, scorer: str | None) -> Checked:
+def _checked(file: Path, scorer: str | None) -> CheckedFile:
     """What a file holds. Raises ``InvalidSetting`` after every problem is told on standard error."""
     from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.scorers import SCORERS

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.decoding.composition import Method
-from fsd_core.decoding.proposal import Proposal, padded
+from fsd_core.decoding.proposal import DraftProposal, padded
 from fsd_core.decoding.sequence_state import SequenceState
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.decoding.verification import RoundResult, write_one
@@ -108,7 +108,7 @@ class Batch:
         seconds = (time.perf_counter() - begun) / share
         return [replace(record, seconds=seconds, draft_seconds=drafting) for record in records]
 
-    def _propose(self, texts: Sequence[SequenceState]) -> Proposal | None:
+    def _propose(self, texts: Sequence[SequenceState]) -> DraftProposal | None:
         """What is drafted for the texts; ``None`` where nothing is."""
         if self._drafter is None or self._speculation is None:
             return None
@@ -130,9 +130,9 @@ class Batch:
             return None
         own = [min(own, tree.depth) for own in depths]
         judged = [min(own, tree.depth) for own in levels]
-        return Proposal(tree, min(tree.depth, depth), own, judged, [text.written_tokens for text in texts])
+        return DraftProposal(tree, min(tree.depth, depth), own, judged, [text.written_tokens for text in texts])
 
-    def _verify(self, texts: Sequence[SequenceState], proposal: Proposal | None) -> RoundResult:
+    def _verify(self, texts: Sequence[SequenceState], proposal: DraftProposal | None) -> RoundResult:
         """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""
         uncached = uncached_tokens(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
@@ -146,7 +146,7 @@ class Batch:
         return verification.verify(proposal, logits, uniforms)
 
     def _emit(
-        self, texts: Sequence[SequenceState], result: RoundResult, proposal: Proposal | None
+        self, texts: Sequence[SequenceState], result: RoundResult, proposal: DraftProposal | None
     ) -> list[RoundRecord]:
         """Reads the round from the device, once; brings tokens, texts and caches up to date."""
         parts = [result.count[:, None], result.emitted, result.emitted_probability, result.details.flatten(1)]

@@ -10,7 +10,7 @@ from fsd_core.config import DecodingConfig
 from fsd_core.decoding.batch import Batch
 from fsd_core.decoding.composition import compose
 from fsd_core.decoding.sequence_state import SequenceState
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
@@ -18,7 +18,7 @@ from fsd_core.models.prompt import encode_prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Generation:
+class GeneratedText:
     """A finished text. Times are wall seconds, the prompt's own forward included."""
 
     tokens: list[int]
@@ -29,7 +29,7 @@ class Generation:
     """``eos``; ``length``: as many tokens as were asked for; ``context``: the models' context is full"""
 
 
-class Decoder:
+class PairDecoder:
     """A pair and a configuration; holds no state between texts. Raises what ``compose`` raises."""
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
@@ -46,10 +46,10 @@ class Decoder:
         self.method.check_prompt(len(prompt_ids))
         return prompt_ids
 
-    def session(self, prompt_ids: list[int], seed: int) -> Session:
+    def session(self, prompt_ids: list[int], seed: int) -> DecodingSession:
         """A text about to be written, to be closed by the caller. Raises ``PromptTooLong`` for a prompt that fills the
         context."""
-        return Session(self.method, prompt_ids, seed, self.eos)
+        return DecodingSession(self.method, prompt_ids, seed, self.eos)
 
     def stream(self, prompt_ids: list[int], seed: int) -> Iterator[RoundRecord]:
         """The rounds of one text as they happen."""
@@ -59,7 +59,7 @@ class Decoder:
 
     def generate_all(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
-    ) -> Iterator[tuple[int, Generation]]:
+    ) -> Iterator[tuple[int, GeneratedText]]:
         """All texts, in batches of ``rows``. Each is yielded with its index among the prompts when it ends.
 
         What a text is does not depend on its company, up to the rounding of the models' arithmetic. Its seconds are its
@@ -71,7 +71,7 @@ class Decoder:
 
     def _generated(
         self, batch: Batch, rows: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> Iterator[tuple[int, Generation]]:
+    ) -> Iterator[tuple[int, GeneratedText]]:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
         waiting = iter(range(rows, len(prompts)))
         while writing:
@@ -89,7 +89,7 @@ class Decoder:
                 batch.keep_rows(left)
             writing = [writing[row] for row in left]
 
-    def generate(self, prompt_ids: list[int], seed: int) -> Generation:
+    def generate(self, prompt_ids: list[int], seed: int) -> GeneratedText:
         """One text, whole."""
         begun = time.perf_counter()
         with self.session(prompt_ids, seed) as session:
@@ -98,7 +98,7 @@ class Decoder:
                 records.append(session.run_round())
                 first = first or time.perf_counter() - begun
             seconds = time.perf_counter() - begun
-        return Generation(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
+        return GeneratedText(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
 
 
 @dataclass
@@ -126,9 +126,9 @@ class _Writing:
     def ended(self) -> bool:
         return self.text.stop_reason is not None
 
-    def generation(self) -> Generation:
+    def generation(self) -> GeneratedText:
         assert self.text.stop_reason is not None
         seconds = self.reading + sum(record.seconds for record in self.records)
-        return Generation(
+        return GeneratedText(
             self.text.history[self.prompt_length :], self.records, seconds, self.first, self.text.stop_reason
         )

@@ -24,7 +24,7 @@ from fsd_core.config import TREE, DecodingConfig
 from fsd_core.config.building import method
 from fsd_core.config.options import METHOD_OPTIONS, by_name
 from fsd_core.decoding.composition import Method, compose
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.drafters.eagle import MissingHead
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.conformity import check_cache
@@ -109,7 +109,7 @@ def generate(
     texts = []
     for row in range(input_ids.shape[0]):
         prompt = input_ids[row] if mask is None else input_ids[row][mask[row].bool()]
-        with Session(decoding, prompt.tolist(), first_seed + row, eos) as session:
+        with DecodingSession(decoding, prompt.tolist(), first_seed + row, eos) as session:
             texts.append(_write(session, prompt, streamer if input_ids.shape[0] == 1 else None, criteria))
     pad = settings.pad_token_id if settings.pad_token_id is not None else next(iter(eos), 0)
     longest = max(len(text) for text in texts)
@@ -148,7 +148,7 @@ def _method(
         ) from None
 
 
-def _write(session: Session, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:
+def _write(session: DecodingSession, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:
     """Runs a session to its end; a stopping criterion is asked after each token, and cuts the text there."""
     start = len(session.history)
     seen = start

@@ -13,7 +13,7 @@ from fsd_core.topologies import DraftTree
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class DraftProposal:
     """A tree, and how much of it each text takes.
 
     A text with few remaining tokens drafts fewer than the batch; what lies behind its own tokens is padding.

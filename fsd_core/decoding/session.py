@@ -12,7 +12,7 @@ from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.language_model import LanguageModel
 
 
-class Session:
+class DecodingSession:
     """A text, a round at a time. As a context it closes itself.
 
     ``prompt``: token ids. ``seed``: the uniforms' seed. ``eos``: ids that end the text. Raises ``InvalidSetting`` for
@@ -24,7 +24,7 @@ class Session:
         self._batch = Batch(method, eos, method.capacity(len(prompt)))
         self._text = self._batch.put(0, prompt, seed)
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> DecodingSession:
         return self
 
     def __exit__(

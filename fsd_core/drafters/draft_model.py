@@ -18,7 +18,7 @@ from fsd_core.ops.tree_attention import AcceptedPath, TreeBuilder
 from fsd_core.ops.warping import warp
 
 
-class DraftModelDrafter:
+class DraftModelProposer:
     """The pair's draft model, sampled with the target's settings (Leviathan et al. 2023, Chen et al. 2023)."""
 
     aux_hidden_states = None

@@ -25,7 +25,7 @@ class MissingHead(InvalidSetting):
     """There is no head to draft with."""
 
 
-class EagleDrafter:
+class EagleProposer:
     """The head over a cache of its own, one text at a time. Li et al. 2024, 2025; see :mod:`fsd_core.models.eagle`.
 
     It proposes nothing for a text that the target has not read yet. What it makes up of its own states is forgotten at

@@ -17,14 +17,14 @@ KEYS = (
 
 
 @dataclass(frozen=True)
-class Text:
+class ComparedText:
     """One prompt's emitted tokens, and their negative log-likelihood under the target, in nats."""
 
     tokens: Sequence[int]
     negative_log_likelihood: float
 
 
-def fidelity(ours: Mapping[int, Text], targets: Mapping[int, Text], *, greedy: bool) -> dict[str, Any]:
+def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedText], *, greedy: bool) -> dict[str, Any]:
     """Figures of the prompts that both runs have, by position; ready for JSON.
 
     ``same_text``: share of the texts that are the greedy target's, token for token, with Wilson's interval;

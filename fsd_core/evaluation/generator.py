@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import ModelUnavailable
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair, gpu_name
@@ -68,11 +68,11 @@ class OwnBench:
 
     def __init__(self, pair_loader: PairLoader) -> None:
         self._pair_loader = pair_loader
-        self._decoders: dict[str, Decoder] = {}  # by run
+        self._decoders: dict[str, PairDecoder] = {}  # by run
 
     def open(self, run: RunView) -> dict[str, Any]:
         pair = self._pair_loader(run.pair, run.config.device, run.config.dtype)
-        self._decoders[run.id] = Decoder(pair, run.decoding)
+        self._decoders[run.id] = PairDecoder(pair, run.decoding)
         return about(pair)
 
     def warm_up(self, run: RunView, example: Example) -> None:
@@ -97,7 +97,7 @@ def about(pair: LoadedPair) -> dict[str, Any]:
     return found | ({"weights": pair.weights} if pair.weights else {})
 
 
-def warm_up(decoder: Decoder, example: Example) -> None:
+def warm_up(decoder: PairDecoder, example: Example) -> None:
     """See :meth:`Bench.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
     try:
         list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), WARM_UP_ROUNDS))

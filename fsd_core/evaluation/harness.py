@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from fsd_core.decoding.decoder import Decoder, Generation
+from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import FsdError, user_message
 from fsd_core.models.loading import LoadedPair
@@ -25,7 +25,7 @@ def prompt_seed(seed: int, position: int) -> int:
 
 
 def run_examples(
-    decoder: Decoder, task: Task, examples: Mapping[int, Example], seed: int, rows: int = 1
+    decoder: PairDecoder, task: Task, examples: Mapping[int, Example], seed: int, rows: int = 1
 ) -> Iterator[GenerationRecord]:
     """Generates for prompts by their position and scores them, each as soon as it ends; ``seed`` is the run's.
 
@@ -54,7 +54,7 @@ def run_examples(
             yield failure(examples[position], position, error, share)
 
 
-def run_example(decoder: Decoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
+def run_example(decoder: PairDecoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
     """One prompt alone; see :func:`run_examples`."""
     begun = time.perf_counter()
     try:
@@ -64,7 +64,9 @@ def run_example(decoder: Decoder, task: Task, example: Example, position: int, s
     return _record(decoder, task, example, position, generation)
 
 
-def _record(decoder: Decoder, task: Task, example: Example, position: int, generation: Generation) -> GenerationRecord:
+def _record(
+    decoder: PairDecoder, task: Task, example: Example, position: int, generation: GeneratedText
+) -> GenerationRecord:
     text = written(decoder.pair, generation.tokens)
     score, error = _scored(task, text, example, generation.stop_reason)
     records = generation.records

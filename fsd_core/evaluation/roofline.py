@@ -16,7 +16,7 @@ import torch
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig, Synthetic
 from fsd_core.decoding.composition import compose
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import gpu_name
 from fsd_core.models.model_set import ModelSet
@@ -107,7 +107,7 @@ def _rounds(
 ) -> float:
     """Milliseconds of a round of the loop."""
     seconds = []
-    with Session(compose(ModelSet(target, draft), config), prompt, 0, frozenset()) as session:
+    with DecodingSession(compose(ModelSet(target, draft), config), prompt, 0, frozenset()) as session:
         session.run_round()  # reads the prompt
         while session.stop_reason is None and len(seconds) < WARM_UP + rounds:
             seconds.append(session.run_round().seconds)

@@ -17,7 +17,7 @@ from typing import Any
 from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.evaluation.fidelity import Text, fidelity
+from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.evaluation.generator import Bench, OwnBench, PairLoader
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.versus import versus_target
@@ -203,7 +203,7 @@ def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
 
 
 def _finish(
-    repository: Repository, run: RunView, target_alone: str | None, texts: Callable[[str], dict[int, Text]]
+    repository: Repository, run: RunView, target_alone: str | None, texts: Callable[[str], dict[int, ComparedText]]
 ) -> None:
     if run.ended:
         return
@@ -217,13 +217,13 @@ def _finish(
     repository.finish_run(run.id, figures)
 
 
-def _texts(repository: Repository, run_id: str) -> dict[int, Text]:
+def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
     """What was written, by position, without the prompts that failed."""
     likelihoods = {
         g.position: g.negative_log_likelihood for g in repository.generations(run_id) if g.outcome != "failed"
     }
     return {
-        position: Text([token for record in records for token in record.emitted], likelihoods[position])
+        position: ComparedText([token for record in records for token in record.emitted], likelihoods[position])
         for position, records in repository.traces(run_id)
         if position in likelihoods
     }

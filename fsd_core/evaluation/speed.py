@@ -27,7 +27,7 @@ from fsd_core.config import (
     FuzzyReducible,
     Speculative,
 )
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.loading import LoadedPair, gpu_name
 from fsd_core.statistics.intervals import median_interval
 from fsd_core.tasks.base import Messages
@@ -153,14 +153,14 @@ def _ratio(own: Timing, other: Timing) -> dict[str, float | None]:
 
 
 def _prompt_ids(pair: LoadedPair, prompt: str | Messages) -> list[int]:
-    return Decoder(pair, DecodingConfig(acceptance=Autoregressive())).prompt_ids(prompt)
+    return PairDecoder(pair, DecodingConfig(acceptance=Autoregressive())).prompt_ids(prompt)
 
 
 def _ours(
     pair: LoadedPair, name: str, title: str, acceptance: AcceptanceConfig, max_new_tokens: int, draft_length: int
 ) -> Contender:
     topology = ChainTopology(length=draft_length)
-    decoder = Decoder(pair, DecodingConfig(acceptance=acceptance, topology=topology, max_new_tokens=max_new_tokens))
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=acceptance, topology=topology, max_new_tokens=max_new_tokens))
     return Contender(name, title, lambda ids: decoder.generate(ids, seed=0).tokens)
 
 

@@ -12,7 +12,7 @@ from fsd_core.calibration.running import calibrate as go_on
 from fsd_core.calibration.summary import as_json, verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.library.measuring import prompts_of, repository_of
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
@@ -85,7 +85,7 @@ def calibrate(
         )  # fmt: skip
         models = loaded(pair)
         for decoding in config.decodings:
-            Decoder(models, decoding)
+            PairDecoder(models, decoding)
         config = config.model_copy(update={"dtype": models.dtype, "device": models.device})
         threads.adopt(models)
         id = repository.create_experiment(config, enqueue=False)

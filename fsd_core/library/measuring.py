@@ -14,7 +14,7 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig, SweepConfi
 from fsd_core.config.baselines import with_baselines
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.config.sweeps import experiment_name, methods
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.evaluation.runner import Writing, execute_runs
 from fsd_core.library.comparison import Comparison
@@ -91,7 +91,7 @@ def compare(
         models = loaded(pair)
         for decoding in decodings:
             checked(SettingConfig, in_python, pair=models.spec.name, decoding=decoding)
-            Decoder(models, decoding)
+            PairDecoder(models, decoding)
         config = checked(
             SweepConfig, in_python, name=name or _name(decodings, prompts), pair=models.spec.name, task=prompts.name,
             limit=limit, seeds=(seed,), decodings=tuple(decodings), dtype=models.dtype, device=models.device,

@@ -7,9 +7,10 @@ from statistics import mean
 from typing import Any
 
 from fsd_core.formatting import NONE, number
-from fsd_core.replay.prediction import Estimate, Prediction
+from fsd_core.replay.prediction import Prediction
 from fsd_core.replay.replay_trace import Trace
-from fsd_core.replay.validation import Checked
+from fsd_core.replay.validation import Validated
+from fsd_core.statistics.intervals import Estimate
 
 
 def prediction_row(prediction: Prediction) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def checked_row(checked: Checked) -> dict[str, Any]:
+def checked_row(checked: Validated) -> dict[str, Any]:
     """The same with what was measured, in ``measured_…``."""
     return prediction_row(checked.prediction) | {
         **_ends("measured_acceptance_rate", checked.acceptance_rate),
@@ -43,7 +44,7 @@ def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
     return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
-def markdown(trace: Trace, checks: Sequence[Checked], commands: Sequence[str] = ()) -> str:
+def markdown(trace: Trace, checks: Sequence[Validated], commands: Sequence[str] = ()) -> str:
     """Predicted against measured as a page: by rule, then every setting."""
     info = trace.info
     lines = [
@@ -70,14 +71,14 @@ _EVERY = (
 )  # fmt: skip
 
 
-def _by_rule(checks: Sequence[Checked]) -> dict[str, list[Checked]]:
-    found: dict[str, list[Checked]] = {}
+def _by_rule(checks: Sequence[Validated]) -> dict[str, list[Validated]]:
+    found: dict[str, list[Validated]] = {}
     for one in checks:
         found.setdefault(one.prediction.config.acceptance.kind, []).append(one)
     return found
 
 
-def _of_rule(kind: str, checks: Sequence[Checked]) -> list[str]:
+def _of_rule(kind: str, checks: Sequence[Validated]) -> list[str]:
     errors = [100 * one.acceptance_error.value for one in checks]
     sure = sum(_excludes_zero(one.acceptance_error) for one in checks)
     passes = [100 * (one.prediction.passes.value / one.passes.value - 1) for one in checks]
@@ -96,7 +97,7 @@ def _excludes_zero(error: Estimate) -> bool:
     return error.low is not None and error.high is not None and not error.low <= 0 <= error.high
 
 
-def _of_setting(one: Checked) -> list[str]:
+def _of_setting(one: Validated) -> list[str]:
     said, error = one.prediction, one.acceptance_error
     ends = "" if error.low is None or error.high is None else (
         f" [{_signed(100 * error.low)}, {_signed(100 * error.high)}]"

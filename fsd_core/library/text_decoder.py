@@ -10,7 +10,7 @@ from typing import Any
 from fsd_core.config import DecodingConfig, RunConfig
 from fsd_core.config.building import checked, in_python, method
 from fsd_core.decoding import decoder as internal
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import written
@@ -108,7 +108,7 @@ class Decoder:
             raise InvalidSetting("A config and options were given: choose one of the two.")
         self.config = method(options) if config is None else config
         self.pair = loaded(pair)
-        self._decoder = internal.Decoder(self.pair, self.config)
+        self._decoder = internal.PairDecoder(self.pair, self.config)
 
     @property
     def label(self) -> str:
@@ -164,7 +164,7 @@ class Decoder:
         threads.fit()
         return self._pieces(self._decoder.session(ids, seed))
 
-    def _pieces(self, session: Session) -> Iterator[Piece]:
+    def _pieces(self, session: DecodingSession) -> Iterator[Piece]:
         tokenizer: Any = self.pair.tokenizer
         builder = TokenBuilder(tokenizer.backend_tokenizer)
         with session:

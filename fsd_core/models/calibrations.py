@@ -20,7 +20,7 @@ PROMPTS = 150
 """as many decide that a setting is within 2 points, at 95 %, if it loses none: 0.98¹⁵⁰ < 0.05"""
 
 
-class Calibration(NamedTuple):
+class PairCalibration(NamedTuple):
     """How FSD (``fsd-reducible``, ``js``) does greedily on a pair, by its threshold."""
 
     task: str
@@ -52,7 +52,7 @@ class Calibration(NamedTuple):
         )
 
 
-def calibration_of(pair: str) -> Calibration | None:
+def calibration_of(pair: str) -> PairCalibration | None:
     """What was measured of a pair; ``None`` where nothing was, or nothing was free.
 
     Raises what ``get_pair`` raises, and ``ModelUnavailable`` for a file that cannot be read.
@@ -62,7 +62,7 @@ def calibration_of(pair: str) -> Calibration | None:
 
 
 @cache
-def _read(file: Path) -> Calibration | None:
+def _read(file: Path) -> PairCalibration | None:
     try:
         told = json.loads(file.read_text())
         greedy = told["samplings"]["greedy"]
@@ -74,7 +74,7 @@ def _read(file: Path) -> Calibration | None:
         ) from error
 
 
-def _calibration(told: dict[str, Any], greedy: dict[str, Any]) -> Calibration:
+def _calibration(told: dict[str, Any], greedy: dict[str, Any]) -> PairCalibration:
     free, exact = greedy["free"], greedy["exact"]
     rows = sorted(
         (row for row in greedy["rows"] if "threshold" in row and row["draft_length"] == free["draft_length"]),
@@ -82,7 +82,7 @@ def _calibration(told: dict[str, Any], greedy: dict[str, Any]) -> Calibration:
     )
     ruined = [row["threshold"] for row in rows if row["region"] == "ruined"]
     beyond = [row["threshold"] for row in rows if row["region"] != "free"]
-    return Calibration(
+    return PairCalibration(
         task=told["task"], problems=told["prompts"], exact_length=exact["draft_length"], threshold=free["threshold"],
         draft_length=free["draft_length"], speedup=free["speedup"], thresholds=_telling(rows, free["threshold"]),
         ruinous=min(ruined, default=None), example=greedy["example"],

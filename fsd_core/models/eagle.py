@@ -77,7 +77,7 @@ class _Prepacked(nn.Module):
         return self._product(x)
 
 
-class _Layer(nn.Module):
+class _HeadLayer(nn.Module):
     def __init__(self, config: LlamaConfig, generation: Generation, bias: bool) -> None:
         super().__init__()
         width, epsilon = config.hidden_size, config.rms_norm_eps
@@ -112,7 +112,7 @@ class EagleHead(nn.Module):
         self.config, width = config, config.hidden_size
         self.embedding, self.context = embedding, config.max_position_embeddings
         self.fc = nn.Linear(2 * width if generation == 1 else 3 * state_width, width, bias=fc_bias)
-        self.layers = nn.ModuleList([_Layer(config, generation, bias)])
+        self.layers = nn.ModuleList([_HeadLayer(config, generation, bias)])
         if generation == 3:
             self.norm = LlamaRMSNorm(width, config.rms_norm_eps)
         self.lm_head = head

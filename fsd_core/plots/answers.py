@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from fsd_core.analysis.cells import Estimate, against
+from fsd_core.analysis.cells import against
 from fsd_core.analysis.series import PALETTE, measured, run_names
 from fsd_core.metrics import METRICS
 from fsd_core.plots.style import MUTED, TEXT, between, error_bar, escape, faint, figure, hover, note
+from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 MEASURES = ("mean_tokens", "target_passes")
 
 
-class Row(NamedTuple):
+class AnswerRow(NamedTuple):
     """One run: the ratios to the baseline by metric."""
 
     name: str
@@ -29,7 +30,7 @@ class AnswersInfo(NamedTuple):
     """``baseline`` is the name of the run that all others are divided by."""
 
     baseline: str | None
-    rows: list[Row]
+    rows: list[AnswerRow]
 
 
 def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> AnswersInfo:
@@ -45,7 +46,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
         found = {key: against(run, baseline, METRICS[key], prompts) for key in keys if run.id != baseline.id}
         ratios = {key: estimate for key, estimate in found.items() if estimate is not None}
         if ratios:
-            rows.append(Row(names[run.id], ratios))
+            rows.append(AnswerRow(names[run.id], ratios))
     return AnswersInfo(names[baseline.id], rows)
 
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
 
-from fsd_core.analysis.cells import Estimate, ratio_mixed, speedup
+from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.analysis.series import PALETTE, measured, run_names
 from fsd_core.conditions import MARK
 from fsd_core.plots.style import between, error_bar, escape, figure, height_for, hover, mixed_lines, note
+from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -26,7 +27,7 @@ class Length(NamedTuple):
     mixed: tuple[str, ...]
 
 
-class Curve(NamedTuple):
+class DraftLengthCurve(NamedTuple):
     """Settings that differ in the draft length and the seed alone, by length."""
 
     name: str
@@ -39,7 +40,7 @@ class LengthsInfo(NamedTuple):
     """``baseline`` is the name of the run that all throughputs are divided by."""
 
     baseline: str | None
-    curves: list[Curve]
+    curves: list[DraftLengthCurve]
 
 
 def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> LengthsInfo:
@@ -62,7 +63,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
             rule, label = rules[key].acceptance, rules[key].label
             name = " · ".join(part for part in label.split(" · ") if not part.startswith("γ "))
             colour = PALETTE[len(curves) % len(PALETTE)]
-            curves.append(Curve(name, colour, rule.symbol, sorted(lengths, key=lambda one: one.tokens)))
+            curves.append(DraftLengthCurve(name, colour, rule.symbol, sorted(lengths, key=lambda one: one.tokens)))
     return LengthsInfo(names[baseline.id], curves)
 
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from fsd_core.analysis.cells import Estimate
-from fsd_core.analysis.matching import Line, Matched, Point
+from fsd_core.analysis.matching import KnobLine, Matched, MatchedPoint
 from fsd_core.analysis.quality import NOT_RANKED, Quality
 from fsd_core.formatting import MINUS, number, upper_first
 from fsd_core.plots.style import (
@@ -25,6 +24,7 @@ from fsd_core.plots.style import (
     mixed_lines,
     note,
 )
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ranking import WithinLoss
 
 _DASHES = ("solid", "dash", "dot")
@@ -93,7 +93,7 @@ def _front(drawn: go.Figure, matched: Matched) -> None:
         )  # fmt: skip
 
 
-def _marks(drawn: go.Figure, line: Line, points: Sequence[Point], matched: Matched, *, bars: bool) -> None:
+def _marks(drawn: go.Figure, line: KnobLine, points: Sequence[MatchedPoint], matched: Matched, *, bars: bool) -> None:
     told = [matched.quality.told(p.difference) for p in points]
     x, y = [p.ratio.value for p in points if p.ratio], [one.value for one in told]
     errors = {}
@@ -108,7 +108,7 @@ def _marks(drawn: go.Figure, line: Line, points: Sequence[Point], matched: Match
     )  # fmt: skip
 
 
-def _level(drawn: go.Figure, line: Line, point: Point, x: tuple[float, float], quality: Quality) -> None:
+def _level(drawn: go.Figure, line: KnobLine, point: MatchedPoint, x: tuple[float, float], quality: Quality) -> None:
     """A setting whose cost lies far off, or that has none: a level line, named with where it is."""
     value = quality.told(point.difference).value
     where = "" if point.ratio is None else f" at {point.ratio.value:.2f}×"
@@ -128,7 +128,7 @@ def _told(value: float, quality: Quality) -> str:
     return f"{number(value, quality.digits, signed=True)} {quality.in_words}"
 
 
-def _hover(point: Point, matched: Matched) -> str:
+def _hover(point: MatchedPoint, matched: Matched) -> str:
     told, quality = matched.quality.told(point.difference), matched.quality
     spread = between(*_ends(told), digits=quality.digits).replace("-", MINUS)
     lines = [f"{_told(told.value, quality)}{spread}"]

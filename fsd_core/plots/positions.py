@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-class Curve(NamedTuple):
+class PositionCurve(NamedTuple):
     """One run, a share from 0 to 1 per draft position.
 
     ``unconditional`` counts the rounds in which the position was accepted; ``conditional`` counts them among the
@@ -32,7 +32,7 @@ class Curve(NamedTuple):
 class PositionsInfo(NamedTuple):
     """One curve per run that drafts."""
 
-    curves: list[Curve]
+    curves: list[PositionCurve]
 
 
 def info(runs: Sequence[RunView]) -> PositionsInfo:
@@ -44,7 +44,7 @@ def info(runs: Sequence[RunView]) -> PositionsInfo:
         for rank, run in enumerate(family.runs, start=1):
             colour = faint(family.colour, 0.3 + 0.7 * rank / len(family.runs))  # the loosest is the strongest
             shares = (metrics(run)[key] for key in ("acceptance_at_position", "conditional_acceptance_at_position"))
-            curves.append(Curve(names[run.id], colour, family.symbol, *map(list, shares)))
+            curves.append(PositionCurve(names[run.id], colour, family.symbol, *map(list, shares)))
     return PositionsInfo(curves)
 
 
@@ -70,7 +70,7 @@ def draw(data: PositionsInfo) -> go.Figure:
     return drawn.update_yaxes(range=[0, 102])
 
 
-def _hover(curve: Curve, position: int) -> str:
+def _hover(curve: PositionCurve, position: int) -> str:
     conditional = curve.conditional[position - 1]
     return hover(
         curve.name,

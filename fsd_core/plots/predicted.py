@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fsd_core.analysis.cells import Estimate
 from fsd_core.analysis.series import PALETTE, interval, measured
 from fsd_core.formatting import written
 from fsd_core.plots.style import TEMPLATE, error_bar, escape, faint, figure, hover, note
+from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
     from fsd_core.config import DecodingConfig
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     measured: Estimate
 
 
-class Rule(NamedTuple):
+class PredictedRule(NamedTuple):
     """Settings that differ in knob and draft length alone. ``curves``: a line each, by its draft length; under
     ``None`` one line of settings that each have a length of their own. In the order of the knob."""
 
@@ -50,7 +50,7 @@ Point = tuple["DecodingConfig", Estimate, Estimate]
 """a setting, predicted and measured"""
 
 
-def info(runs: Sequence[RunView]) -> list[Rule]:
+def info(runs: Sequence[RunView]) -> list[PredictedRule]:
     """The runs of which replay had predicted something."""
     points = []
     for run in measured(runs):
@@ -61,7 +61,7 @@ def info(runs: Sequence[RunView]) -> list[Rule]:
     return by_rule(points)
 
 
-def by_rule(points: Iterable[Point]) -> list[Rule]:
+def by_rule(points: Iterable[Point]) -> list[PredictedRule]:
     """The settings that have a knob, in the order in which their rules come first."""
     groups: dict[tuple[str, str], list[Held]] = {}
     for decoding, predicted, own in points:
@@ -72,7 +72,7 @@ def by_rule(points: Iterable[Point]) -> list[Rule]:
         axis = str(type(rule).model_fields[rule.knob.field].title or rule.knob.field)
         held = Held(decoding.label, rule.knob_value, topology.length, predicted, own)
         groups.setdefault((title, axis), []).append(held)
-    return [Rule(*key, _curves(sorted(held, key=lambda one: one.knob))) for key, held in groups.items()]
+    return [PredictedRule(*key, _curves(sorted(held, key=lambda one: one.knob))) for key, held in groups.items()]
 
 
 def _curves(held: Sequence[Held]) -> dict[int | None, list[Held]]:
@@ -82,7 +82,7 @@ def _curves(held: Sequence[Held]) -> dict[int | None, list[Held]]:
     return {length: [one for one in held if one.length == length] for length in lengths}
 
 
-def draw(rules: Sequence[Rule]) -> go.Figure:
+def draw(rules: Sequence[PredictedRule]) -> go.Figure:
     """A small plot for each rule, all over the same scale."""
     if not rules:
         return note(figure(TITLE, "", ""), _EMPTY)

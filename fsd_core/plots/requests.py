@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-class Curve(NamedTuple):
+class RequestCurve(NamedTuple):
     """One run: the least acceptance rate of its prompts, the deciles and the greatest, from 0 to 1."""
 
     name: str
@@ -27,7 +27,7 @@ class Curve(NamedTuple):
 class RequestsInfo(NamedTuple):
     """One curve per run that drafts."""
 
-    curves: list[Curve]
+    curves: list[RequestCurve]
 
 
 def info(runs: Sequence[RunView]) -> RequestsInfo:
@@ -38,7 +38,7 @@ def info(runs: Sequence[RunView]) -> RequestsInfo:
     for family in families(drafted):
         for rank, run in enumerate(family.runs, start=1):
             colour = faint(family.colour, 0.3 + 0.7 * rank / len(family.runs))  # the loosest is the strongest
-            curves.append(Curve(names[run.id], colour, family.symbol, metrics(run)["acceptance_deciles"]))
+            curves.append(RequestCurve(names[run.id], colour, family.symbol, metrics(run)["acceptance_deciles"]))
     return RequestsInfo(curves)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-class Measure(NamedTuple):
+class ThresholdMeasure(NamedTuple):
     """A metric that is drawn against the threshold; ``scale`` turns it into the unit of its axis."""
 
     key: str
@@ -26,8 +26,10 @@ class Measure(NamedTuple):
     unit: str
 
 
-ACCEPTANCE_RATE = Measure("acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", 100.0, " %")
-ACCEPTANCE_LENGTH = Measure(
+ACCEPTANCE_RATE = ThresholdMeasure(
+    "acceptance_rate", "Acceptance rate against threshold", "Acceptance rate (%)", 100.0, " %"
+)
+ACCEPTANCE_LENGTH = ThresholdMeasure(
     "mean_acceptance_length", "Mean acceptance length against threshold", "Tokens per target forward", 1.0, ""
 )
 
@@ -42,7 +44,7 @@ class Value(NamedTuple):
     high: float
 
 
-class Line(NamedTuple):
+class ThresholdLine(NamedTuple):
     """The runs of one rule and divergence, by threshold; a run without threshold is a level line."""
 
     name: str
@@ -63,29 +65,29 @@ class Line(NamedTuple):
 class ThresholdInfo(NamedTuple):
     """``lines`` have finite thresholds; ``references`` have none (exact SD), or an infinite one (the draft alone)."""
 
-    measure: Measure
-    lines: list[Line]
-    references: list[Line]
+    measure: ThresholdMeasure
+    lines: list[ThresholdLine]
+    references: list[ThresholdLine]
 
 
-def info(runs: Sequence[RunView], measure: Measure) -> ThresholdInfo:
+def info(runs: Sequence[RunView], measure: ThresholdMeasure) -> ThresholdInfo:
     """The values of the runs that speculate: baselines draft nothing, so they have none."""
     drafted = [r for r in measured(runs) if r.decoding.drafter is not None and metrics(r)[measure.key] is not None]
     names = run_names(drafted)
-    lines: list[Line] = []
-    references: list[Line] = []
+    lines: list[ThresholdLine] = []
+    references: list[ThresholdLine] = []
     for family in families(drafted):
         values = [_value(run, names[run.id], measure) for run in family.runs]
         if tuned := [v for v in values if v.threshold is not None and math.isfinite(v.threshold)]:
-            lines.append(Line(family.name, family.colour, family.symbol, tuned))
+            lines.append(ThresholdLine(family.name, family.colour, family.symbol, tuned))
         off = ", T off" if family.runs[0].decoding.divergence else ""
         for threshold, suffix in ((None, off), (math.inf, ", T = ∞")):
             if level := [v for v in values if v.threshold == threshold]:
-                references.append(Line(family.name + suffix, family.colour, family.symbol, level))
+                references.append(ThresholdLine(family.name + suffix, family.colour, family.symbol, level))
     return ThresholdInfo(measure, lines, references)
 
 
-def _value(run: RunView, name: str, measure: Measure) -> Value:
+def _value(run: RunView, name: str, measure: ThresholdMeasure) -> Value:
     low, value, high = (end * measure.scale for end in interval(run, measure.key))
     return Value(name, run.decoding.threshold, value, low, high)
 
@@ -126,7 +128,7 @@ def draw(data: ThresholdInfo) -> go.Figure:
     return drawn.update_xaxes(range=ends)
 
 
-def _hover(v: Value, measure: Measure) -> str:
+def _hover(v: Value, measure: ThresholdMeasure) -> str:
     ends = (None, None) if v.low == v.high else (v.low, v.high)
     shown = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
     return hover(v.name, shown._replace(value=shown.value + measure.unit).with_ends(" ({} to {})"))

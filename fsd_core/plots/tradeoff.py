@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-class Point(NamedTuple):
+class TradeoffPoint(NamedTuple):
     """One run: tokens per second and quality in percent, each with its interval."""
 
     run_id: str
@@ -56,10 +56,10 @@ class Group(NamedTuple):
     name: str
     colour: str
     symbol: str
-    points: list[Point]
+    points: list[TradeoffPoint]
 
 
-class Measure(NamedTuple):
+class QualityMeasure(NamedTuple):
     """A metric that says how good a text is."""
 
     key: str
@@ -67,16 +67,16 @@ class Measure(NamedTuple):
     axis: str
 
 
-ACCURACY = Measure("accuracy", "Accuracy", "Accuracy (% of prompts)")
-SAME_TEXT = Measure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
+ACCURACY = QualityMeasure("accuracy", "Accuracy", "Accuracy (% of prompts)")
+SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
 
 
 class TradeoffInfo(NamedTuple):
     """What the figure shows; ``measure`` is what stands for quality, ``left_out`` counts runs that lack it."""
 
-    measure: Measure
+    measure: QualityMeasure
     groups: list[Group]
-    front: list[Point]
+    front: list[TradeoffPoint]
     left_out: int
 
 
@@ -97,7 +97,7 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
 
 
-def _quality(run: RunView, measure: Measure) -> tuple[Any, Any, Any]:
+def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
     """A run's quality between the ends of its interval; the target alone is like itself."""
     greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
     if measure is SAME_TEXT and greedy_target:
@@ -105,11 +105,11 @@ def _quality(run: RunView, measure: Measure) -> tuple[Any, Any, Any]:
     return interval(run, measure.key)
 
 
-def _point(run: RunView, measure: Measure, name: str, on_front: bool) -> Point:
+def _point(run: RunView, measure: QualityMeasure, name: str, on_front: bool) -> TradeoffPoint:
     low, value, high = (100 * end for end in _quality(run, measure))
     slow, speed, fast = interval(run, "tokens_per_second")
     ends = speed, slow, fast, value, low, high
-    return Point(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
+    return TradeoffPoint(run.id, name, run.decoding.threshold, *ends, metrics(run)["n"], on_front, run.speed_mixed)
 
 
 def draw(data: TradeoffInfo) -> go.Figure:
@@ -149,7 +149,7 @@ def draw(data: TradeoffInfo) -> go.Figure:
 Range = tuple[float, float]
 
 
-def _spread(points: Sequence[Point]) -> tuple[Range, Range]:
+def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
     """The ranges of both axes: all intervals, and room for labels beside them."""
     return (
         _around([end for p in points for end in (p.speed_low, p.speed_high)]),
@@ -170,13 +170,13 @@ def _labels(groups: Sequence[Group], x: Range, y: Range) -> list[tuple[str, str]
     return [(text if place else "", place or "top right") for text, place in zip(texts, places(at, texts), strict=True)]
 
 
-def _quality_text(p: Point) -> str:
+def _quality_text(p: TradeoffPoint) -> str:
     ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
     shown = written(p.quality, *ends, points=True, digits=1)
     return shown._replace(value=f"{shown.value} %").with_ends(" ({} to {})")
 
 
-def _hover(p: Point, measure: Measure) -> str:
+def _hover(p: TradeoffPoint, measure: QualityMeasure) -> str:
     return hover(
         p.name,
         f"{measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",

@@ -11,8 +11,8 @@ import torch
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.decoding.composition import compose
-from fsd_core.decoding.proposal import Proposal
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.proposal import DraftProposal
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.verification import make_verification
 from fsd_core.evaluation.roofline import PROMPT, WARM_UP, forward_ms
 from fsd_core.models.loading import LoadedPair
@@ -65,7 +65,9 @@ def _in_turns(pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Seque
     models = ModelSet(pair.target, pair.draft)
     spent: list[list[float]] = [[] for _ in configs]
     with ExitStack() as stack:
-        sessions = [stack.enter_context(Session(compose(models, config), prompt, 0, frozenset())) for config in configs]
+        sessions = [
+            stack.enter_context(DecodingSession(compose(models, config), prompt, 0, frozenset())) for config in configs
+        ]
         for _ in range(WARM_UP + rounds):
             for session, own in zip(sessions, spent, strict=True):
                 if session.stop_reason is None:
@@ -82,7 +84,7 @@ def rule_costs(vocabulary: int, length: int, sampling: SamplingConfig, device: t
     said = logits[:, :length] + torch.randn(1, length, vocabulary, generator=generator).to(device)
     warped, raw = warp(said, sampling), said.softmax(-1)
     tree = DraftTree(warped.argmax(-1), length, warped, raw)
-    proposal = Proposal(tree, length, [length], [length], [10])
+    proposal = DraftProposal(tree, length, [length], [length], [10])
     rules = {kind: make_verification(CHAIN, rule.checked(), sampling) for kind, rule in replayable().items()}
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
     for turn in range(_TURNS + 1):

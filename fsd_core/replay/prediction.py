@@ -16,19 +16,11 @@ from fsd_core.replay.paths import Paths, Walk, paths_of, runs_of, walk
 from fsd_core.replay.reduced_rows import ReducedDraft, reduced_rows
 from fsd_core.replay.replay_trace import Costs, Trace
 from fsd_core.rules import Rule
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ratios import quotient_ends, ratio_ends
 
 _AT_ONCE = 2**22
 """probabilities that a rule that judges positions together is given at once"""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A figure and its interval of 95 % over prompts; ``None`` where too few prompts tell."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)

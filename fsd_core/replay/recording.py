@@ -15,7 +15,7 @@ import torch
 from pydantic import PrivateAttr
 from torch import Tensor
 
-from fsd_core.decoding.decoder import Generation
+from fsd_core.decoding.decoder import GeneratedText
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.replay.replay_trace import DIVERGENCES, RAW, SAMPLED, SCALARS, WHOLE, PromptTrace, TraceInfo
 from fsd_core.rules import AcceptanceResult, Speculative
@@ -26,7 +26,7 @@ _OF_TARGET = 3
 
 
 @dataclass
-class Judged:
+class JudgedRound:
     """A round's positions, J of them, as :class:`PromptTrace` has them."""
 
     columns: dict[str, list[Any]]
@@ -58,16 +58,16 @@ class Recorder:
 
     top: int
     rows_kept: tuple[str, ...]
-    rounds: list[Judged] = field(default_factory=list)
+    rounds: list[JudgedRound] = field(default_factory=list)
 
     def keep(self, rows: ScoredDraft, uniforms: Tensor, strict: Tensor) -> None:
         """``rows`` of one text, [1,J]. ``uniforms``, ``strict``: [1,J]."""
         self.rounds.append(reduced(rows, uniforms, strict, self.top, self.rows_kept))
 
-    def prompt(self, position: int, generation: Generation, limit: int) -> PromptTrace:
+    def prompt(self, position: int, generation: GeneratedText, limit: int) -> PromptTrace:
         """What was kept of the text that has just been written, which is forgotten here."""
         rounds, begun, left = [], 0, iter(self.rounds)
-        judged: list[Judged] = []
+        judged: list[JudgedRound] = []
         for record in generation.records:
             own = next(left) if record.drafted else None
             judged += [own] if own else []
@@ -92,7 +92,7 @@ def _joined(parts: Iterable[list[Any]]) -> list[Any]:
     return [row for part in parts for row in part]
 
 
-def reduced(rows: ScoredDraft, uniforms: Tensor, strict: Tensor, top: int, names: Sequence[str]) -> Judged:
+def reduced(rows: ScoredDraft, uniforms: Tensor, strict: Tensor, top: int, names: Sequence[str]) -> JudgedRound:
     """What replay needs of judged positions. ``rows``: [1,J,V]; ``uniforms``, ``strict``: [1,J].
 
     Tokens are told apart that are among the ``top`` likeliest of either model and at least ``LEAST`` likely by one, the
@@ -118,7 +118,7 @@ def reduced(rows: ScoredDraft, uniforms: Tensor, strict: Tensor, top: int, names
         "entropy_sampled": rows.graded_entropy[0],
     }  # fmt: skip
     columns |= {name: rows.divergence(name, uniforms)[0] for name in DIVERGENCES}
-    return Judged(
+    return JudgedRound(
         {name: column.tolist() for name, column in columns.items()},
         kept,
         {name: [part.tolist() for part in row[told].split(counts)] for name, row in every.items()},

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair, gpu_name
@@ -63,7 +63,7 @@ def record(
         provenance=provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     )  # fmt: skip
     recorder = recorder_of(info)
-    decoder = Decoder(pair, DecodingConfig(
+    decoder = PairDecoder(pair, DecodingConfig(
         acceptance=RecordingRule(recorder.keep), topology=ChainTopology(length=draft_length), sampling=sampling,
         max_new_tokens=max_new_tokens,
     ))  # fmt: skip

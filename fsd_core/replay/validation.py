@@ -8,18 +8,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsd_core.config import Autoregressive, DecodingConfig
-from fsd_core.decoding.decoder import Decoder, Generation
+from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay.prediction import Estimate, Prediction, estimates
+from fsd_core.replay.prediction import Prediction, estimates
 from fsd_core.replay.replay_trace import Trace
 from fsd_core.replay.strict_run import check_pair
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ratios import difference_ends
 from fsd_core.tasks import Task
 
 
 @dataclass(frozen=True)
-class Checked:
+class Validated:
     """A prediction and what was measured on the same prompts.
 
     ``acceptance_error``: predicted less measured acceptance rate, its interval paired by prompt. ``length``: tokens of
@@ -42,7 +43,7 @@ def measure(
     predictions: Sequence[Prediction],
     task: Task,
     on_prompt: Callable[[int], None] = lambda done: None,
-) -> list[Checked]:
+) -> list[Validated]:
     """Decodes the prompts of the trace by the setting of each prediction. ``task``: the one that was
     recorded. All settings write a prompt before the next.
 
@@ -55,7 +56,7 @@ def measure(
     alone = DecodingConfig(
         acceptance=Autoregressive(), sampling=info.sampling, max_new_tokens=info.max_new_tokens
     )  # fmt: skip
-    decoders = [Decoder(pair, config) for config in (alone, *configs)]
+    decoders = [PairDecoder(pair, config) for config in (alone, *configs)]
     counts = np.zeros((len(decoders), len(trace.prompts), 5))
     for row, prompt in enumerate(trace.prompts):
         ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].asked), prompt_seed(info.seed, prompt.prompt)
@@ -68,14 +69,14 @@ def measure(
     return [_checked(one, own, counts[0]) for one, own in zip(predictions, counts[1:], strict=True)]
 
 
-def _counts(done: Generation) -> list[float]:
+def _counts(done: GeneratedText) -> list[float]:
     """Tokens, rounds, drafted and accepted tokens, and seconds."""
     records = done.records
     drafted, accepted = sum(len(record.drafted) for record in records), sum(record.accepted for record in records)
     return [len(done.tokens), len(records), drafted, accepted, done.seconds]
 
 
-def _checked(prediction: Prediction, own: np.ndarray, alone: np.ndarray) -> Checked:
+def _checked(prediction: Prediction, own: np.ndarray, alone: np.ndarray) -> Validated:
     tokens, rounds, drafted, accepted, seconds = own.T[..., None]
     (rate,), (per_pass,) = estimates(accepted, drafted, is_share=True), estimates(tokens, rounds)
     (passes,) = estimates(rounds, np.ones_like(rounds))
@@ -84,4 +85,4 @@ def _checked(prediction: Prediction, own: np.ndarray, alone: np.ndarray) -> Chec
     error = Estimate(prediction.acceptance_rate.value - rate.value, *((low, high) if low == low else (None, None)))
     (speed,) = estimates(tokens * alone[:, 4:].sum() / alone[:, 0].sum(), seconds)
     length = float(tokens.sum() / prediction.counts[:, 0].sum())
-    return Checked(prediction, rate, error, per_pass, passes, length, speed)
+    return Validated(prediction, rate, error, per_pass, passes, length, speed)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.review.evidence import Evidence, evidence, evidence_hash, overall
-from fsd_core.review.history import Proposal, Standing, Use
+from fsd_core.review.history import Proposal, ProposalStatus, Use
 from fsd_core.review.pooling import on_fresh_prompts
 from fsd_core.storage.review_events import Requirements
 
@@ -26,7 +26,7 @@ class Case(NamedTuple):
     """of the evidence"""
     open_requirements: tuple[str, ...]
     """not met or undecided, and not waived by anybody"""
-    standing: Standing
+    standing: ProposalStatus
 
 
 def case_of(repository: Repository, use: Use, proposal: Proposal) -> Case:

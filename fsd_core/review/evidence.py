@@ -7,10 +7,11 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from fsd_core.analysis.cells import Estimate, against, cell, ratio_mixed
+from fsd_core.analysis.cells import against, cell, ratio_mixed
 from fsd_core.formatting import decimals, number
 from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import Pool, pooled
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.noninferiority import verdict
 from fsd_core.storage.records import same_weights
 from fsd_core.storage.review_events import Requirements
@@ -23,7 +24,7 @@ Outcome = Literal["met", "not met", "undecided"]
 TITLES = {name: field.title or name for name, field in Requirements.model_fields.items()}
 
 
-class Finding(NamedTuple):
+class RequirementCheck(NamedTuple):
     """One requirement against one pair of runs."""
 
     requirement: str
@@ -38,7 +39,7 @@ class Evidence(NamedTuple):
 
     ours: Pool
     theirs: Pool
-    findings: tuple[Finding, ...]
+    findings: tuple[RequirementCheck, ...]
 
     @property
     def run(self) -> RunView:
@@ -112,7 +113,7 @@ def evidence_hash(requirements: Requirements, runs: Sequence[RunView], baselines
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _findings(requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts) -> list[Finding]:
+def _findings(requirements: Requirements, run: RunView, baseline: RunView, prompts: Prompts) -> list[RequirementCheck]:
     found = []
     if requirements.margin is not None:
         found.append(_accuracy(requirements.margin, run, baseline, prompts))
@@ -121,18 +122,18 @@ def _findings(requirements: Requirements, run: RunView, baseline: RunView, promp
         told, outcome = _ratio(ratio, "as fast", requirements.least_speedup, 1)
         if mixed := ratio_mixed(run, baseline):
             outcome, told = "undecided", f"{told}, but measured under other conditions ({', '.join(mixed)})"
-        found.append(Finding("least_speedup", outcome, told))
+        found.append(RequirementCheck("least_speedup", outcome, told))
     if requirements.longest_answers is not None:
         ratio = against(run, baseline, METRICS["mean_tokens"], prompts)
         told, outcome = _ratio(ratio, "as long", requirements.longest_answers, -1)
-        found.append(Finding("longest_answers", outcome, told))
+        found.append(RequirementCheck("longest_answers", outcome, told))
     return found
 
 
-def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) -> Finding:
+def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) -> RequirementCheck:
     paired = cell(run, baseline, METRICS["accuracy"], prompts).paired
     if paired is None:
-        return Finding("margin", "undecided", "no scored prompt in common with the baseline")
+        return RequirementCheck("margin", "undecided", "no scored prompt in common with the baseline")
     said = verdict(paired, margin)
     outcome: Outcome = {"non-inferior": "met", "worse": "not met"}.get(said.kind, "undecided")  # pyright: ignore[reportAssignmentType]
     low, high = (100 * end for end in paired.interval)
@@ -141,8 +142,8 @@ def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) 
         f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
     )
     if outcome == "undecided" and _exact(run, baseline):
-        return Finding("margin", "met", f"{points}: {EXACT}")
-    return Finding("margin", outcome, f"{points}: {said.sentence(margin)}")
+        return RequirementCheck("margin", "met", f"{points}: {EXACT}")
+    return RequirementCheck("margin", outcome, f"{points}: {said.sentence(margin)}")
 
 
 def _exact(run: RunView, baseline: RunView) -> bool:

@@ -71,7 +71,7 @@ class Proposal:
         return next((waiver for waiver in reversed(said) if waiver.evidence == evidence), None)
 
 
-class Standing(NamedTuple):
+class ProposalStatus(NamedTuple):
     """Who stands where on a proposal: of each reviewer the latest verdict counts."""
 
     approved_by: tuple[str, ...]
@@ -134,7 +134,7 @@ class Use:
         """The acts on one proposal."""
         return [logged for logged in self.log if logged.act.about == proposal]
 
-    def standing(self, proposal: Proposal, evidence: str, at: datetime) -> Standing:
+    def standing(self, proposal: Proposal, evidence: str, at: datetime) -> ProposalStatus:
         """Who approves of a proposal whose evidence has this hash, at a moment."""
         latest = {judgement.who: judgement for judgement in proposal.judgements}
         approvals = [judgement for judgement in latest.values() if judgement.verdict == "approve"]
@@ -142,7 +142,7 @@ class Use:
         expired = [one.who for one in approvals if one.who not in stale and self._expired(one, at)]
         valid = [one.who for one in approvals if one.who not in stale and one.who not in expired]
         against = [one.who for one in latest.values() if one.verdict != "approve"]
-        return Standing(tuple(valid), tuple(stale), tuple(expired), tuple(against), self.approvals)
+        return ProposalStatus(tuple(valid), tuple(stale), tuple(expired), tuple(against), self.approvals)
 
     def _expired(self, judgement: Judgement, at: datetime) -> bool:
         return self.days is not None and at > judgement.at + timedelta(days=self.days)

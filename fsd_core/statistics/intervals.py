@@ -23,6 +23,14 @@ class Interval(NamedTuple):
     high: float
 
 
+class Estimate(NamedTuple):
+    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity.
 

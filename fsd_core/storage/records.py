@@ -63,7 +63,7 @@ class GenerationView(_Generation):
 
 
 @dataclass(frozen=True)
-class Sitting:
+class MeasurementSession:
     """Prompts of a run that were measured under the same conditions."""
 
     id: int
@@ -132,7 +132,7 @@ class RunView:
     metrics: dict[str, Any] | None
     provenance: dict[str, Any] | None
     """of the process that took the run up last"""
-    sittings: tuple[Sitting, ...] = ()
+    sittings: tuple[MeasurementSession, ...] = ()
     """in the order in which they began; none of a run that was measured before they were recorded"""
     created_at: datetime
     started_at: datetime | None

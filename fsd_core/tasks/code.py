@@ -47,7 +47,7 @@ def _definition(names: Iterable[str]) -> re.Pattern[str]:
 
 
 @dataclass(frozen=True)
-class Problem:
+class CodeProblem:
     """What the benchmark itself contributes to a judgement; see :func:`fsd_core.sandbox.judge`."""
 
     tests: str
@@ -65,7 +65,7 @@ class Programs(Task):
         """The model's code, as it is run."""
         raise NotImplementedError
 
-    def problem(self, example: Example) -> Problem:
+    def problem(self, example: Example) -> CodeProblem:
         """How that code is judged."""
         raise NotImplementedError
 
@@ -132,10 +132,10 @@ class HumanEval(Programs):
             return row["prompt"] + _END.split(text)[0] if code is None else _above(row) + code
         return (_above(row) if _definition(names).search(code) else row["prompt"]) + code
 
-    def problem(self, example: Example) -> Problem:
+    def problem(self, example: Example) -> CodeProblem:
         row = _by_id(self.files[0])[example.id]
         tests = f"{row['test']}\ncheck({row['entry_point']})\n"
-        return Problem(tests, _above(row), frozenset([row["entry_point"]]))
+        return CodeProblem(tests, _above(row), frozenset([row["entry_point"]]))
 
 
 def _above(row: dict) -> str:
@@ -171,10 +171,10 @@ class Mbpp(Programs):
         code = block(text, names)
         return (unfenced(text, names) or text) if code is None else code
 
-    def problem(self, example: Example) -> Problem:
+    def problem(self, example: Example) -> CodeProblem:
         """The setup comes behind the code: it uses what that defines (problem 367)."""
         row = _by_id(self.files[0])[example.id]
-        return Problem("\n".join(row["test_list"]), row["test_setup_code"], _functions(row["code"]))
+        return CodeProblem("\n".join(row["test_list"]), row["test_setup_code"], _functions(row["code"]))
 
 
 def _functions(code: str) -> frozenset[str]:

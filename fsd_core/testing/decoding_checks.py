@@ -10,8 +10,8 @@ from torch import Tensor
 
 from fsd_core.config import DecodingConfig
 from fsd_core.decoding.composition import compose
-from fsd_core.decoding.decoder import Decoder
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.model_set import ModelSet
@@ -27,12 +27,12 @@ def open_session(
     seed: int,
     eos: frozenset[int],
     head: EagleHead | None = None,
-) -> Session:
+) -> DecodingSession:
     """A text about to be written by a configuration with these models."""
-    return Session(compose(ModelSet(target, draft, head), config), prompt, seed, eos)
+    return DecodingSession(compose(ModelSet(target, draft, head), config), prompt, seed, eos)
 
 
-def run(session: Session) -> Session:
+def run(session: DecodingSession) -> DecodingSession:
     """The session, run to its end."""
     while session.stop_reason is None:
         session.run_round()
@@ -70,7 +70,7 @@ def beginnings(
     found = []
     speculation = compose(ModelSet(target, draft, head), config).speculation
     if speculation is not None and speculation.drafter.side_by_side and speculation.topology.side_by_side:
-        decoder = Decoder(in_memory(target, draft), config)
+        decoder = PairDecoder(in_memory(target, draft), config)
         decoder.eos = frozenset()
         found = [text.tokens[:length] for _, text in decoder.generate_all([prompt] * texts, range(texts), rows=500)]
     else:
@@ -107,7 +107,7 @@ def distribution_of_texts(
 
 
 @torch.inference_mode()
-def next_logits(session: Session) -> Tensor:
+def next_logits(session: DecodingSession) -> Tensor:
     """Logits behind a session's text by way of its own cache, which is left as it was: [V]."""
     cache, length = session.cache, session.cache.length
     rest = torch.tensor([session.history[length:]], device=session.model.device)

@@ -30,8 +30,8 @@ from fsd_core.config import (
     TopologySettings,
 )
 from fsd_core.decoding.composition import Method, compose
-from fsd_core.decoding.decoder import Decoder
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
@@ -149,7 +149,7 @@ def _check(config: DecodingConfig, models: ModelSet | None) -> None:
 
 
 def _text(method: Method, prompt: Sequence[int], seed: int) -> list[int]:
-    with Session(method, prompt, seed, frozenset()) as session:
+    with DecodingSession(method, prompt, seed, frozenset()) as session:
         while session.stop_reason is None:
             session.run_round()
         return session.history[len(prompt) :]
@@ -157,7 +157,7 @@ def _text(method: Method, prompt: Sequence[int], seed: int) -> list[int]:
 
 def _checked_text(method: Method, name: str) -> list[int]:
     """A text, after every round of which the target's cache was that of the text."""
-    with Session(method, PROMPTS[0], 3, frozenset()) as session:
+    with DecodingSession(method, PROMPTS[0], 3, frozenset()) as session:
         while session.stop_reason is None:
             session.run_round()
             cached, expected = session.cache.length, len(session.history) - 1
@@ -172,7 +172,7 @@ def _checked_text(method: Method, name: str) -> list[int]:
 def _check_side_by_side(models: ModelSet, config: DecodingConfig) -> None:
     assert models.draft is not None
     pair: LoadedPair = replace(in_memory(models.target, models.draft), head=models.head)
-    decoder = Decoder(pair, config)
+    decoder = PairDecoder(pair, config)
     decoder.eos = frozenset()
     prompts = [list(prompt) for prompt in PROMPTS]
     for place, text in decoder.generate_all(prompts, range(len(prompts)), rows=2):

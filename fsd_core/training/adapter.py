@@ -38,7 +38,7 @@ LONGEST = 320  # tokens; the few longer problems are left out
 
 
 @dataclass(frozen=True)
-class Plan:
+class AdapterPlan:
     """Size of the adapter, and how long it learns."""
 
     schedule: Schedule
@@ -47,7 +47,7 @@ class Plan:
     """shares of the problems: made up with one or two steps, made up with more, of GSM8K's training split"""
 
 
-PLAN = Plan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
+PLAN = AdapterPlan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
 
 Row = tuple[list[int], list[int]]
 """token ids of a problem as it is put to the model, and of its solution with the end token"""
@@ -122,7 +122,7 @@ def answer_loss(model: PreTrainedModel | PeftModel, batch: Batch) -> Tensor:
 
 
 def main(
-    target: str, out: Path, data: Path, plan: Plan = PLAN, seed: int = 0, report: Callable[[dict], None] = print
+    target: str, out: Path, data: Path, plan: AdapterPlan = PLAN, seed: int = 0, report: Callable[[dict], None] = print
 ) -> dict:
     """Trains an adapter into ``out/adapter`` with its log; returns its figures. Resumes an interrupted training.
 

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from fsd_core.config import AcceptanceConfig, Autoregressive, DraftOnly
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_examples
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ADAPTED, ASSETS, DRAFTED
@@ -53,7 +53,7 @@ def accuracy(pair: LoadedPair, task: str, rule: AcceptanceConfig, limit: int) ->
     """Share of a task's first problems that are solved greedily, with Wilson's interval of 95 %."""
     found = get_task(task)
     examples = dict(enumerate(found.examples(limit)))
-    records = list(run_examples(Decoder(pair, setting(rule, 0.0)), found, examples, 0, 2 * ROWS))
+    records = list(run_examples(PairDecoder(pair, setting(rule, 0.0)), found, examples, 0, 2 * ROWS))
     solved = sum(record.outcome == "correct" for record in records)
     low, high = wilson(solved, limit)
     return {"task": task, "rule": rule.kind, "problems": limit, "solved": solved, "low": low, "high": high}

@@ -36,7 +36,7 @@ CONTEXT = 512
 
 
 @dataclass(frozen=True)
-class Plan:
+class BundledPlan:
     """Size of one model, how long it is trained, and the style of its corpus."""
 
     hidden: int
@@ -49,10 +49,10 @@ class Plan:
 
 
 PLANS = {  # the draft first: it is done in minutes, and can be looked at while the target learns
-    "draft": Plan(
+    "draft": BundledPlan(
         hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
     ),
-    "target": Plan(
+    "target": BundledPlan(
         hidden=160, layers=12, intermediate=432, heads=4, kv_heads=2, schedule=Schedule(steps=1250), style=TARGET_STYLE
     ),
 }
@@ -83,7 +83,7 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
     )
 
 
-def build_model(plan: Plan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
+def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A randomly initialised Llama of the planned size.
 
     Attention is written out: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the
@@ -156,7 +156,12 @@ def solved(
 
 
 def train_role(
-    role: str, plan: Plan, tokenizer: PreTrainedTokenizerFast, out: Path, seed: int, report: Callable[[str, dict], None]
+    role: str,
+    plan: BundledPlan,
+    tokenizer: PreTrainedTokenizerFast,
+    out: Path,
+    seed: int,
+    report: Callable[[str, dict], None],
 ) -> dict:
     """Trains one model into ``out/role`` with its log, and returns its figures. Resumes an interrupted training, and
     leaves a model alone that this plan and seed have made."""

@@ -24,7 +24,7 @@ KEPT = 32
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """A prompt and an answer to it, by the target itself or read by it."""
 
     tokens: Tensor
@@ -47,7 +47,7 @@ def answer(
     limit: int,
     generator: torch.Generator,
     layers: tuple[int, ...] = (),
-) -> list[Text]:
+) -> list[TrainingText]:
     """Answers to prompts of similar length, each until its end token or ``limit`` tokens.
 
     prompts: token ids. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
@@ -94,7 +94,9 @@ def answer(
             cache.keep_rows(alive.nonzero()[:, 0])
     parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
     return [
-        Text(torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p, torch.cat(states) if states else None)
+        TrainingText(
+            torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p, torch.cat(states) if states else None
+        )
         for prompt, states, (drawn, top, p) in zip(prompts, seen, parts, strict=True)
     ]
 
@@ -134,7 +136,7 @@ def write_texts(
         )
 
 
-def save_texts(texts: Sequence[Text], file: Path) -> None:
+def save_texts(texts: Sequence[TrainingText], file: Path) -> None:
     """Writes texts as :func:`read_file` reads them; the file is there whole or not at all."""
     states = [text.states for text in texts if text.states is not None]
     packed = {
@@ -150,12 +152,12 @@ def save_texts(texts: Sequence[Text], file: Path) -> None:
     partial.replace(file)
 
 
-def read_texts(folder: Path) -> list[Text]:
+def read_texts(folder: Path) -> list[TrainingText]:
     """Every text that has been written, in order."""
     return [text for file in sorted(folder.glob("*.safetensors")) for text in read_file(file)]
 
 
-def read_file(file: Path) -> list[Text]:
+def read_file(file: Path) -> list[TrainingText]:
     """The texts of one of the files that :func:`save_texts` writes."""
     with safe_open(file, "pt") as stored:  # the states stay where they are
         tensors = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
@@ -164,14 +166,14 @@ def read_file(file: Path) -> list[Text]:
         tensors["tokens"].split(tensors["lengths"].tolist()), tensors["prompts"].tolist(),
         tensors["top"].split(answers), tensors["log_p"].split(answers), strict=True,
     )  # fmt: skip
-    return [Text(*part) for part in parts]
+    return [TrainingText(*part) for part in parts]
 
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
 """tokens int64 [B,T]; judged bool [B,T], whose next token belongs to an answer; top int64 [N,KEPT]; p [N,KEPT]"""
 
 
-def stack(texts: list[Text]) -> Batch:
+def stack(texts: list[TrainingText]) -> Batch:
     """Texts padded on the right (a causal model does not see the padding) and their distributions row by row."""
     width = max(len(text.tokens) for text in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
@@ -183,7 +185,7 @@ def stack(texts: list[Text]) -> Batch:
     return tokens, judged, torch.cat([text.top for text in texts]).long(), p / p.sum(-1, keepdim=True)
 
 
-def batches(texts: list[Text], size: int, seed: int) -> Iterator[Batch]:
+def batches(texts: list[TrainingText], size: int, seed: int) -> Iterator[Batch]:
     """Endless batches, texts of like length together, each text once per pass."""
     shuffle = random.Random(seed)
     while True:
@@ -220,7 +222,7 @@ def cross_entropy(model: PreTrainedModel, batch: Batch) -> Tensor:
 
 
 @torch.inference_mode()
-def agreement(model: PreTrainedModel, texts: list[Text], size: int = 16) -> dict[str, float]:
+def agreement(model: PreTrainedModel, texts: list[TrainingText], size: int = 16) -> dict[str, float]:
     """How a draft would fare on texts it has not seen, per token.
 
     ``overlap``: mean of Σ min(p, q), the chance that a token drawn from q is accepted at temperature 1 (from below:
@@ -238,7 +240,7 @@ def agreement(model: PreTrainedModel, texts: list[Text], size: int = 16) -> dict
     return {"overlap": round(overlap / count, 4), "same_choice": round(same / count, 4)}
 
 
-def common_tokens(texts: list[Text], count: int, vocabulary: int, always: Iterable[int]) -> Tensor:
+def common_tokens(texts: list[TrainingText], count: int, vocabulary: int, always: Iterable[int]) -> Tensor:
     """The ``count`` tokens that the target gives most probability to in these texts, int64 [count] in ascending order.
 
     ``always``: tokens that are among them whatever the texts say.
@@ -248,13 +250,13 @@ def common_tokens(texts: list[Text], count: int, vocabulary: int, always: Iterab
     return order.topk(count).indices.sort().values
 
 
-def share_of_others(texts: list[Text], tokens: Tensor, vocabulary: int) -> float:
+def share_of_others(texts: list[TrainingText], tokens: Tensor, vocabulary: int) -> float:
     """Of the probability that is kept in these texts, the share of all tokens but ``tokens`` (int64 [K])."""
     mass = _mass(texts, vocabulary)
     return float(1 - mass[tokens].sum() / mass.sum())
 
 
-def _mass(texts: list[Text], vocabulary: int) -> Tensor:
+def _mass(texts: list[TrainingText], vocabulary: int) -> Tensor:
     """Expected number of times that each token is written, from what is kept; float64 [V]."""
     mass = torch.zeros(vocabulary, dtype=torch.float64)
     for text in texts:

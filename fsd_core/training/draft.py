@@ -28,7 +28,7 @@ from fsd_core.models.model_pairs import PAIRS, TARGETS
 from fsd_core.training.adapter import PLAN as ADAPTER_PLAN
 from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
-    Text,
+    TrainingText,
     agreement,
     batches,
     common_tokens,
@@ -46,7 +46,7 @@ HELD_OUT = 64  # texts that are only looked at
 
 
 @dataclass(frozen=True)
-class Plan:
+class DraftPlan:
     """Size of the draft, of what it learns from, and how long."""
 
     schedule: Schedule
@@ -64,11 +64,11 @@ class Plan:
     """texts that the target writes with each adapter that ships for it, to problems such as the adapter learnt from"""
 
 
-PLAN = Plan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
+PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
 
 
 def build_draft(
-    plan: Plan, target: PreTrainedModel, name: str, texts: list[Text], held_out: list[Text]
+    plan: DraftPlan, target: PreTrainedModel, name: str, texts: list[TrainingText], held_out: list[TrainingText]
 ) -> LlamaForCausalLM:
     """A draft that has learnt nothing yet, with a head over the tokens that the target likes in ``texts``; how much it
     likes others is seen in ``held_out``."""
@@ -83,7 +83,9 @@ def build_draft(
     return draft
 
 
-def write_all(target: str, folder: Path, out: Path, data: Path, plan: Plan, seed: int, report: Report) -> list[Text]:
+def write_all(
+    target: str, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report
+) -> list[TrainingText]:
     """What the target writes, alone and with its adapters; that of the target alone comes first."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
@@ -102,7 +104,7 @@ def write_all(target: str, folder: Path, out: Path, data: Path, plan: Plan, seed
     return texts
 
 
-def read_all(folder: Path, out: Path, data: Path, plan: Plan, seed: int, report: Report) -> list[Text]:
+def read_all(folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report) -> list[TrainingText]:
     """What the target reads."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
@@ -117,7 +119,7 @@ def main(
     target: str,
     out: Path,
     data: Path,
-    plan: Plan = PLAN,
+    plan: DraftPlan = PLAN,
     seed: int = 0,
     report: Report = print,
     start: Path | None = None,

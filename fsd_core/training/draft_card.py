@@ -18,7 +18,7 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ASSETS, DRAFTED
@@ -73,7 +73,7 @@ _READ = """\
 def acceptance(pair: LoadedPair, task: str, config: DecodingConfig, limit: int, rows: int = ROWS) -> dict[str, Any]:
     """Mean acceptance length (tokens a round) and share of drafted tokens kept, on the first prompts, of which ``rows``
     are written side by side."""
-    decoder = Decoder(pair, config)
+    decoder = PairDecoder(pair, config)
     examples = get_task(task).examples(limit)
     prompts = [decoder.fitting(decoder.prompt_ids(example.prompt)) for example in examples]
     seeds = [prompt_seed(0, position) for position in range(limit)]

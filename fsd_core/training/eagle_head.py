@@ -37,7 +37,7 @@ HELD_OUT = 64  # texts that are only looked at
 
 
 @dataclass(frozen=True)
-class Plan:
+class HeadPlan:
     """What a head is, what it learns from, and how long."""
 
     schedule: Schedule
@@ -65,11 +65,11 @@ class Plan:
 
 
 PLANS = {
-    DRAFTED: Plan(
+    DRAFTED: HeadPlan(
         Schedule(steps=600, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100),
         generation=3, texts=2_048, longest_answer=160, steps=3, head_tokens=16_384, existing=6_000,
     ),
-    "bundled": Plan(
+    "bundled": HeadPlan(
         Schedule(steps=800, batch=32, adamw_lr=3e-3, muon_lr=0.02, every=200),
         generation=1, texts=3_840, longest_answer=160, steps=1,
     ),
@@ -83,7 +83,7 @@ def plan_for(
     steps: int | None = None,
     texts: int | None = None,
     batches: int | None = None,
-) -> Plan:
+) -> HeadPlan:
     """The plan of the head that ships for a target, changed where something is given. Raises ``UnknownName`` for a
     target that has none, ``InvalidSetting`` for a generation that there is not."""
     if target not in PLANS:
@@ -108,7 +108,7 @@ def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
     return training_prompts(data, seed)
 
 
-def build_head(plan: Plan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
+def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
     """A head that begins with the target's last layer, as far as that fits."""
     tokens, rest = None, 0.0
     if plan.head_tokens is not None:
@@ -129,7 +129,7 @@ def build_head(plan: Plan, target: PreTrainedModel, texts: list[Any], held_out: 
     return head
 
 
-def _taught_before(start: Path, plan: Plan, target: PreTrainedModel) -> EagleHead:
+def _taught_before(start: Path, plan: HeadPlan, target: PreTrainedModel) -> EagleHead:
     head = read_head(start, target)
     if head.generation != plan.generation:
         raise InvalidSetting(
@@ -143,7 +143,7 @@ def main(
     target: str,
     out: Path,
     data: Path,
-    plan: Plan | None = None,
+    plan: HeadPlan | None = None,
     seed: int = 0,
     report: Report = print,
     start: Path | None = None,

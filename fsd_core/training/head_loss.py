@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fsd_core.models.eagle import EagleHead
-from fsd_core.training.states import Batch
+from fsd_core.training.states import TrainingBatch
 
 DECAY = 0.8
 """weight of each further step against the one before"""
@@ -61,7 +61,7 @@ class Lessons(nn.Module):
         place_of[lm_head.tokens] = torch.arange(len(lm_head.tokens), device=place_of.device)
         self.register_buffer("place_of", place_of, persistent=False)
 
-    def unroll(self, batch: Batch, steps: int) -> list[Tensor]:
+    def unroll(self, batch: TrainingBatch, steps: int) -> list[Tensor]:
         """The head's states at every slot, step by step: [B,T,H] each."""
         head, attend, unrolled = self.head, _Unrolled([], []), []
         position_ids = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
@@ -71,7 +71,7 @@ class Lessons(nn.Module):
             states = unrolled[-1].roll(1, 1)
         return unrolled
 
-    def distribution(self, states: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    def distribution(self, states: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
         """At the judged slots: logits over the tokens that the head tells apart, [N,K]; the distribution's tokens as
         places among these, int64 [N,KEPT]; and their probabilities, 0 for those that are not among them."""
         logits = self.head.told_apart(states[batch.judged])
@@ -79,7 +79,7 @@ class Lessons(nn.Module):
         return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
 
 
-def loss(lessons: Lessons, batch: Batch) -> Tensor:
+def loss(lessons: Lessons, batch: TrainingBatch) -> Tensor:
     """Mean over slots and steps of −Σ p ln q in nats, and of the states' smooth L1 error, as they are weighted.
 
     Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the latter alone, over several steps.
@@ -99,7 +99,7 @@ def loss(lessons: Lessons, batch: Batch) -> Tensor:
 
 
 @torch.inference_mode()
-def agreement(lessons: Lessons, held_out: list[Batch]) -> dict[str, float]:
+def agreement(lessons: Lessons, held_out: list[TrainingBatch]) -> dict[str, float]:
     """How a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
 
     ``overlap``: mean of Σ min(p, q), as if the kept part of p were all of it; ``same_choice``: share of slots where

@@ -11,14 +11,14 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from fsd_core.training.distillation import Text, read_file
+from fsd_core.training.distillation import TrainingText, read_file
 
 
 @dataclass(frozen=True)
 class Lesson:
     """A text and where the states of its tokens lie."""
 
-    text: Text
+    text: TrainingText
     file: Path
     start: int
 
@@ -40,7 +40,7 @@ def lessons(folder: Path) -> list[Lesson]:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TrainingBatch:
     """Texts padded on the right. A slot holds a token and the state before it; T slots a text.
 
     tokens: int64 [B,T], each slot's; states: [B,T,·] of the target; following: [B,T,·], those that the slots should
@@ -56,7 +56,7 @@ class Batch:
     p: Tensor
 
 
-def stack(group: Sequence[Lesson]) -> Batch:
+def stack(group: Sequence[Lesson]) -> TrainingBatch:
     """Slot i of a text holds the state of its token i and token i + 1, and predicts token i + 2."""
     slots, states = max(len(lesson.text.tokens) for lesson in group) - 2, [lesson.states() for lesson in group]
     tokens = torch.zeros(len(group), slots, dtype=torch.long)
@@ -73,10 +73,12 @@ def stack(group: Sequence[Lesson]) -> Batch:
         top.append(text.top[skipped:])
         p.append(text.log_p[skipped:])
     weights = torch.cat(p).float().exp()
-    return Batch(tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True))
+    return TrainingBatch(
+        tokens, before, following, judged, torch.cat(top).long(), weights / weights.sum(-1, keepdim=True)
+    )
 
 
-def batches(written: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[Batch]:
+def batches(written: Sequence[Lesson], size: int, seed: int, noise: float = 0.0) -> Iterator[TrainingBatch]:
     """Endless batches, texts of like length together, each text once per pass; the states with ``noise`` so wide, drawn
     evenly (Li et al. 2024, §4.2)."""
     shuffle, generator = random.Random(seed), torch.Generator().manual_seed(seed)

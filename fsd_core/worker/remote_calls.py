@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from fsd_core.config import DecodingConfig, SamplingConfig
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import user_message
 from fsd_core.evaluation import bounds
 from fsd_core.evaluation.generator import about, warm_up
@@ -68,7 +68,7 @@ class Speak:
 
 
 @dataclass(frozen=True)
-class Piece:
+class RunBatch:
     """Some prompts of one run, by position, that are written side by side or one after the other."""
 
     run_id: str
@@ -83,9 +83,9 @@ class Piece:
 @dataclass(frozen=True)
 class Slice:
     """Prompts of runs in the order in which they are to be written, as many as the time allows, but at least the first
-    piece. Answered by :class:`Written` and :class:`Failed`."""
+    piece. Answered by :class:`WrittenPrompt` and :class:`Failed`."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[RunBatch, ...]
     own: tuple[tuple[str, OwnTask], ...] = ()
     """by the name that pieces give them: the tasks that the database has, which the call does not read"""
 
@@ -100,7 +100,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenPrompt:
     """A prompt of a run."""
 
     run_id: str
@@ -162,8 +162,8 @@ def _speak(call: Speak, device: str, seconds: float | None, ends: float | None) 
             return
 
 
-def _write(call: Slice, device: str, ends: float | None) -> Iterator[Written | Failed]:
-    decoders: dict[str, Decoder] = {}
+def _write(call: Slice, device: str, ends: float | None) -> Iterator[WrittenPrompt | Failed]:
+    decoders: dict[str, PairDecoder] = {}
     own = dict(call.own)
     failed: set[str] = set()
     for piece in call.pieces:
@@ -176,10 +176,10 @@ def _write(call: Slice, device: str, ends: float | None) -> Iterator[Written | F
             examples = task.all_examples()
             some = {position: examples[position] for position in piece.positions}
             if (decoder := decoders.get(piece.run_id)) is None:
-                decoder = decoders[piece.run_id] = Decoder(_pair(device, piece.where), piece.decoding)
+                decoder = decoders[piece.run_id] = PairDecoder(_pair(device, piece.where), piece.decoding)
                 warm_up(decoder, next(iter(some.values())))
             for record in run_examples(decoder, task, some, piece.seed, piece.batch):
-                yield Written(piece.run_id, record)
+                yield WrittenPrompt(piece.run_id, record)
         except Exception as error:
             failed.add(piece.run_id)
             yield Failed(user_message(error), piece.run_id)

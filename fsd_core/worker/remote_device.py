@@ -32,12 +32,12 @@ from fsd_core.worker.remote_calls import (
     Call,
     Describe,
     Failed,
-    Piece,
     Question,
+    RunBatch,
     Slice,
     Speak,
     Where,
-    Written,
+    WrittenPrompt,
     answer,
 )
 
@@ -179,7 +179,7 @@ class LentBench:
             found = self._next(run, left)
             if isinstance(found, Failed) and found.run_id == run.id:
                 raise FsdError(found.sentence)
-            if isinstance(found, Written) and found.run_id == run.id and found.record.position in left:
+            if isinstance(found, WrittenPrompt) and found.run_id == run.id and found.record.position in left:
                 left.remove(found.record.position)
                 yield found.record
 
@@ -203,7 +203,7 @@ class LentBench:
                 raise DeviceUnavailable("A GPU was lent, and nothing was written on it: resume this later.")
         return found
 
-    def _pieces(self, run: RunView, left: Sequence[int]) -> tuple[Piece, ...]:
+    def _pieces(self, run: RunView, left: Sequence[int]) -> tuple[RunBatch, ...]:
         """What is left of this turn, and behind it what is planned."""
         at = next((i for i, (other, some) in enumerate(self._plan) if other.id == run.id and left[0] in some), None)
         # Prompts that a process died with are done alone, so what follows on them is not what is planned.
@@ -216,6 +216,6 @@ def _where(run: RunView) -> Where:
     return Where(run.pair, run.config.device, run.config.dtype)
 
 
-def _piece(run: RunView, positions: tuple[int, ...]) -> Piece:
+def _piece(run: RunView, positions: tuple[int, ...]) -> RunBatch:
     config = run.config
-    return Piece(run.id, _where(run), run.decoding, run.task, run.seed, config.batch, positions)
+    return RunBatch(run.id, _where(run), run.decoding, run.task, run.seed, config.batch, positions)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from fsd_core.decoding.decoder import Decoder
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.errors import FsdError
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
@@ -30,7 +30,7 @@ class SettingStream:
     pair: LoadedPair
     sent: int = 0
     """tokens that are in the stream already"""
-    session: Session | None = None
+    session: DecodingSession | None = None
     error: str | None = None
     pending: list[EmittedToken] = field(default_factory=list)
     end_sent: bool = False
@@ -58,7 +58,7 @@ class SettingStream:
     def begin(self, job: PlaygroundJob) -> None:
         """Opens the session, or notes why that cannot be."""
         try:
-            decoder = Decoder(self.pair, job.decoding(self.index))
+            decoder = PairDecoder(self.pair, job.decoding(self.index))
             ids = decoder.prompt_ids(job.prompt)
             list(islice(decoder.stream(ids, job.seed), WARM_UP_ROUNDS))
             with self._clock():

@@ -22,7 +22,7 @@ from fsd_core.config import (
     Speculative,
 )
 from fsd_core.decoding.batch import Batch
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.models.kv_cache import KVCache, causal_mask, uncached_tokens
 from fsd_core.models.loading import LoadedPair, make_pair
@@ -50,7 +50,7 @@ def settings(rule, temperature: float = 1.0) -> DecodingConfig:
     )
 
 
-def side_by_side(decoder: Decoder, rows: int) -> list:
+def side_by_side(decoder: PairDecoder, rows: int) -> list:
     found = dict(decoder.generate_all(PROMPTS, SEEDS, rows))
     return [found[place] for place in range(len(PROMPTS))]
 
@@ -58,7 +58,7 @@ def side_by_side(decoder: Decoder, rows: int) -> list:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_a_text_is_what_it_is_alone(pair: LoadedPair, rule, temperature: float) -> None:
-    decoder = Decoder(pair, settings(rule, temperature))
+    decoder = PairDecoder(pair, settings(rule, temperature))
     # An end token that some texts meet and others do not, so that rows leave and are filled again.
     decoder.eos = frozenset()
     decoder.eos = frozenset({decoder.generate(PROMPTS[2], SEEDS[2]).tokens[5]})
@@ -75,7 +75,7 @@ def test_a_text_is_what_it_is_alone(pair: LoadedPair, rule, temperature: float) 
 
 
 def test_texts_advance_by_different_amounts(pair: LoadedPair) -> None:
-    decoder = Decoder(pair, settings(Speculative()))
+    decoder = PairDecoder(pair, settings(Speculative()))
     batch = Batch(decoder.method, frozenset(), 80, 3)
     texts = [batch.put(row, PROMPTS[row], SEEDS[row]) for row in range(3)]
     spread = 0
@@ -98,7 +98,7 @@ def test_an_architecture_of_transformers_own_forward_too() -> None:
         )  # fmt: skip
         target = AutoModelForCausalLM.from_config(config).eval()
     gemma = make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, 0.2, seed=1))
-    decoder = Decoder(gemma, settings(Speculative(), temperature=0.0))
+    decoder = PairDecoder(gemma, settings(Speculative(), temperature=0.0))
     alone = [decoder.generate(prompt, seed).tokens for prompt, seed in zip(PROMPTS, SEEDS, strict=True)]
     assert [generation.tokens for generation in side_by_side(decoder, 4)] == alone
 
@@ -106,7 +106,7 @@ def test_an_architecture_of_transformers_own_forward_too() -> None:
 def test_a_row_at_the_end_of_the_context_does_not_disturb_the_others() -> None:
     target = toy_model(257, seed=0, context=48)
     narrow = make_pair(toy_pair().spec, toy_tokenizer(), target, related(target, 0.3, seed=1))
-    decoder = Decoder(narrow, settings(Speculative()))
+    decoder = PairDecoder(narrow, settings(Speculative()))
     decoder.eos = frozenset()
     alone = [decoder.generate(prompt, seed) for prompt, seed in zip(PROMPTS, SEEDS, strict=True)]
     assert alone[3].stop_reason == "context"
@@ -118,7 +118,7 @@ def test_the_seconds_of_all_texts_are_those_of_the_whole(pair: LoadedPair, monke
     clock, rounds = count(), []
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
     monkeypatch.setattr(Batch, "run_round", lambda batch, of=Batch.run_round: (rounds.append(1), of(batch))[1])
-    found = side_by_side(Decoder(pair, settings(Speculative())), 4)
+    found = side_by_side(PairDecoder(pair, settings(Speculative())), 4)
     whole = float(next(clock))
     # A round reads it at its beginning, behind the draft and at its end; a text, when its prompt is fed.
     assert sum(generation.seconds for generation in found) == pytest.approx(2 * len(rounds) + len(PROMPTS))
@@ -128,8 +128,8 @@ def test_the_seconds_of_all_texts_are_those_of_the_whole(pair: LoadedPair, monke
 def test_what_one_row_alone_can_do_is_refused_for_several(pair: LoadedPair) -> None:
     config = DecodingConfig(acceptance=Speculative(), drafter=PromptLookupDrafter())
     with pytest.raises(InvalidSetting, match="one text at a time"):
-        Batch(Decoder(pair, config).method, frozenset(), 64, 2)
-    batch = Batch(Decoder(pair, settings(Speculative())).method, frozenset(), 300, 2)
+        Batch(PairDecoder(pair, config).method, frozenset(), 64, 2)
+    batch = Batch(PairDecoder(pair, settings(Speculative())).method, frozenset(), 300, 2)
     with pytest.raises(PromptTooLong):
         batch.put(0, [1] * pair.target.context, 0)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, SamplingConfig, Speculative
-from fsd_core.decoding.proposal import Proposal
+from fsd_core.decoding.proposal import DraftProposal
 from fsd_core.decoding.verification import make_verification
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.sampling import UniformStream, draw
@@ -201,7 +201,7 @@ def test_the_correction_is_at_the_row_of_the_first_token_that_is_not_kept():
     verification = make_verification("chain", Block(), SamplingConfig(temperature=1))
     seen = set()
     for seed in range(300):
-        result = verification.verify(Proposal(tree, 3, [3], [3], [0]), logits, [UniformStream(seed)])
+        result = verification.verify(DraftProposal(tree, 3, [3], [3], [0]), logits, [UniformStream(seed)])
         kept, token = int(result.count), int(result.emitted[0, result.count])
         if kept < 3:
             _, reached = by_hand(rows.target[0].tolist(), rows.draft[0].tolist(), rows.tokens[0].tolist())

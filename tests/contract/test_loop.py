@@ -13,7 +13,7 @@ from fsd_core.config import (
     ChainTopology,
     DecodingConfig,
     DrafterSettings,
-    DraftModelDrafter,
+    DraftModelProposer,
     DraftOnly,
     DynamicTreeTopology,
     Fuzzy,
@@ -24,7 +24,7 @@ from fsd_core.config import (
     Speculative,
     TopologySettings,
 )
-from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
+from fsd_core.drafters.draft_model import DraftModelProposer as DraftModelCode
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.testing.decoding_checks import (
@@ -228,11 +228,11 @@ def test_the_context_is_filled_and_not_overrun(models):
 @pytest.mark.parametrize(
     ("rule", "drafter", "expected"),
     [
-        (Speculative(), DraftModelDrafter(), "target"),
+        (Speculative(), DraftModelProposer(), "target"),
         (Speculative(), PromptLookupDrafter(max_ngram=1), "target"),
-        (FuzzyReducible(threshold=None), DraftModelDrafter(), "target"),
-        (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelDrafter(), "fuzzy"),
-        (FuzzyReducible(threshold=0.08), DraftModelDrafter(), "fuzzy"),
+        (FuzzyReducible(threshold=None), DraftModelProposer(), "target"),
+        (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelProposer(), "fuzzy"),
+        (FuzzyReducible(threshold=0.08), DraftModelProposer(), "fuzzy"),
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ from fsd_core.config import (
     SamplingConfig,
     Speculative,
 )
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import ScoredDraft
@@ -235,7 +235,7 @@ def test_side_by_side_a_text_is_what_it_is_alone_and_begins_strictly(kind):
     config = DecodingConfig(
         acceptance=rule, topology=ChainTopology(length=4), sampling=SAMPLED, max_new_tokens=18, strict_first=3
     )
-    decoder = Decoder(pair, config)
+    decoder = PairDecoder(pair, config)
     decoder.eos = frozenset()
     alone = [decoder.generate(prompt, seed) for seed, prompt in enumerate(PROMPTS)]
     beside = dict(decoder.generate_all(PROMPTS, range(3), 2))

@@ -22,7 +22,7 @@ from fsd_core.config import (
     PromptLookupDrafter,
 )
 from fsd_core.config import Speculative as SD
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.evaluation.harness import run_example, run_examples
 from fsd_core.evaluation.roofline import bytes_read
 from fsd_core.models.language_model import LanguageModel
@@ -45,7 +45,7 @@ def pair() -> Iterator[LoadedPair]:
 @pytest.fixture(scope="module")
 def alone(pair: LoadedPair) -> list[tuple[list[int], list[int]]]:
     """The first held-out problems, and what the target writes behind each greedily and alone."""
-    decoder = Decoder(pair, DecodingConfig(acceptance=Autoregressive()))
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=Autoregressive()))
     prompts = [decoder.prompt_ids(example.prompt) for example in TASK.examples(8)]
     return [(ids, decoder.generate(ids, seed=0).tokens) for ids in prompts]
 
@@ -57,7 +57,9 @@ def sized(quick: int, long: int) -> list[object]:
 
 def accuracy(pair: LoadedPair, config: DecodingConfig, limit: int) -> float:
     """The share of the first ``limit`` held-out problems that is solved, many of them at once."""
-    records = list(run_examples(Decoder(pair, config), TASK, dict(enumerate(TASK.examples(limit))), seed=0, rows=50))
+    records = list(
+        run_examples(PairDecoder(pair, config), TASK, dict(enumerate(TASK.examples(limit))), seed=0, rows=50)
+    )
     assert len(records) == limit
     assert not [record.error for record in records if record.error]
     return sum(record.outcome == "correct" for record in records) / limit
@@ -72,7 +74,10 @@ def test_it_loads_without_any_code_of_ours(pair: LoadedPair) -> None:
         tokens = model.generate(**inputs, max_new_tokens=128)[0, inputs["input_ids"].shape[1] :]
         texts.append(tokenizer.decode(tokens, skip_special_tokens=True))
     for text, kind in zip(texts, (Autoregressive(), DraftOnly()), strict=True):
-        assert text == run_example(Decoder(pair, DecodingConfig(acceptance=kind)), TASK, TASK.examples(1)[0], 0, 0).text
+        assert (
+            text
+            == run_example(PairDecoder(pair, DecodingConfig(acceptance=kind)), TASK, TASK.examples(1)[0], 0, 0).text
+        )
 
 
 def test_it_is_small() -> None:
@@ -119,7 +124,7 @@ class Written(NamedTuple):
 
 def lenient(pair: LoadedPair, acceptance: AcceptanceConfig, limit: int) -> Written:
     """The first ``limit`` problems with drafts of eight tokens, many of them at once."""
-    decoder = Decoder(pair, DecodingConfig(acceptance=acceptance, topology=ChainTopology(length=8)))
+    decoder = PairDecoder(pair, DecodingConfig(acceptance=acceptance, topology=ChainTopology(length=8)))
     records = list(run_examples(decoder, TASK, dict(enumerate(TASK.examples(limit))), seed=0, rows=50))
     tokens = sum(record.tokens for record in records)
     solved = sum(record.outcome == "correct" for record in records)
@@ -128,7 +133,7 @@ def lenient(pair: LoadedPair, acceptance: AcceptanceConfig, limit: int) -> Writt
 
 def test_neither_model_writes_padding(pair: LoadedPair, alone: list[tuple[list[int], list[int]]]) -> None:
     """As one does that was trained on texts padded in their middle: its answers are right, its drafts are not."""
-    draft = Decoder(pair, DecodingConfig(acceptance=DraftOnly()))
+    draft = PairDecoder(pair, DecodingConfig(acceptance=DraftOnly()))
     for ids, tokens in alone:
         for written in (tokens, draft.generate(ids, seed=0).tokens):
             assert pair.tokenizer.pad_token_id not in written
@@ -144,7 +149,7 @@ def test_asking_the_draft_costs_at_most_a_fifth(pair: LoadedPair) -> None:
 
     A machine that does other things as well disturbs some of the series: the least disturbed one counts.
     """
-    prompt = torch.tensor([Decoder(pair, DecodingConfig()).prompt_ids(TASK.examples(1)[0].prompt)])
+    prompt = torch.tensor([PairDecoder(pair, DecodingConfig()).prompt_ids(TASK.examples(1)[0].prompt)])
     target, draft = one_step(pair.target, prompt), one_step(pair.draft, prompt)
     ratios, threads = [], torch.get_num_threads()
     torch.set_num_threads(1)
@@ -177,6 +182,6 @@ def one_step(model: LanguageModel, prompt: torch.Tensor) -> Callable[[], None]:
 def test_greedy_sd_writes_what_the_target_writes(
     pair: LoadedPair, alone: list[tuple[list[int], list[int]]], drafter: DraftModelDrafter | PromptLookupDrafter
 ) -> None:
-    drafted = Decoder(pair, DecodingConfig(acceptance=SD(), drafter=drafter))
+    drafted = PairDecoder(pair, DecodingConfig(acceptance=SD(), drafter=drafter))
     for ids, tokens in alone:
         assert drafted.generate(ids, seed=0).tokens == tokens

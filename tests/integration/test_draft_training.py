@@ -24,7 +24,7 @@ from fsd_core.training.loop import Schedule
 from fsd_core.training.prompts import training_prompts
 
 V = len(toy_tokenizer())
-PLAN = draft.Plan(
+PLAN = draft.DraftPlan(
     Schedule(steps=12, batch=4, every=6), layers=(1,), head_tokens=90, texts=150, longest_answer=12, longest_read=12
 )
 LONG = "The castle stood on a hill , and it was @-@ said a few @.@ of them . " + "Then came the rain . " * 9

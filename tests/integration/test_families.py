@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from fsd_core.config import ChainTopology, DecodingConfig, Speculative
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import make_pair
 from fsd_core.testing.toy import related, toy_model, toy_pair, toy_tokenizer
@@ -75,7 +75,7 @@ def test_a_target_spread_over_several_devices_decodes_as_on_one(tmp_path: Path) 
     assert any(parameter.is_meta for parameter in spread.parameters())
     pair = make_pair(toy_pair().spec, toy_tokenizer(), spread, draft)
     config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=24)
-    assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs
+    assert PairDecoder(pair, config).generate(prompt, seed=0).tokens == theirs
 
 
 @pytest.mark.parametrize("extra", [-5, 5])
@@ -88,7 +88,7 @@ def test_a_draft_may_lack_the_last_tokens_or_have_more(extra: int) -> None:
     prompt = [*toy_tokenizer()(PROMPT)["input_ids"], VOCABULARY - 1]  # a token that the smaller draft does not know
     theirs = target.generate(torch.tensor([prompt]), max_new_tokens=48, do_sample=False)[0, len(prompt) :].tolist()
     config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=48)
-    assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs
+    assert PairDecoder(pair, config).generate(prompt, seed=0).tokens == theirs
     row = pair.draft.forward(torch.tensor([prompt]), pair.draft.new_cache(99), logits_to_keep=1).softmax(-1)[0, 0]
     assert row.shape == (VOCABULARY,)
     assert bool((row[VOCABULARY + min(extra, 0) :] == 0).all())

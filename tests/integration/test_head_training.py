@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from fsd_core.config import DecodingConfig, DynamicTreeTopology, EagleDrafter, Speculative
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
 from fsd_core.models.model_pairs import PAIRS
 from fsd_core.training import eagle_head, head_card, loop
-from fsd_core.training.eagle_head import Plan, main, plan_for
+from fsd_core.training.eagle_head import HeadPlan, main, plan_for
 from fsd_core.training.loop import Schedule
 from fsd_core.training.states import lessons, stack
 
@@ -33,8 +33,8 @@ def _little_is_held_out_and_much_reported(monkeypatch):
     monkeypatch.setattr(loop, "REPORT_EVERY", STEPS // 2)
 
 
-def _plan(generation, steps: int) -> Plan:
-    return Plan(
+def _plan(generation, steps: int) -> HeadPlan:
+    return HeadPlan(
         SMALL, generation=generation, texts=24, longest_answer=24, steps=steps, head_tokens=200, side_by_side=12
     )
 
@@ -70,9 +70,9 @@ def test_a_head_learns_and_drafts(trained, generation, steps) -> None:
         topology=DynamicTreeTopology(length=3, top_k=3, total_tokens=12),
         max_new_tokens=24,
     )
-    decoder = Decoder(replace(pair, head=head), config)
+    decoder = PairDecoder(replace(pair, head=head), config)
     prompt = decoder.prompt_ids("Question: Eva has 21 apples. Eva eats 6. How many are left?\nAnswer:")
-    alone = Decoder(pair, DecodingConfig.checked(acceptance={"kind": "autoregressive"}, max_new_tokens=24))
+    alone = PairDecoder(pair, DecodingConfig.checked(acceptance={"kind": "autoregressive"}, max_new_tokens=24))
     generation_ = decoder.generate(prompt, 0)
     assert generation_.tokens == alone.generate(prompt, 0).tokens
     assert len(generation_.records) < len(generation_.tokens)

@@ -22,7 +22,7 @@ from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from fsd_core.worker import gpu_billing as asked_by
 from fsd_core.worker import remote_calls as calls
-from fsd_core.worker.remote_calls import Call, Describe, Failed, Piece, Slice, Speak, Where, Written, answer
+from fsd_core.worker.remote_calls import Call, Describe, Failed, RunBatch, Slice, Speak, Where, WrittenPrompt, answer
 from fsd_core.worker.remote_device import LentBench, LentDevice
 from fsd_core.worker.worker import Worker
 from tests.tools.sizes import PATIENCE
@@ -118,7 +118,7 @@ def test_what_goes_wrong_with_one_run_fails_that_run_alone(home: Home) -> None:
 
     def ask(call: Call) -> Generator[Any]:
         assert isinstance(call, Slice)
-        broken = [Piece(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.pieces]
+        broken = [RunBatch(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.pieces]
         return answer(Slice(tuple(broken)), "cpu", None)
 
     execute_runs(home.repository, ids, LentBench(ask, describe))
@@ -137,7 +137,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     assert [(piece.run_id, piece.positions) for piece in pieces[:2]] == [(ids[0], (0,)), (ids[1], (0,))]
     assert len(pieces) == 6
     found = list(answer(Slice(pieces), "cpu", 1e-6))
-    assert [type(one) for one in found] == [Written]
+    assert [type(one) for one in found] == [WrittenPrompt]
     settings = home.sweep(1, tokens=60).decodings[:1]
     asked = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, settings)
     monkeypatch.setattr(calls.playground, "FLUSH_SECONDS", 0.0)

@@ -25,7 +25,7 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Run, Setting
+from fsd_core.storage.database.tables import RunRow, SettingRow
 from fsd_core.storage.edits import Edit
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
@@ -144,7 +144,7 @@ def test_no_text_of_an_imported_run_becomes_markdown(repository: Repository, sto
     run_id = repository.create_run(config)
     finished(repository, run_id)
     with repository._database.session() as session:
-        session.execute(update(Setting).values(label=planted))
+        session.execute(update(SettingRow).values(label=planted))
     file = tmp_path / "workspace.zip"
     export(str(repository._database.engine.url), file, tmp_path)
     upgrade(url := sqlite_url(tmp_path / "other.db"))
@@ -533,12 +533,12 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     assert said(first) == {}
     assert said(second) == {"fsd.approved_for": "support-chat", "fsd.candidate_for": "support-chat"}
     with repository._database.session() as session:  # what ran with other weights was not approved
-        row = session.get_one(Run, second.id)
+        row = session.get_one(RunRow, second.id)
         was, row.provenance, row.mlflow_synced_at = row.provenance, {"weights": {"target": "f" * 16}}, None
     mirroring.after_runs()
     assert said(second) == {"fsd.candidate_for": "support-chat"}
     with repository._database.session() as session:
-        session.get_one(Run, second.id).provenance = was
+        session.get_one(RunRow, second.id).provenance = was
     desk.roll_back(bob, use, "Answers became worse.", desk.use(use).sequence)
     assert mirror.sync_pending(repository) == 2
     assert (said(first), said(second)) == (

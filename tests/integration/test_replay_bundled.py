@@ -12,7 +12,7 @@ import pytest
 
 import fsd_core
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
-from fsd_core.decoding.decoder import Decoder, Generation
+from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
@@ -41,21 +41,21 @@ def trace(bundled: LoadedPair) -> Trace:
 
 def decoded(
     pair: LoadedPair, rule: Rule, length: int, sampling: SamplingConfig | None = None, tokens: int = 128
-) -> list[Generation]:
+) -> list[GeneratedText]:
     config = DecodingConfig(
         acceptance=rule,
         topology=ChainTopology(length=length),
         sampling=sampling or SamplingConfig(),
         max_new_tokens=tokens,
     )
-    decoder = Decoder(pair, config)
+    decoder = PairDecoder(pair, config)
     return [
         decoder.generate(decoder.prompt_ids(example.prompt), prompt_seed(0, position))
         for position, example in enumerate(get_task("arithmetic").examples(PROMPTS))
     ]
 
 
-def counts(done: Generation) -> list[int]:
+def counts(done: GeneratedText) -> list[int]:
     """Tokens, rounds, drafted and accepted tokens."""
     records = done.records
     return [len(done.tokens), len(records), sum(len(r.drafted) for r in records), sum(r.accepted for r in records)]
@@ -113,7 +113,7 @@ def test_limits_and_full_rows(bundled: LoadedPair, tmp_path: Path) -> None:
     assert Replay(few).predict(config) == Replay(all_of_them).predict(config)
     sizes = [trace_file.write(one, tmp_path / f"{n}.gz") for n, one in enumerate((few, all_of_them))]
     assert sizes[0] / 3 < 10_000 < sizes[1]
-    alone = Decoder(bundled, greedy(Speculative(), 3).model_copy(update={"max_new_tokens": 17}))
+    alone = PairDecoder(bundled, greedy(Speculative(), 3).model_copy(update={"max_new_tokens": 17}))
     example = get_task("arithmetic").examples(1)[0]
     done = alone.generate(alone.prompt_ids(example.prompt), prompt_seed(0, 0))
     (said,) = Replay(few).predict(config[:1])

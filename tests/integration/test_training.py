@@ -16,7 +16,7 @@ from fsd_core.training import bundled_pair, loop
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, make_optimizers, train, weighted_loss
 
-TINY = bundled_pair.Plan(16, 1, 32, 2, 2, Schedule(steps=51, batch=2, every=50), TARGET_STYLE)
+TINY = bundled_pair.BundledPlan(16, 1, 32, 2, 2, Schedule(steps=51, batch=2, every=50), TARGET_STYLE)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_the_card_tells_what_the_logs_hold(tokenizer, tmp_path, monkeypatch):
 def test_a_model_that_is_made_is_left_alone_until_its_plan_changes(tokenizer, tmp_path):
     plan, rows = replace(TINY, schedule=Schedule(steps=5, batch=2)), []
 
-    def make(plan: bundled_pair.Plan) -> dict:
+    def make(plan: bundled_pair.BundledPlan) -> dict:
         return bundled_pair.train_role("draft", plan, tokenizer, tmp_path, 0, lambda role, row: rows.append(row))
 
     made = make(plan)

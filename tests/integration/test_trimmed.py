@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyOfficial, SamplingConfig, Speculative
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
@@ -87,12 +87,12 @@ def test_greedy_sd_with_it_is_the_greedy_target(folder: Path) -> None:
     prompt = pair.tokenizer("Nine hens lay seven eggs each day.")["input_ids"]
     theirs = pair.target.module.generate(torch.tensor([prompt]), max_new_tokens=40, do_sample=False)[0, len(prompt) :]
     config = DecodingConfig(acceptance=Speculative(), topology=ChainTopology(length=4), max_new_tokens=40)
-    assert Decoder(pair, config).generate(prompt, seed=0).tokens == theirs.tolist()
+    assert PairDecoder(pair, config).generate(prompt, seed=0).tokens == theirs.tolist()
 
 
 def test_every_divergence_is_finite_with_it(folder: Path) -> None:
     """Of a head that gave the other tokens nothing, ``ag`` would be infinite everywhere, and nothing lenient kept."""
-    decoder = Decoder(
+    decoder = PairDecoder(
         load_pair(f"path:{folder}", device="cpu"),
         DecodingConfig(
             acceptance=FuzzyOfficial(threshold=50.0), sampling=SamplingConfig(temperature=1.0), max_new_tokens=20

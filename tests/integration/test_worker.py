@@ -17,7 +17,7 @@ from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import standing
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.models import threads
-from fsd_core.storage.database.tables import Job, now
+from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import lock
 from fsd_core.worker.device import OwnDevice
@@ -156,7 +156,7 @@ def test_a_job_that_cannot_be_read_fails_in_one_sentence_and_the_next_is_done(ho
     payloads: dict[str, Any] = {"experiment": {}, "run": [], "playground": {"prompt": "x"}, "bounds": {"run_id": None}}
     payloads["fetch"] = {"task": None}
     with home.database.session() as session:
-        session.add_all(Job(id=kind, kind=kind, payload=payload) for kind, payload in payloads.items())
+        session.add_all(JobRow(id=kind, kind=kind, payload=payload) for kind, payload in payloads.items())
     home.worker()
     for kind in payloads:
         assert home.until_done(kind) == "failed"
@@ -222,7 +222,7 @@ def test_a_job_over_which_workers_are_lost_is_given_up_with_its_figures_and_can_
     worker.kill()
     worker.wait()
     with home.database.session() as session:  # as if this were the third in a row that was lost over nothing
-        job = session.get_one(Job, job_id)
+        job = session.get_one(JobRow, job_id)
         job.stalled, job.progress = 3, 1000
     home.worker()
     assert home.until_done(job_id) == "failed"
@@ -248,7 +248,7 @@ def test_a_clock_set_back_does_not_keep_a_dead_worker_s_job(home: Home) -> None:
     worker.kill()
     worker.wait()
     with home.database.session() as session:  # as its lease looks when the clock goes back by an hour
-        job = session.get_one(Job, job_id)
+        job = session.get_one(JobRow, job_id)
         job.lease_expires_at = now() + timedelta(hours=1)
     home.worker()
     assert home.until_done(job_id) == "finished"

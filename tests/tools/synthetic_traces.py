@@ -10,7 +10,7 @@ from fsd_core.config import SamplingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot, warp
-from fsd_core.replay.recording import Judged, reduced
+from fsd_core.replay.recording import JudgedRound, reduced
 from fsd_core.replay.replay_trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
 from fsd_core.rules import Speculative
 
@@ -41,7 +41,7 @@ def trace_of(rows: ScoredDraft, uniforms: Tensor, sampling: SamplingConfig, top:
     """A strict run of one prompt that has judged these rows, one round each. ``uniforms``: as the rows, [R,J]"""
     vocabulary, judged = rows.target.shape[-1], rows.tokens.shape[1]
     known = info(sampling, vocabulary, judged - 1, top)
-    parts: list[Judged] = []
+    parts: list[JudgedRound] = []
     rounds, begun = [], 0
     for i in range(len(rows.tokens)):
         own = slice(i, i + 1)

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedModel
 
 from fsd_core.config import Autoregressive, ChainTopology, DecodingConfig, Speculative
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.testing.toy import TOY, related, toy_tokenizer
 
@@ -35,7 +35,7 @@ def check_greedy_sd_is_the_greedy_target(target: PreTrainedModel, noise: float, 
     rounds = {}
     for rule in (Autoregressive(), Speculative()):
         config = DecodingConfig(acceptance=rule, topology=ChainTopology(length=4), max_new_tokens=tokens)
-        generation = Decoder(pair, config).generate(prompt, seed=0)
+        generation = PairDecoder(pair, config).generate(prompt, seed=0)
         assert generation.tokens == theirs
         rounds[rule.kind] = len(generation.records)
     assert rounds["speculative"] < rounds["autoregressive"]  # or no draft was ever accepted, and nothing was proved

@@ -26,7 +26,7 @@ from sqlalchemy import select
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import Database, open_database
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Job
+from fsd_core.storage.database.tables import JobRow
 from fsd_core.storage.records import ExperimentView, RunView
 from fsd_core.worker import lock
 from tests.tools.sizes import PATIENCE
@@ -258,7 +258,7 @@ def suppressed(action: Any, *arguments: Any) -> Any:
 def streamed(app: Application) -> Counter[int]:
     """How many pieces the worker wrote of each setting of the latest playground job."""
     with app.database.session(readonly=True) as session:
-        newest = select(Job.id).where(Job.kind == "playground").order_by(Job.created_at.desc()).limit(1)
+        newest = select(JobRow.id).where(JobRow.kind == "playground").order_by(JobRow.created_at.desc()).limit(1)
         job_id = session.scalars(newest).one()
     return Counter(chunk.setting for _, chunk in app.repository.chunks(job_id))
 

@@ -16,7 +16,7 @@ from sqlalchemy import String, select, update
 from dashboard.web import PAGES
 from fsd_core.review.desk import Desk
 from fsd_core.roles import Person
-from fsd_core.storage.database.tables import Base, Run, Sitting
+from fsd_core.storage.database.tables import Base, RunRow, SittingRow
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.review_events import Requirements
 from fsd_core.tasks.custom.custom_task import OwnTask
@@ -80,9 +80,9 @@ def plant(site: Site) -> dict[str, str]:
             texts = {name: text for name, text in texts.items() if name not in CHOSEN}
             if texts and table.name not in UNCHANGED:
                 session.execute(update(table).values(texts))
-        for run in session.scalars(select(Run)):
+        for run in session.scalars(select(RunRow)):
             run.provenance = _hostile(run.provenance)
-        for sitting in session.scalars(select(Sitting)):
+        for sitting in session.scalars(select(SittingRow)):
             sitting.conditions = _hostile(sitting.conditions)
     return {"run": runs[3].id, "first": runs[0].id, "setting": runs[3].setting_id, "use": use, "proposal": proposal,
             "job": job}  # fmt: skip

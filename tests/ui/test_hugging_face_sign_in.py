@@ -23,7 +23,7 @@ from fsd_core.auth import credentials as accounts
 from fsd_core.settings import Settings
 from fsd_core.space import OAuthApp, Space, here
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import SignIn
+from fsd_core.storage.database.tables import SignInRow
 from tests.tools.openid_provider import CLIENT, SECRET, Provider, providing
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
@@ -100,8 +100,8 @@ def test_somebody_signs_in_is_named_and_signs_out(fresh: Page, closed: Site) -> 
     cookie = next(one for one in fresh.context.cookies() if one["name"] == "fsd_session")
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
     with closed.repository._database.session(readonly=True) as session:
-        assert session.scalar(select(SignIn.user_name)) == "ann"
-        assert cookie["value"] not in session.scalars(select(SignIn.digest)).all()
+        assert session.scalar(select(SignInRow.user_name)) == "ann"
+        assert cookie["value"] not in session.scalars(select(SignInRow.digest)).all()
     fresh.get_by_role("button", name="Sign out").click()
     expect(fresh).to_have_url(re.compile("/login"))
     fresh.goto(f"{closed.url}/runs")
@@ -133,7 +133,7 @@ def test_a_session_that_is_over_leads_to_the_form(fresh: Page, closed: Site) -> 
     sign_in(fresh, closed, ANN)
     expect(fresh.locator(".fsd-person form")).to_contain_text("ann")
     with closed.repository._database.session() as session:
-        session.execute(update(SignIn).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
+        session.execute(update(SignInRow).values(expires_at=datetime.now(UTC) - timedelta(seconds=1)))
     # Somebody found is remembered for two seconds.
     asking = fresh.context.request
     until(lambda: asking.get(f"{closed.url}/theory", max_redirects=0).status != 200, "the end", PATIENCE)

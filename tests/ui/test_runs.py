@@ -13,7 +13,7 @@ from sqlalchemy import update
 from dashboard.runs.opened_run import OpenedRun
 from fsd_core.conditions import conditions_of
 from fsd_core.config import RunConfig
-from fsd_core.storage.database.tables import Generation, Sitting
+from fsd_core.storage.database.tables import GenerationRow, SittingRow
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
 from tests.tools.site import Site
@@ -226,7 +226,9 @@ def test_a_run_that_is_slower_than_the_target_alone_says_why(site: Site) -> None
         run.id for run in site.repository.experiment(plausible.add_finished(site.repository, "Slow")).runs
     )
     with site.repository._database.session() as session:
-        session.execute(update(Generation).where(Generation.run_id == sd).values(seconds=3 * Generation.seconds))
+        session.execute(
+            update(GenerationRow).where(GenerationRow.run_id == sd).values(seconds=3 * GenerationRow.seconds)
+        )
     with gr.Blocks():
         page = OpenedRun(site.repository, site.home, None)
     assert "Slower than the target alone. " in page.open(sd)[page.tiles]
@@ -238,10 +240,10 @@ def test_a_run_that_went_on_with_other_threads_says_so_in_a_narrow_window(page: 
     run = site.repository.experiment(experiment).runs[2]
     with site.repository._database.session() as session:
         conditions = conditions_of(plausible.PROVENANCE | {"threads": 1})
-        session.add(sitting := Sitting(run_id=run.id, conditions=conditions))
+        session.add(sitting := SittingRow(run_id=run.id, conditions=conditions))
         session.flush()
-        last = Generation.run_id == run.id, Generation.position == 3
-        session.execute(update(Generation).where(*last).values(sitting_id=sitting.id))
+        last = GenerationRow.run_id == run.id, GenerationRow.position == 3
+        session.execute(update(GenerationRow).where(*last).values(sitting_id=sitting.id))
     page.set_viewport_size({"width": 400, "height": 800})
     page.goto(f"{site.url}/runs?run={run.id}")
     said = "Prompts 1 to 3 were measured with 2 threads, the other with 1 thread."

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from dashboard.server import sessions
-from fsd_core.storage.database.tables import Run, now
+from fsd_core.storage.database.tables import RunRow, now
 from tests.tools.attack.growth import growth
 from tests.tools.attack.visitor import Visitor
 from tests.tools.plausible import add_finished
@@ -45,7 +45,7 @@ def experiment(site: Site) -> str:
     """Its runs are some days old, so that no list changes because a minute has gone by."""
     finished = add_finished(site.repository)
     with site.repository._database.session() as session:
-        session.execute(update(Run).values(created_at=now() - timedelta(days=3)))
+        session.execute(update(RunRow).values(created_at=now() - timedelta(days=3)))
     return finished
 
 

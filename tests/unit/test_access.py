@@ -18,7 +18,7 @@ from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import LOCAL, Person, require
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import SignIn
+from fsd_core.storage.database.tables import SignInRow
 
 PASSWORD = "correct horse battery"
 
@@ -85,7 +85,7 @@ def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Re
     first, second = (accounts.sign_in(repository, ann, PASSWORD) for _ in range(2))
     with repository._database.session() as session:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        session.execute(update(SignIn).where(SignIn.digest == accounts.digest(first)).values(expires_at=past))
+        session.execute(update(SignInRow).where(SignInRow.digest == accounts.digest(first)).values(expires_at=past))
     assert accounts.whose_cookie(repository, first) is None
     repository.change_user(ann, role="admin")
     assert accounts.whose_cookie(repository, second) == Person("Ann", "admin")

@@ -10,7 +10,7 @@ from dashboard.server.api import api_routes
 from fsd_core.review.desk import Desk
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Run
+from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import add_finished
@@ -30,7 +30,7 @@ def approve(repository: Repository, run: RunView, baseline: RunView, draft: str)
     desk = Desk(repository)
     with repository._database.session() as session:
         for id in (run.id, baseline.id):
-            session.get_one(Run, id).provenance = {"weights": {"target": "t1", "draft": draft}}
+            session.get_one(RunRow, id).provenance = {"weights": {"target": "t1", "draft": draft}}
     if not desk.uses():
         desk.describe(ANN, "Chat", requirements=Requirements(margin=None))
     case = desk.case(desk.propose(ANN, "chat", [run.id], [baseline.id]))
@@ -48,7 +48,7 @@ def test_the_answer_names_the_approved_weights_and_changes_with_them(
     assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
     with repository._database.session() as session:  # what ran later does not change what was approved
-        session.get_one(Run, run.id).provenance = {"weights": {"target": "t1", "draft": "d2"}}
+        session.get_one(RunRow, run.id).provenance = {"weights": {"target": "t1", "draft": "d2"}}
     assert client.get(APPROVED).json() == first.json()
 
     approve(repository, run, baseline, "d2")

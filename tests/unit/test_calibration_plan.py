@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsd_core.calibration.measured import Evidence
+from fsd_core.calibration.measured import Measurements
 from fsd_core.calibration.planning import Outcome, Step, next_step, rungs
 from fsd_core.calibration.summary import as_json, finding_words, so_far, standing_json, verdict
 from fsd_core.config import DecodingConfig
@@ -59,7 +59,7 @@ def calibrated(
     """The end of a calibration that goes on from what is ``done``, and its steps."""
     done = {} if done is None else done
     steps = []
-    while isinstance(step := next_step(config, Evidence(range(PROMPTS), done)), Step):
+    while isinstance(step := next_step(config, Measurements(range(PROMPTS), done)), Step):
         steps.append(step)
         for one in step.decodings:
             done.setdefault(one, {}).update({i: made[one][i] for i in range(step.start, step.end)})
@@ -258,12 +258,12 @@ def test_a_setting_that_fails_is_left_out_and_a_target_that_fails_ends_it() -> N
     asked = config()
     made = world(asked, dict.fromkeys(SETTINGS, (0.0, 2.0)) | dict.fromkeys(LOSSY, (0.0, 3.0)), 1)
     done = {one: dict(enumerate(some)) for one, some in made.items() if one is not LOSSY[0]}
-    outcome = next_step(asked, Evidence(range(PROMPTS), done, {LOSSY[0]: "It cannot."}))
+    outcome = next_step(asked, Measurements(range(PROMPTS), done, {LOSSY[0]: "It cannot."}))
     assert isinstance(outcome, Outcome)
     assert LOSSY[0] not in [one.decoding for one in outcome.finalists]
     done.pop(asked.target)
     with pytest.raises(FsdError, match="Out of memory"):
-        next_step(asked, Evidence(range(PROMPTS), done, {asked.target: "Out of memory."}))
+        next_step(asked, Measurements(range(PROMPTS), done, {asked.target: "Out of memory."}))
 
 
 def test_rungs_double_up_to_all_that_choose() -> None:

@@ -11,14 +11,15 @@ from dashboard.compare.compared_runs import comparability
 from dashboard.compare.comparison_html import delta_text, p_values
 from dashboard.tables.prompt_pairs import difference
 from dashboard.tables.run_settings import settings_table
-from fsd_core.analysis.cells import Cell, Estimate, cell, cells, delta_columns, ratio_mixed
+from fsd_core.analysis.cells import Cell, cell, cells, delta_columns, ratio_mixed
 from fsd_core.config import DIVERGENCES
 from fsd_core.config.flat import settings_read
 from fsd_core.formatting import decimals, number, p_value
 from fsd_core.metrics import METRICS, compared
 from fsd_core.ops.divergences import divergence
+from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.paired import paired_difference
-from fsd_core.storage.records import Sitting
+from fsd_core.storage.records import MeasurementSession
 from tests.tools.run_views import decoding, metrics, prompts, run_view
 
 TARGET = run_view(decoding("autoregressive"), metrics(47))
@@ -199,7 +200,7 @@ def test_dtypes_that_were_asked_for_are_compared_on_purpose():
 def test_speeds_and_times_alone_carry_the_mark():
     about = {"device": "cpu", "threads": 2}
     here, there = replace(TARGET, provenance=about), replace(LOOSE, provenance=about | {"threads": 1})
-    sittings = tuple(Sitting(i, about | {"threads": i}, None) for i in (1, 2))
+    sittings = tuple(MeasurementSession(i, about | {"threads": i}, None) for i in (1, 2))
     resumed = replace(LOOSE, sittings=sittings)
     counts, timed = prompts(TARGET, LOOSE), [metric.key for metric in compared() if metric.timed]
     assert timed == ["tokens_per_second", "seconds_per_solved_task"]

@@ -29,10 +29,10 @@ from fsd_core.config import (
 )
 from fsd_core.config.decoding_config import chosen_shape
 from fsd_core.decoding.composition import compose
-from fsd_core.decoding.session import Session
+from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.drafters.draft_model import DraftModelDrafter as DraftModelCode
+from fsd_core.drafters.draft_model import DraftModelProposer as DraftModelCode
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.frozen import option
 from fsd_core.models.language_model import LanguageModel
@@ -157,9 +157,9 @@ def test_texts_side_by_side_are_refused_by_what_drafts_for_one(models: ModelSet)
 def test_prompts_that_leave_no_room_are_refused(models: ModelSet) -> None:
     method = compose(models, DecodingConfig(acceptance=Speculative()))
     with pytest.raises(InvalidSetting, match="prompt is empty"):
-        Session(method, [], 0, frozenset())
+        DecodingSession(method, [], 0, frozenset())
     with pytest.raises(PromptTooLong, match="context holds 48"):
-        Session(method, [1] * 48, 0, frozenset())
+        DecodingSession(method, [1] * 48, 0, frozenset())
 
 
 def test_names_that_nobody_knows_are_refused(models: ModelSet) -> None:
@@ -227,7 +227,7 @@ def test_a_new_topology_needs_its_line_in_the_list_alone(models: ModelSet, monke
     assert config.label == "SD · duo · γ 3"
     assert chosen_shape(Speculative, "duo") == "duo"
     assert chosen_shape(KSeq, "duo") == "multi-draft"
-    with Session(compose(models, config), [1, 2, 3], 0, frozenset()) as session:
+    with DecodingSession(compose(models, config), [1, 2, 3], 0, frozenset()) as session:
         assert len(session.run_round().drafted) == 3
     with pytest.raises(InvalidSetting, match="judges drafts of the shape 'multi-draft'"):
         DecodingConfig.checked(acceptance=KSeq(), topology=Duo())
@@ -237,7 +237,7 @@ def test_a_new_drafter_needs_its_line_in_the_list_alone(models: ModelSet, monkey
     monkeypatch.setitem(DRAFTERS._things, "even", EvenDrafter)
     config = DecodingConfig.checked(acceptance=Speculative(), drafter={"kind": "even", "patience": 5})
     assert config.label == "SD · even · patience 5 · γ 5"
-    session = Session(compose(models, config), [1, 2, 3], 0, frozenset())
+    session = DecodingSession(compose(models, config), [1, 2, 3], 0, frozenset())
     while session.stop_reason is None:
         odd = len(session.history) % 2
         assert bool(session.run_round().drafted) != odd or session.stop_reason

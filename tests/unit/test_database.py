@@ -21,7 +21,7 @@ from fsd_core.settings import Settings
 from fsd_core.storage.database import schema
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Base, Run
+from fsd_core.storage.database.tables import Base, RunRow
 from tests.tools.attack import damage
 from tests.tools.sizes import size
 from tests.tools.tracking_examples import run_config, sweep
@@ -221,7 +221,7 @@ def test_rows_that_damaged_pages_hide_are_a_sentence(repository: Repository) -> 
         session.execute(text("INSERT INTO traces (generation_id, data, sha256) VALUES (99, x'00', '')"))
 
     def of_a_run_that_is_gone(session: Session) -> None:
-        run = session.get_one(Run, run_id)
+        run = session.get_one(RunRow, run_id)
         session.execute(text("DELETE FROM runs"))
         run.prompts_done += 1
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from fsd_core.config import SamplingConfig
-from fsd_core.drafters.eagle import EagleDrafter
+from fsd_core.drafters.eagle import EagleProposer
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.eagle import EagleHead, aux_hidden_state_layers
@@ -19,7 +19,7 @@ from fsd_core.models.kv_cache import causal_mask
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import toy_head, toy_model
 from fsd_core.training.head_loss import Lessons
-from fsd_core.training.states import Batch
+from fsd_core.training.states import TrainingBatch
 
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -231,7 +231,7 @@ def test_it_drafts_as_it_was_taught(generation):
     head, model = toy_head(module, generation, seed=4), LanguageModel(module)
     text, steps = torch.randint(0, 40, (1, 14)), 4
     known = 14 - steps  # of the target's states
-    drafter = EagleDrafter(head, 4, SamplingConfig(temperature=1.0), 64, 40)
+    drafter = EagleProposer(head, 4, SamplingConfig(temperature=1.0), 64, 40)
     drafter.begin_row(0, text[:, :0])
     assert drafter.begin(text, [text[0, : known + 1].tolist()]) is None
     model.forward(text[:, :known], model.new_cache(64), aux_hidden_states=drafter.aux_hidden_states)
@@ -241,7 +241,7 @@ def test_it_drafts_as_it_was_taught(generation):
     drafted += [drafter.extend(text[:, known + 1 + i]) for i in range(steps - 1)]
 
     nothing, every = torch.zeros(0), torch.ones(1, 13, dtype=torch.bool)
-    batch = Batch(text[:, 1:], torch.cat([states, states[:, :3]], 1), states, every, nothing, nothing)
+    batch = TrainingBatch(text[:, 1:], torch.cat([states, states[:, :3]], 1), states, every, nothing, nothing)
     lessons = Lessons(head, steps, 0.0, 1.0).eval()
     for step, (row, unrolled) in enumerate(zip(drafted, lessons.unroll(batch, steps), strict=True)):
         assert row is not None
@@ -255,8 +255,8 @@ def test_a_tree_of_one_way_is_a_chain_and_siblings_do_not_see_each_other():
     head, model = toy_head(module, 3, seed=4), LanguageModel(module)
     text = torch.randint(0, 40, (1, 8))
 
-    def begun() -> EagleDrafter:
-        drafter = EagleDrafter(head, 4, SamplingConfig(temperature=1.0), 64, 40)
+    def begun() -> EagleProposer:
+        drafter = EagleProposer(head, 4, SamplingConfig(temperature=1.0), 64, 40)
         drafter.begin_row(0, text[:, :0])
         drafter.begin(text, [text[0].tolist()])
         model.forward(text[:, :7], model.new_cache(64), aux_hidden_states=drafter.aux_hidden_states)

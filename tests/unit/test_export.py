@@ -32,7 +32,7 @@ from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Generation
+from fsd_core.storage.database.tables import GenerationRow
 from tests.tools.plausible import PROMPTS, add_finished, do_prompts, finish, new_repository, sweep
 
 HOSTILE = "=1+1<script>alert(1)</script>${alert(2)}"
@@ -107,8 +107,8 @@ def test_what_is_no_margin_is_a_sentence_and_no_verdict(repository: Repository, 
 def test_a_run_that_is_slower_says_why(repository: Repository):
     target, _, sd, *_ = experiment_runs(repository, add_finished(repository, "Slow"))
     with repository._database.session() as session:
-        own = update(Generation).where(Generation.run_id == sd)
-        session.execute(own.values(seconds=3 * Generation.seconds, tokens=Generation.tokens))
+        own = update(GenerationRow).where(GenerationRow.run_id == sd)
+        session.execute(own.values(seconds=3 * GenerationRow.seconds, tokens=GenerationRow.tokens))
     comparison = compare(repository, [target, sd], None)
     slower = comparison.rows[1].slowdown
     assert slower is not None

@@ -2,10 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.evaluation.fidelity import KEYS, Text, fidelity
+from fsd_core.evaluation.fidelity import KEYS, ComparedText, fidelity
 from fsd_core.statistics.intervals import wilson
 
-TARGETS = {0: Text([1, 2, 3], 3.0), 1: Text([4, 5], 1.0), 2: Text([6], 0.5), 3: Text([7, 8, 9, 1], 2.5)}
+TARGETS = {
+    0: ComparedText([1, 2, 3], 3.0),
+    1: ComparedText([4, 5], 1.0),
+    2: ComparedText([6], 0.5),
+    3: ComparedText([7, 8, 9, 1], 2.5),
+}
 
 
 def test_a_lossless_method_is_the_target() -> None:
@@ -15,7 +20,13 @@ def test_a_lossless_method_is_the_target() -> None:
 
 
 def test_texts_that_stray_are_counted_with_where_and_how_far() -> None:
-    ours = {0: Text([1, 2, 9], 6.0), 1: TARGETS[1], 2: Text([6, 6, 6], 1.5), 3: Text([1], 3.0), 9: Text([1], 99.0)}
+    ours = {
+        0: ComparedText([1, 2, 9], 6.0),
+        1: TARGETS[1],
+        2: ComparedText([6, 6, 6], 1.5),
+        3: ComparedText([1], 3.0),
+        9: ComparedText([1], 99.0),
+    }
     found = fidelity(ours, TARGETS, greedy=True)
     assert found["same_text"] == 0.25
     assert (found["same_text_low"], found["same_text_high"]) == wilson(1, 4)
@@ -30,8 +41,8 @@ def test_when_sampling_two_exact_methods_differ_as_well() -> None:
     assert found["excess_nll"] == 0.0
 
 
-@pytest.mark.parametrize("ours", [{}, {7: Text([1], 1.0)}, {0: Text([], 0.0)}])
-def test_what_cannot_be_told_is_none(ours: dict[int, Text]) -> None:
+@pytest.mark.parametrize("ours", [{}, {7: ComparedText([1], 1.0)}, {0: ComparedText([], 0.0)}])
+def test_what_cannot_be_told_is_none(ours: dict[int, ComparedText]) -> None:
     found = fidelity(ours, TARGETS, greedy=False)
     assert set(found) == set(KEYS)
     assert found["excess_nll"] is None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.playground.setting_views import BUSY, Job, SettingView, comparison, payload
+from dashboard.playground.setting_views import BUSY, OutputPanel, PlaygroundJob, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.messages import EmittedToken, StreamFigures
@@ -16,14 +16,14 @@ from tests.tools.tracking_examples import chunk
 GREEDY = SamplingConfig()
 
 
-def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> SettingView:
+def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY, **more: Any) -> OutputPanel:
     method = DecodingConfig(acceptance=Speculative(), sampling=sampling)
     figures = StreamFigures.of(tokens=len(ids), rounds=1, drafted=0, accepted=0, seconds=len(ids) / speed)
-    return SettingView(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
+    return OutputPanel(method, [EmittedToken("a", i, "strict") for i in ids], figures, done=True, **more)
 
 
 def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:
-    job = Job("x", [lane([]), lane([])])
+    job = PlaygroundJob("x", [lane([]), lane([])])
     changed = job.add([(0, chunk(4, setting=1)), (1, chunk(5, setting=1, done=True))])
     assert (changed, job.after) == ({1}, 1)
     assert [found.ids for found in job.lanes] == [[], [4, 5]]

@@ -11,7 +11,7 @@ from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import beside, missing, with_baselines
 from fsd_core.errors import InvalidSetting, UnknownName
-from fsd_core.evaluation.fidelity import Text, fidelity
+from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.plots import draft_lengths, matched_curves
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE
 from fsd_core.storage.records import Prompts, RunView
@@ -163,7 +163,7 @@ def test_where_nothing_is_scored_rules_are_matched_in_excess_nll():
     assert found.absent == ()
     for one in JS:
         texts = (
-            {i: Text([0] * c.tokens, c.negative_log_likelihood) for i, c in given[id].items()}
+            {i: ComparedText([0] * c.tokens, c.negative_log_likelihood) for i, c in given[id].items()}
             for id in (one.id, TARGET.id)
         )
         known = fidelity(*texts, greedy=False)

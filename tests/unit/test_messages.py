@@ -17,7 +17,7 @@ from fsd_core.config import DecodingConfig, FuzzyReducible
 from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import StreamChunk
+from fsd_core.storage.database.tables import StreamChunkRow
 from fsd_core.storage.messages import BoundsJob, Chunk, EmittedToken, ExperimentJob, FetchJob, PlaygroundJob, RunJob
 from fsd_core.worker.token_builder import TokenBuilder
 from tests.tools.tracking_examples import chunk, playground_job
@@ -45,7 +45,7 @@ def as_stored(message: Any) -> Any:
 def test_a_chunk_that_is_stored_is_read_and_would_be_stored_the_same(repository: Repository) -> None:
     id = repository.enqueue(playground_job())
     with repository._database.session() as session:
-        session.add(StreamChunk(job_id=id, sequence=0, payload=STORED_CHUNK))
+        session.add(StreamChunkRow(job_id=id, sequence=0, payload=STORED_CHUNK))
     ((_, found),) = repository.chunks(id)
     assert (found.setting, found.done, found.stop_reason, found.error) == (1, True, "eos", None)
     assert found.tokens[1] == EmittedToken(" 4", 401, "correction", 0.7, 0.0, 1.0, 0.5, " 5")

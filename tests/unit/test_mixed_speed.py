@@ -9,7 +9,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from dashboard.compare.compared_runs import MARKED, Comparison, compare, experiment_runs
+from dashboard.compare.compared_runs import MARKED, ComparedRuns, compare, experiment_runs
 from dashboard.compare.comparison_html import comparison_html, warnings_html
 from dashboard.compare.export_files import csv_text
 from dashboard.compare.report import markdown
@@ -21,7 +21,7 @@ from fsd_core.analysis.cells import compared
 from fsd_core.cli import output
 from fsd_core.conditions import EXECUTOR, MARK, SHARED, SHARED_EXECUTOR, conditions_of
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.library.comparison import Comparison as Measured
+from fsd_core.library.comparison import ComparedRuns as Measured
 from fsd_core.plots import throughput, tradeoff
 from fsd_core.review.evidence import _findings as review_evidence
 from fsd_core.storage.database.repository import Repository
@@ -58,7 +58,7 @@ def runs(repository: Repository) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def comparison(repository: Repository, runs: list[str]) -> Comparison:
+def comparison(repository: Repository, runs: list[str]) -> ComparedRuns:
     return compare(repository, runs, None)
 
 
@@ -92,7 +92,7 @@ def test_a_run_of_an_experiment_under_way_carries_the_mark(repository: Repositor
     assert marks(experiments_html([replace(experiment, status="running")], {})) == [WHY]
 
 
-def test_compare_marks_speeds_times_and_their_ratios(comparison: Comparison) -> None:
+def test_compare_marks_speeds_times_and_their_ratios(comparison: ComparedRuns) -> None:
     (warning,) = comparison.warnings
     assert warning == ("The runs differ in number of threads (1, 2): ratios of their speeds and times are marked †.")
     assert warnings_html(comparison.warnings).count("fsd-notice") == 1
@@ -140,7 +140,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.sitting_positions(run.id))).text
 
 
-def test_files_name_what_differs(comparison: Comparison) -> None:
+def test_files_name_what_differs(comparison: ComparedRuns) -> None:
     read = pd.read_csv(io.StringIO(csv_text(comparison)))
     mixed = [place == 2 for place in range(len(read))]
     for column in ("speed_mixed", "speed_ratio_mixed"):
@@ -153,7 +153,7 @@ def test_files_name_what_differs(comparison: Comparison) -> None:
     assert "2 CPU threads" in text
 
 
-def test_figures_say_so_where_a_speed_is_shown(comparison: Comparison) -> None:
+def test_figures_say_so_where_a_speed_is_shown(comparison: ComparedRuns) -> None:
     line = f"{MARK} Conditions differ: number of threads"
     bars = throughput.draw(throughput.info(comparison.runs, comparison.baseline, comparison.prompts))
     labels = [text for text in bars.data[1].text if MARK in text]
@@ -169,7 +169,7 @@ def test_figures_say_so_where_a_speed_is_shown(comparison: Comparison) -> None:
 
 
 def test_the_command_line_marks_its_table_and_names_it_in_json(
-    comparison: Comparison, capsys: pytest.CaptureFixture[str]
+    comparison: ComparedRuns, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output.print_runs(comparison.runs)
     table, note = capsys.readouterr().out.rsplit(f"\n{MARK} ", 1)
@@ -181,7 +181,7 @@ def test_the_command_line_marks_its_table_and_names_it_in_json(
     assert output.run_json(comparison.runs[0])["speed_mixed"] == []
 
 
-def test_the_librarys_table_names_it(comparison: Comparison) -> None:
+def test_the_librarys_table_names_it(comparison: ComparedRuns) -> None:
     frame = Measured(tuple(comparison.runs), comparison.prompts).to_frame()
     for column in ("speed_mixed", "speed_ratio_mixed"):
         assert frame[column].fillna("").tolist()[:4] == ["", "", "number of threads", ""]

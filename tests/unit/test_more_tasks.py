@@ -12,7 +12,7 @@ from dashboard.experiments.more_tasks import fetches, more_tasks_html, request
 from fsd_core import sandbox
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Job, now
+from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import FetchJob
 from fsd_core.tasks import get_task
 from fsd_core.tasks.download import origin
@@ -95,13 +95,13 @@ def test_it_tells_how_far_a_task_is(repository: Repository, database_url: str, d
     assert "GSM8K is in the list of tasks." in html(repository)
     assert html(repository).count(">Fetch</button>") == len(LICENCES) - 1
     with repository._database.session() as session:
-        session.execute(update(Job).values(finished_at=now().replace(year=2020)))
+        session.execute(update(JobRow).values(finished_at=now().replace(year=2020)))
     assert "gsm8k" not in names(repository)  # that is no news any more
 
 
 def test_a_job_that_is_damaged_is_left_aside(repository: Repository) -> None:
     request(repository, "fetch", "task", "csqa")
     with repository._database.session() as session:
-        session.execute(update(Job).values(payload={"task": 3}))
+        session.execute(update(JobRow).values(payload={"task": 3}))
     assert sorted(names(repository)) == sorted(LICENCES)
     assert " disabled>" not in html(repository)

@@ -18,7 +18,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import TaskVersion
+from fsd_core.storage.database.tables import TaskRow
 from fsd_core.tasks.custom.custom_task import OwnTask
 from fsd_core.tasks.custom.lookup import (
     TaskFolder,
@@ -86,11 +86,11 @@ def test_damage_is_told_and_nothing_is_measured_on_it(repository: Repository) ->
     kept = keep(repository, task_of("a"), "Ann")
     found = find_task("mine", repository)
     with repository._database.session() as session:
-        session.execute(update(TaskVersion).values(content='{"scorer": "none"}\n{"prompt": "b"}\n'))
+        session.execute(update(TaskRow).values(content='{"scorer": "none"}\n{"prompt": "b"}\n'))
     with pytest.raises(DataDamaged, match=f"The prompts of the task '{kept.full_name}' are damaged"):
         found.all_examples()
     with repository._database.session() as session:
-        session.execute(update(TaskVersion).values(content=OwnTask.content.fget(task_of("a")), scorer="number"))
+        session.execute(update(TaskRow).values(content=OwnTask.content.fget(task_of("a")), scorer="number"))
     with pytest.raises(DataDamaged, match="cannot be read"):
         find_task("mine", repository).all_examples()
 

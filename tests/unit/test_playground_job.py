@@ -6,7 +6,7 @@ import random
 import pytest
 
 from fsd_core.config import Autoregressive, DecodingConfig, Fuzzy, SamplingConfig, Speculative
-from fsd_core.decoding.decoder import Decoder
+from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import Cancelled
 from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob
@@ -58,7 +58,7 @@ def tokens_of(chunks: list[Chunk], setting: int) -> list[EmittedToken]:
 def test_every_setting_writes_what_its_decoder_writes_alone(pair: LoadedPair) -> None:
     chunks = run(job(*SETTINGS), pair)
     for i, config in enumerate(SETTINGS):
-        decoder = Decoder(pair, config)
+        decoder = PairDecoder(pair, config)
         alone = decoder.generate(decoder.prompt_ids("Ava has 3 apples."), 5)
         shown = tokens_of(chunks, i)
         assert [token.id for token in shown] == alone.tokens

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fsd_core.analysis.cells import Estimate
 from fsd_core.config import ChainTopology, DecodingConfig, FuzzyReducible, Speculative
 from fsd_core.plots import predicted
+from fsd_core.statistics.intervals import Estimate
 
 
 def point(threshold: float, length: int, passes: float) -> predicted.Point:

@@ -11,7 +11,7 @@ from sqlalchemy import event, text, update
 from fsd_core.config import DecodingConfig, Fuzzy, FuzzyReducible, SweepConfig
 from fsd_core.errors import DatabaseUnavailable, DataDamaged, InvalidSetting, UnknownName
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Setting
+from fsd_core.storage.database.tables import SettingRow
 from tests.tools.tracking_examples import STEP, generation, run_config, sweep
 
 
@@ -195,7 +195,7 @@ def test_an_infinite_threshold_is_kept(repository: Repository) -> None:
 def test_a_setting_is_called_what_this_version_calls_it_when_it_is_run_again(repository: Repository) -> None:
     before = repository.create_run(run_config())
     with repository._database.session() as session:
-        session.execute(update(Setting).values(label="as earlier"))
+        session.execute(update(SettingRow).values(label="as earlier"))
     assert repository.run(before).label == "as earlier"
     repository.create_run(run_config(seed=1))
     assert repository.run(before).label == "FSD reducible · js ≤ 0.1 · γ 5"

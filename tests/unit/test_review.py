@@ -18,7 +18,7 @@ from fsd_core.review.desk import Desk, id_of
 from fsd_core.review.evidence import evidence
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Run
+from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Act, AliasMoved, Remarked, Requirements, UseDescribed, read_act
 from tests.tools.copies import copy_of
@@ -391,7 +391,7 @@ def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: Desk, run
 
 def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
     with repository._database.session() as session:
-        row = session.get(Run, run.id)
+        row = session.get(RunRow, run.id)
         assert row is not None
         row.provenance = {**(row.provenance or {}), "weights": weights}
 

@@ -13,7 +13,7 @@ from dashboard.tables.company import company
 from fsd_core.review.desk import Desk
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Run
+from fsd_core.storage.database.tables import RunRow
 from fsd_core.storage.records import RunView
 from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import PROVENANCE, add_finished
@@ -30,7 +30,7 @@ def runs(repository: Repository) -> list[RunView]:
 
 def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
     with repository._database.session() as session:
-        session.get_one(Run, run.id).provenance = PROVENANCE | {"weights": weights}
+        session.get_one(RunRow, run.id).provenance = PROVENANCE | {"weights": weights}
 
 
 def test_a_settings_page_keeps_runs_of_other_weights_apart(repository: Repository, runs: list[RunView]) -> None:

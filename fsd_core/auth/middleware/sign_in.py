@@ -14,7 +14,7 @@ from fsd_core.auth.middleware.refusal import looks_for_page, refuse
 from fsd_core.errors import FsdError
 
 
-class SignIn:
+class RequireSignIn:
     """Notes whose a request is in its scope, under ``key``; others are sent to the page ``login`` where they look for a
     page, and refused where they ask for anything else.
 

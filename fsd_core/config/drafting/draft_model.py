@@ -10,5 +10,5 @@ from fsd_core.config.drafting.base import DrafterSettings
 class DraftModelDrafter(DrafterSettings):
     """The pair's draft model writes the proposal."""
 
-    title, implementation = "Draft model", "fsd_core.drafters.draft_model:DraftModelDrafter"
+    title, implementation = "Draft model", "fsd_core.drafters.draft_model:DraftModelProposer"
     kind: Literal["draft-model"] = "draft-model"

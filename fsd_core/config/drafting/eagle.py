@@ -11,5 +11,5 @@ class EagleDrafter(DrafterSettings):
     """The pair's EAGLE head, which drafts from the target's hidden states."""
 
     title, word, needs_head = "EAGLE head", "EAGLE", True
-    implementation = "fsd_core.drafters.eagle:EagleDrafter"
+    implementation = "fsd_core.drafters.eagle:EagleProposer"
     kind: Literal["eagle"] = "eagle"

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from fsd_core.decoding.proposal import Proposal
+from fsd_core.decoding.proposal import DraftProposal
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.ops.sampling import UniformStream
 from fsd_core.ops.tree_attention import TreeAttention
@@ -29,12 +29,12 @@ class Verification(Protocol):
     greedy_draft: bool
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
-    def feed(self, uncached: Tensor, proposal: Proposal, cached: int) -> Feed:
+    def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         """What the target is fed. ``uncached``: int64 [B,S], the tokens of the texts that it has not been fed;
         ``cached``: how many it has, of the longest."""
         ...
 
-    def verify(self, proposal: Proposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
+    def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
         """``logits``: of the target, [B,logits_to_keep,V], as :meth:`feed` asked for them. ``uniforms``: of each
         text, which takes as many as its own positions need."""
         ...

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fsd_core.config import SamplingConfig
-from fsd_core.decoding.proposal import Proposal, padded
+from fsd_core.decoding.proposal import DraftProposal, padded
 from fsd_core.decoding.verification.base import Feed, probability_of
 from fsd_core.decoding.verification.result import RoundResult
 from fsd_core.ops.sampling import UniformStream, draw
@@ -30,10 +30,10 @@ class ChainVerification:
         self._rule, self._sampling, self._strict_first = rule, sampling, strict_first
         self.judges_bonus, self.greedy_draft = rule.bonus_is_judged, rule.greedy_draft
 
-    def feed(self, uncached: Tensor, proposal: Proposal, cached: int) -> Feed:
+    def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         return Feed(torch.cat([uncached, proposal.tree.tokens[:, : proposal.fed]], 1), proposal.fed + 1)
 
-    def verify(self, proposal: Proposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
+    def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
         tree, fed, judged = proposal.tree, proposal.fed, proposal.tree.size
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
         taken = [stream.take(2 * own + 1) for stream, own in zip(uniforms, proposal.judged, strict=True)]
@@ -79,7 +79,7 @@ class ChainVerification:
         )
         return RoundResult(tree.tokens[:, :fed], count, emitted, probability_of(raw, emitted), details)
 
-    def _judged_strictly(self, proposal: Proposal, judged: int, device: torch.device) -> Tensor | None:
+    def _judged_strictly(self, proposal: DraftProposal, judged: int, device: torch.device) -> Tensor | None:
         """Which positions belong to the beginning that is judged strictly, bool [B,J]; ``None`` where none does."""
         left = [self._strict_first - written for written in proposal.written]
         if max(left) <= 0:

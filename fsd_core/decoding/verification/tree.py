@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.config import SamplingConfig
-from fsd_core.decoding.proposal import Proposal
+from fsd_core.decoding.proposal import DraftProposal
 from fsd_core.decoding.verification.base import Feed
 from fsd_core.decoding.verification.nodes import NodeVerifier, TreeNode
 from fsd_core.decoding.verification.result import RoundResult
@@ -27,14 +27,14 @@ class TreeVerification:
         self._node, self._sampling = node, sampling
         self.greedy_draft = node.greedy_draft
 
-    def feed(self, uncached: Tensor, proposal: Proposal, cached: int) -> Feed:
+    def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
         tree, structure = proposal.tree, _structure(proposal.tree)
         depths, attends_to = tree_layout(
             uncached.shape[1], structure.parents.clamp_min(-1), structure.levels, tree.depth
         )
         return Feed(torch.cat([uncached, tree.tokens], 1), tree.size + 1, TreeAttention(cached, depths, attends_to))
 
-    def verify(self, proposal: Proposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
+    def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
         """Takes uniforms for each level and for the token behind the last, as many as a node takes."""
         tree, structure = proposal.tree, _structure(proposal.tree)
         (own,) = uniforms

@@ -12,7 +12,7 @@ from fsd_core.errors import InvalidSetting, Overtaken
 from fsd_core.roles import Person
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, unknown
-from fsd_core.storage.database.tables import ChangeEntry, Experiment, Run
+from fsd_core.storage.database.tables import ChangeRow, ExperimentRow, RunRow
 from fsd_core.storage.edits import Edit, Subject
 from fsd_core.storage.records import LoggedChange
 
@@ -24,7 +24,7 @@ class ChangeStore(Store):
         ``seen`` is the number of ``edits`` that the person knew of; raises ``Overtaken`` where there were others since.
         Raises ``UnknownName``.
         """
-        model = Run if kind == "run" else Experiment
+        model = RunRow if kind == "run" else ExperimentRow
         try:
             with self._database.session() as session:
                 row = session.scalar(select(model).where(model.id == id).with_for_update(of=model))
@@ -40,7 +40,7 @@ class ChangeStore(Store):
                 row.edits += 1
                 log_change(session, kind, id, _experiment_of(row), who, "changed", change)
                 if "name" in change:  # MLflow's copies name the experiment
-                    session.execute(update(Run).where(Run.experiment_id == id).values(mlflow_synced_at=None))
+                    session.execute(update(RunRow).where(RunRow.experiment_id == id).values(mlflow_synced_at=None))
                 return True
         except IntegrityError as error:
             raise Overtaken("Somebody else changed this at the same moment: look at it, then save again.") from error
@@ -49,11 +49,11 @@ class ChangeStore(Store):
         self, *, subject: str | None = None, experiment_id: str | None = None, limit: int
     ) -> list[LoggedChange]:
         """The latest changes first: of all, of one run or experiment, or of an experiment and its runs."""
-        statement = select(ChangeEntry).order_by(ChangeEntry.id.desc()).limit(limit)
+        statement = select(ChangeRow).order_by(ChangeRow.id.desc()).limit(limit)
         if subject is not None:
-            statement = statement.where(ChangeEntry.subject == subject)
+            statement = statement.where(ChangeRow.subject == subject)
         if experiment_id is not None:
-            statement = statement.where(ChangeEntry.experiment_id == experiment_id)
+            statement = statement.where(ChangeRow.experiment_id == experiment_id)
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
@@ -62,36 +62,36 @@ def log_change(
     session: Session, kind: str, id: str, experiment_id: str | None, who: Person, act: str, change: dict[str, Any]
 ) -> None:
     """Adds what somebody did to the log of a run or an experiment."""
-    last = session.scalar(select(func.max(ChangeEntry.sequence)).where(ChangeEntry.subject == id)) or 0
+    last = session.scalar(select(func.max(ChangeRow.sequence)).where(ChangeRow.subject == id)) or 0
     session.add(
-        ChangeEntry(
+        ChangeRow(
             kind=kind, subject=id, sequence=last + 1, experiment_id=experiment_id, who=storable(who.name),
             role=who.role, act=act, change=storable(change),
         )
     )  # fmt: skip
 
 
-def _difference(row: Run | Experiment, edit: Edit) -> dict[str, list[Any]]:
+def _difference(row: RunRow | ExperimentRow, edit: Edit) -> dict[str, list[Any]]:
     """Columns that change, each with its old and its new value."""
     wanted: dict[str, Any] = {"note": edit.note, "archived": edit.archived}
     wanted["tags"] = None if edit.tags is None else " ".join(edit.tags)
     if edit.name is not None:
-        if isinstance(row, Run):
+        if isinstance(row, RunRow):
             raise InvalidSetting("A run is called by its setting: give it a note or tags, or name its experiment.")
         wanted["name"] = edit.name.strip()
     new = {name: storable(value) for name, value in wanted.items() if value is not None}
     return {name: [getattr(row, name), value] for name, value in new.items() if getattr(row, name) != value}
 
 
-def _experiment_of(row: Run | Experiment) -> str | None:
-    return row.experiment_id if isinstance(row, Run) else row.id
+def _experiment_of(row: RunRow | ExperimentRow) -> str | None:
+    return row.experiment_id if isinstance(row, RunRow) else row.id
 
 
 def _overtaken(session: Session, id: str) -> Overtaken:
-    last = session.scalar(select(ChangeEntry).where(ChangeEntry.subject == id).order_by(ChangeEntry.sequence.desc()))
+    last = session.scalar(select(ChangeRow).where(ChangeRow.subject == id).order_by(ChangeRow.sequence.desc()))
     who = last.who if last else "Somebody else"
     return Overtaken(f"{who} changed this in the meantime: look at what is new, then save again to replace it.")
 
 
-def _view(row: ChangeEntry) -> LoggedChange:
+def _view(row: ChangeRow) -> LoggedChange:
     return LoggedChange(row.kind, row.subject, row.experiment_id, row.at, row.who, row.role, row.act, row.change)

@@ -9,13 +9,13 @@ from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store, unknown
-from fsd_core.storage.database.tables import TaskVersion, now
+from fsd_core.storage.database.tables import TaskRow, now
 from fsd_core.storage.records import TaskView
 
 LONGEST_TITLE = 120
 _COLUMNS = (
-    TaskVersion.name, TaskVersion.version, TaskVersion.title, TaskVersion.scorer, TaskVersion.prompts,
-    TaskVersion.added_by, TaskVersion.added_at,
+    TaskRow.name, TaskRow.version, TaskRow.title, TaskRow.scorer, TaskRow.prompts,
+    TaskRow.added_by, TaskRow.added_at,
 )  # fmt: skip
 
 
@@ -28,15 +28,15 @@ class TaskStore(Store):
         fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
         with self._database.session() as session:
             insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
-            row = insert(TaskVersion).values(fixed | said)  # another process may add the same at this moment
+            row = insert(TaskRow).values(fixed | said)  # another process may add the same at this moment
             session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=said))
         return TaskView(name, version, said["title"], scorer, prompts, said["added_by"], moment)
 
     def task_versions(self, name: str | None = None) -> list[TaskView]:
         """The versions of a task, or of all, the latest first."""
-        statement = select(*_COLUMNS).order_by(TaskVersion.added_at.desc(), TaskVersion.name, TaskVersion.version)
+        statement = select(*_COLUMNS).order_by(TaskRow.added_at.desc(), TaskRow.name, TaskRow.version)
         if name is not None:
-            statement = statement.where(TaskVersion.name == storable(name))
+            statement = statement.where(TaskRow.name == storable(name))
         with self._database.session(readonly=True) as session:
             return [TaskView(*row) for row in session.execute(statement)]
 
@@ -44,7 +44,7 @@ class TaskStore(Store):
         """The lines of a version. Raises ``UnknownName``, and ``DataDamaged`` for lines that are not those that were
         added."""
         with self._database.session(readonly=True) as session:
-            row = session.get(TaskVersion, (name, version))
+            row = session.get(TaskRow, (name, version))
             content = None if row is None else row.content
         if content is None:
             raise unknown("task", f"{name}@{version}")

@@ -13,7 +13,7 @@ from fsd_core.roles import LOCAL, Person
 from fsd_core.storage.database.changes import log_change
 from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.database.store import Store, get_row
-from fsd_core.storage.database.tables import Experiment, Job, MlflowDeletion, Run
+from fsd_core.storage.database.tables import ExperimentRow, JobRow, MlflowDeletionRow, RunRow
 from fsd_core.storage.records import Deletion
 
 
@@ -25,10 +25,10 @@ class DeletionStore(Store):
         Raises ``UnknownName``, and ``InvalidSetting`` while any of it is under way.
         """
         with self._database.session() as session:
-            experiment = get_row(session, Experiment, id, "experiment")
-            gone = _gone(session, experiment.name, Run.experiment_id == id)
+            experiment = get_row(session, ExperimentRow, id, "experiment")
+            gone = _gone(session, experiment.name, RunRow.experiment_id == id)
             _check_idle(session, [id])
-            _delete_runs(session, Run.experiment_id == id)
+            _delete_runs(session, RunRow.experiment_id == id)
             _delete_experiment(session, id)
             log_change(session, "experiment", id, id, who, "deleted", asdict(gone))
             return gone
@@ -40,11 +40,11 @@ class DeletionStore(Store):
         Raises ``UnknownName``, and ``InvalidSetting`` while the run is under way.
         """
         with self._database.session() as session:
-            run = get_row(session, Run, id, "run")
-            experiment_id, gone = run.experiment_id, _gone(session, run.setting.label, Run.id == id)
+            run = get_row(session, RunRow, id, "run")
+            experiment_id, gone = run.experiment_id, _gone(session, run.setting.label, RunRow.id == id)
             _check_idle(session, [id, experiment_id or id])
-            _delete_runs(session, Run.id == id)
-            left = select(func.count(Run.id)).where(Run.experiment_id == experiment_id)
+            _delete_runs(session, RunRow.id == id)
+            left = select(func.count(RunRow.id)).where(RunRow.experiment_id == experiment_id)
             if experiment_id is not None and not session.scalar(left):
                 _delete_experiment(session, experiment_id)
             log_change(session, "run", id, experiment_id, who, "deleted", asdict(gone))
@@ -54,43 +54,45 @@ class DeletionStore(Store):
         """What deleting an experiment or a run would delete. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             if experiment_id is not None:
-                name = get_row(session, Experiment, experiment_id, "experiment").name
-                return _gone(session, name, Run.experiment_id == experiment_id)
-            run = get_row(session, Run, str(run_id), "run")
-            return _gone(session, run.setting.label, Run.id == run.id)
+                name = get_row(session, ExperimentRow, experiment_id, "experiment").name
+                return _gone(session, name, RunRow.experiment_id == experiment_id)
+            run = get_row(session, RunRow, str(run_id), "run")
+            return _gone(session, run.setting.label, RunRow.id == run.id)
 
     def mlflow_deletions(self) -> list[tuple[str, str]]:
         """Kind and id of what was deleted here and may still be in MLflow, oldest first."""
         with self._database.session(readonly=True) as session:
-            rows = session.scalars(select(MlflowDeletion).order_by(MlflowDeletion.created_at, MlflowDeletion.id))
+            rows = session.scalars(
+                select(MlflowDeletionRow).order_by(MlflowDeletionRow.created_at, MlflowDeletionRow.id)
+            )
             return [(row.kind, row.id) for row in rows]
 
     def deleted_in_mlflow(self, ids: Sequence[str]) -> None:
         """Notes that MLflow has these no more."""
         with self._database.session() as session:
-            session.execute(delete(MlflowDeletion).where(MlflowDeletion.id.in_(list(ids))))
+            session.execute(delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_(list(ids))))
 
 
 def _gone(session: Session, name: str, which: ColumnElement[bool]) -> Deletion:
-    runs, prompts = session.execute(select(func.count(Run.id), func.sum(Run.prompts_done)).where(which)).one()
+    runs, prompts = session.execute(select(func.count(RunRow.id), func.sum(RunRow.prompts_done)).where(which)).one()
     return Deletion(name, runs, prompts or 0)
 
 
 def _check_idle(session: Session, jobs: Sequence[str]) -> None:
-    if session.scalar(select(Job.id).where(Job.id.in_(list(jobs)), Job.status.in_(UNENDED)).limit(1)):
+    if session.scalar(select(JobRow.id).where(JobRow.id.in_(list(jobs)), JobRow.status.in_(UNENDED)).limit(1)):
         raise InvalidSetting("This is under way and cannot be deleted: cancel it first, or wait for its end.")
 
 
 def _delete_runs(session: Session, which: ColumnElement[bool]) -> None:
     """Generations and traces go by the foreign keys' cascade."""
-    ids = list(session.scalars(select(Run.id).where(which)))
+    ids = list(session.scalars(select(RunRow.id).where(which)))
     session.expunge_all()  # of what the statements below delete nothing is to be written
-    session.execute(delete(Run).where(Run.id.in_(ids)))
-    session.execute(delete(Job).where(Job.id.in_(ids)))
-    session.add_all(MlflowDeletion(id=id, kind="run") for id in ids)
+    session.execute(delete(RunRow).where(RunRow.id.in_(ids)))
+    session.execute(delete(JobRow).where(JobRow.id.in_(ids)))
+    session.add_all(MlflowDeletionRow(id=id, kind="run") for id in ids)
 
 
 def _delete_experiment(session: Session, id: str) -> None:
-    session.execute(delete(Job).where(Job.id == id))
-    session.execute(delete(Experiment).where(Experiment.id == id))
-    session.add(MlflowDeletion(id=id, kind="experiment"))
+    session.execute(delete(JobRow).where(JobRow.id == id))
+    session.execute(delete(ExperimentRow).where(ExperimentRow.id == id))
+    session.add(MlflowDeletionRow(id=id, kind="experiment"))

@@ -15,7 +15,7 @@ from fsd_core.frozen import checked_words
 from fsd_core.storage.database.rows import experiment_view, run_view, storable
 from fsd_core.storage.database.runs import add_runs, check_ended, queue_again
 from fsd_core.storage.database.store import Store, get_row, new_id, unknown
-from fsd_core.storage.database.tables import Experiment, Job, Run
+from fsd_core.storage.database.tables import ExperimentRow, JobRow, RunRow
 from fsd_core.storage.edits import checked_name
 from fsd_core.storage.messages import ExperimentJob
 from fsd_core.storage.records import ExperimentName, ExperimentView
@@ -31,11 +31,11 @@ class ExperimentStore(Store):
         id = new_id()
         with self._database.session() as session:
             config = storable(sweep.as_json())
-            session.add(Experiment(id=id, name=name, config=config))
+            session.add(ExperimentRow(id=id, name=name, config=config))
             session.flush()
             add_runs(session, sweep.runs(), id)
             if enqueue:
-                session.add(Job(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
+                session.add(JobRow(id=id, kind=ExperimentJob.kind, payload=ExperimentJob(id).as_json()))
         return id
 
     def extend_experiment(
@@ -44,8 +44,8 @@ class ExperimentStore(Store):
         """More queued runs behind those of an experiment, all or nothing; their ids. ``predicted``: what is expected of
         settings, by their ids. Raises ``UnknownName``."""
         with self._database.session() as session:
-            get_row(session, Experiment, id, "experiment")
-            last = session.scalar(select(func.max(Run.position)).where(Run.experiment_id == id))
+            get_row(session, ExperimentRow, id, "experiment")
+            last = session.scalar(select(func.max(RunRow.position)).where(RunRow.experiment_id == id))
             return add_runs(session, configs, id, 0 if last is None else last + 1, predicted)
 
     def grant_minutes(self, id: str, minutes: float, *, enqueue: bool = True) -> None:
@@ -55,13 +55,13 @@ class ExperimentStore(Store):
         out of range.
         """
         with self._database.session() as session:
-            row = session.get(Experiment, id, with_for_update=True)
+            row = session.get(ExperimentRow, id, with_for_update=True)
             if row is None:
                 raise unknown("experiment", id)
             config = read_sweep(row.config)
             if not isinstance(config, CalibrationConfig):
                 raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
-            job = session.get(Job, id, with_for_update=True)
+            job = session.get(JobRow, id, with_for_update=True)
             check_ended(job)
             asked = config.as_json() | {GRANTED: config.more_minutes + minutes}
             row.config = storable(checked_words(CalibrationConfig, {GRANTED: "The time added"}, **asked).as_json())
@@ -71,44 +71,51 @@ class ExperimentStore(Store):
     def experiment(self, id: str) -> ExperimentView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            views = _views(session, [get_row(session, Experiment, id, "experiment")])
+            views = _views(session, [get_row(session, ExperimentRow, id, "experiment")])
             return views[0]
 
     def experiments(self, limit: int = 50, offset: int = 0, *, archived: bool = True) -> list[ExperimentView]:
         """The newest first; ``archived``: with archived ones."""
-        newest = select(Experiment).order_by(Experiment.created_at.desc(), Experiment.id).limit(limit).offset(offset)
+        newest = (
+            select(ExperimentRow)
+            .order_by(ExperimentRow.created_at.desc(), ExperimentRow.id)
+            .limit(limit)
+            .offset(offset)
+        )
         if not archived:
-            newest = newest.where(~Experiment.archived)
+            newest = newest.where(~ExperimentRow.archived)
         with self._database.session(readonly=True) as session:
             return _views(session, list(session.scalars(newest)))
 
     def experiment_names(self, limit: int) -> list[ExperimentName]:
         """The latest experiments by name, without archived ones."""
-        columns = Experiment.id, Experiment.name, func.count(Run.id), Experiment.created_at
-        statement = select(*columns).outerjoin(Experiment.runs).where(~Experiment.archived).group_by(Experiment.id)
-        statement = statement.order_by(Experiment.created_at.desc(), Experiment.id).limit(limit)
+        columns = ExperimentRow.id, ExperimentRow.name, func.count(RunRow.id), ExperimentRow.created_at
+        statement = (
+            select(*columns).outerjoin(ExperimentRow.runs).where(~ExperimentRow.archived).group_by(ExperimentRow.id)
+        )
+        statement = statement.order_by(ExperimentRow.created_at.desc(), ExperimentRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [ExperimentName(*row) for row in session.execute(statement)]
 
     def count_experiments(self) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(select(func.count(Experiment.id))) or 0
+            return session.scalar(select(func.count(ExperimentRow.id))) or 0
 
     def set_experiment_mlflow(self, experiment_id: str, mlflow_run_id: str) -> None:
         """Notes the MLflow run under which those of the experiment are nested."""
         with self._database.session() as session:
-            row = session.get(Experiment, experiment_id)
+            row = session.get(ExperimentRow, experiment_id)
             if row is None:
                 raise unknown("experiment", experiment_id)
             row.mlflow_run_id = mlflow_run_id
 
 
-def _views(session: Session, rows: list[Experiment]) -> list[ExperimentView]:
+def _views(session: Session, rows: list[ExperimentRow]) -> list[ExperimentView]:
     """Two queries, however many experiments."""
     ids = [row.id for row in rows]
-    jobs = {job.id: job for job in session.scalars(select(Job).where(Job.id.in_(ids)))}
-    runs: dict[str, list[Run]] = {id: [] for id in ids}
-    for run in session.scalars(select(Run).where(Run.experiment_id.in_(ids)).order_by(Run.position)):
+    jobs = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(ids)))}
+    runs: dict[str, list[RunRow]] = {id: [] for id in ids}
+    for run in session.scalars(select(RunRow).where(RunRow.experiment_id.in_(ids)).order_by(RunRow.position)):
         runs[str(run.experiment_id)].append(run)
     return [
         experiment_view(row, jobs.get(row.id), tuple(run_view(run, row.name) for run in runs[row.id])) for row in rows

@@ -17,7 +17,7 @@ from fsd_core.metrics import foreign_ratios
 from fsd_core.storage.database.rows import generation_view, storable
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.storage.database.store import Store, changed, get_row, unknown
-from fsd_core.storage.database.tables import Generation, Run, Sitting, Trace, now
+from fsd_core.storage.database.tables import GenerationRow, RunRow, SittingRow, TraceRow, now
 from fsd_core.storage.records import GenerationRecord, GenerationView, PromptCounts
 
 _BATCH = 50  # traces read at once
@@ -34,14 +34,16 @@ class GenerationStore(Store):
         values = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
         with self._database.session() as session:
             # The lock on the run's row makes two recorders take turns; SQLite has one writer anyway.
-            run = session.scalar(select(Run).where(Run.id == run_id).with_for_update(of=Run))
+            run = session.scalar(select(RunRow).where(RunRow.id == run_id).with_for_update(of=RunRow))
             if run is None:
                 raise unknown("run", run_id)
-            mine = Generation.run_id == run_id, Generation.position == record.position
-            if session.scalar(select(Generation.id).where(*mine)) is not None:
+            mine = GenerationRow.run_id == run_id, GenerationRow.position == record.position
+            if session.scalar(select(GenerationRow.id).where(*mine)) is not None:
                 return
             sitting = None if conditions is None else _sitting(session, run, storable(dict(conditions)))
-            session.add(Generation(run_id=run_id, **values, sitting=sitting, trace=Trace(data=data, sha256=checksum)))
+            session.add(
+                GenerationRow(run_id=run_id, **values, sitting=sitting, trace=TraceRow(data=data, sha256=checksum))
+            )
             run.prompts_done += 1
             run.decoding_seconds += record.seconds
             if run.losses:
@@ -53,15 +55,15 @@ class GenerationStore(Store):
             for id, (outcome, answer) in scores.items():
                 values = {"outcome": outcome, "answer": storable(answer), "error": None}
                 session.execute(
-                    update(Generation).where(Generation.id == id, Generation.run_id == run_id).values(values)
+                    update(GenerationRow).where(GenerationRow.id == id, GenerationRow.run_id == run_id).values(values)
                 )
-            run = get_row(session, Run, run_id, "run")
+            run = get_row(session, RunRow, run_id, "run")
             run.metrics, run.mlflow_synced_at = storable(metrics), None
 
     def done_positions(self, run_id: str) -> set[int]:
         """The prompts that need not be done again."""
         with self._database.session(readonly=True) as session:
-            return set(session.scalars(select(Generation.position).where(Generation.run_id == run_id)))
+            return set(session.scalars(select(GenerationRow.position).where(GenerationRow.run_id == run_id)))
 
     def generations(
         self,
@@ -76,11 +78,11 @@ class GenerationStore(Store):
     ) -> list[GenerationView]:
         """In order of position; ``worst_first``: the lowest acceptance rate first, what drafted nothing last.
         ``search`` looks into the prompt, the text and the answer."""
-        rate = Generation.accepted / func.nullif(1.0 * Generation.drafted, 0.0)
-        order = (rate.asc().nulls_last(), Generation.position) if worst_first else (Generation.position,)
-        statement = _filtered(select(Generation), run_id, outcome, search).order_by(*order)
+        rate = GenerationRow.accepted / func.nullif(1.0 * GenerationRow.drafted, 0.0)
+        order = (rate.asc().nulls_last(), GenerationRow.position) if worst_first else (GenerationRow.position,)
+        statement = _filtered(select(GenerationRow), run_id, outcome, search).order_by(*order)
         if position is not None:
-            statement = statement.where(Generation.position == position)
+            statement = statement.where(GenerationRow.position == position)
         with self._database.session(readonly=True) as session:
             return [generation_view(row) for row in session.scalars(statement.limit(limit).offset(offset))]
 
@@ -88,8 +90,8 @@ class GenerationStore(Store):
         """What was counted of the prompts of some runs, by run and position; in order of position."""
         found: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
         names = PromptCounts._fields if foreign_ratios() else PromptCounts._fields[:-1]
-        columns = Generation.run_id, Generation.position, *(getattr(Generation, name) for name in names)
-        statement = select(*columns).where(Generation.run_id.in_(found)).order_by(Generation.position)
+        columns = GenerationRow.run_id, GenerationRow.position, *(getattr(GenerationRow, name) for name in names)
+        statement = select(*columns).where(GenerationRow.run_id.in_(found)).order_by(GenerationRow.position)
         with self._database.session(readonly=True) as session:
             for run_id, position, *counts in session.execute(statement):
                 found[run_id][position] = PromptCounts(*counts)
@@ -97,31 +99,31 @@ class GenerationStore(Store):
 
     def scores(self, run_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
         """How many prompts each run solved, of how many; without runs of which nothing is done, or nothing scored."""
-        solved = func.sum(case((Generation.outcome == "correct", 1), else_=0))
-        unscored = func.sum(case((Generation.outcome == "unscored", 1), else_=0))
-        statement = select(Generation.run_id, solved, func.count(), unscored).group_by(Generation.run_id)
+        solved = func.sum(case((GenerationRow.outcome == "correct", 1), else_=0))
+        unscored = func.sum(case((GenerationRow.outcome == "unscored", 1), else_=0))
+        statement = select(GenerationRow.run_id, solved, func.count(), unscored).group_by(GenerationRow.run_id)
         with self._database.session(readonly=True) as session:
-            rows = session.execute(statement.where(Generation.run_id.in_([*run_ids])))
+            rows = session.execute(statement.where(GenerationRow.run_id.in_([*run_ids])))
             return {run_id: (int(right), int(done)) for run_id, right, done, without in rows if not without}
 
     def sitting_positions(self, run_id: str) -> dict[int, list[int]]:
         """The positions of the prompts of each sitting of a run, by its id; in order."""
-        statement = select(Generation.sitting_id, Generation.position).where(Generation.run_id == run_id)
+        statement = select(GenerationRow.sitting_id, GenerationRow.position).where(GenerationRow.run_id == run_id)
         found: dict[int, list[int]] = {}
         with self._database.session(readonly=True) as session:
-            for sitting_id, position in session.execute(statement.order_by(Generation.position)):
+            for sitting_id, position in session.execute(statement.order_by(GenerationRow.position)):
                 if sitting_id is not None:
                     found.setdefault(sitting_id, []).append(position)
         return found
 
     def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(_filtered(select(func.count(Generation.id)), run_id, outcome, search)) or 0
+            return session.scalar(_filtered(select(func.count(GenerationRow.id)), run_id, outcome, search)) or 0
 
     def trace(self, generation_id: int) -> list[RoundRecord]:
         """Every round of a generation. Raises ``UnknownName`` where it was deleted, or ``DataDamaged``."""
         with self._database.session(readonly=True) as session:
-            row = session.get(Trace, generation_id)
+            row = session.get(TraceRow, generation_id)
             if row is None:
                 raise UnknownName(
                     "The rounds of this text are no longer kept: they were deleted to save room (FSD_KEEP_TRACES_DAYS)."
@@ -133,10 +135,10 @@ class GenerationStore(Store):
         last = -1
         while True:
             statement = (
-                select(Generation.position, Trace.data, Trace.sha256)
-                .join(Trace, Trace.generation_id == Generation.id)
-                .where(Generation.run_id == run_id, Generation.position > last)
-                .order_by(Generation.position)
+                select(GenerationRow.position, TraceRow.data, TraceRow.sha256)
+                .join(TraceRow, TraceRow.generation_id == GenerationRow.id)
+                .where(GenerationRow.run_id == run_id, GenerationRow.position > last)
+                .order_by(GenerationRow.position)
                 .limit(_BATCH)
             )
             # Closed before anything is yielded: an open reader keeps SQLite's writers from committing.
@@ -150,25 +152,25 @@ class GenerationStore(Store):
 
     def prune_traces(self, older_than: timedelta) -> int:
         """Deletes the traces of runs that ended longer ago than this; how many. Texts and figures stay."""
-        old = select(Trace.generation_id).join(Trace.generation).join(Run, Run.id == Generation.run_id)
-        some = old.where(Run.finished_at < now() - older_than).limit(20 * _BATCH)
+        old = select(TraceRow.generation_id).join(TraceRow.generation).join(RunRow, RunRow.id == GenerationRow.run_id)
+        some = old.where(RunRow.finished_at < now() - older_than).limit(20 * _BATCH)
         total = 0
         while True:  # bit by bit, so that nobody waits long
             with self._database.session() as session:
                 ids = list(session.scalars(some))
-                total += changed(session, delete(Trace).where(Trace.generation_id.in_(ids)))
+                total += changed(session, delete(TraceRow).where(TraceRow.generation_id.in_(ids)))
             if not ids:
                 return total
 
     def has_traces(self, run_id: str) -> bool:
         """Whether the rounds of all prompts of a run are kept."""
-        lacking = select(Generation.id).outerjoin(Trace, Trace.generation_id == Generation.id)
-        lacking = lacking.where(Generation.run_id == run_id, Trace.generation_id.is_(None))
+        lacking = select(GenerationRow.id).outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id)
+        lacking = lacking.where(GenerationRow.run_id == run_id, TraceRow.generation_id.is_(None))
         with self._database.session(readonly=True) as session:
             return session.scalar(lacking.limit(1)) is None
 
 
-def _sitting(session: Session, run: Run, conditions: dict[str, Any]) -> Sitting:
+def _sitting(session: Session, run: RunRow, conditions: dict[str, Any]) -> SittingRow:
     """The run's sitting of these conditions, made where there is none.
 
     Prompts that were measured before sittings were recorded get one then, of which nothing is known.
@@ -177,12 +179,12 @@ def _sitting(session: Session, run: Run, conditions: dict[str, Any]) -> Sitting:
         if sitting.conditions == conditions:
             return sitting
     if not run.sittings:
-        former = Generation.run_id == run.id, Generation.sitting_id.is_(None), Generation.seconds > 0
-        if session.scalar(select(Generation.id).where(*former).limit(1)) is not None:
-            run.sittings.append(unrecorded := Sitting(conditions={}, started_at=run.started_at))
+        former = GenerationRow.run_id == run.id, GenerationRow.sitting_id.is_(None), GenerationRow.seconds > 0
+        if session.scalar(select(GenerationRow.id).where(*former).limit(1)) is not None:
+            run.sittings.append(unrecorded := SittingRow(conditions={}, started_at=run.started_at))
             session.flush()
-            session.execute(update(Generation).where(*former).values(sitting_id=unrecorded.id))
-    run.sittings.append(found := Sitting(conditions=conditions, started_at=now()))
+            session.execute(update(GenerationRow).where(*former).values(sitting_id=unrecorded.id))
+    run.sittings.append(found := SittingRow(conditions=conditions, started_at=now()))
     return found
 
 
@@ -194,11 +196,11 @@ def _unpacked(data: bytes, checksum: str) -> list[RoundRecord]:
 
 
 def _filtered(statement: Select, run_id: str, outcome: str | None, search: str | None) -> Select:
-    statement = statement.where(Generation.run_id == run_id)
+    statement = statement.where(GenerationRow.run_id == run_id)
     if outcome is not None:
-        statement = statement.where(Generation.outcome == outcome)
+        statement = statement.where(GenerationRow.outcome == outcome)
     if search and search.strip():
-        places = (Generation.prompt, Generation.text, Generation.answer)
+        places = (GenerationRow.prompt, GenerationRow.text, GenerationRow.answer)
         needle = storable(search.strip()[:LONGEST_SEARCH])
         statement = statement.where(or_(*(place.icontains(needle, autoescape=True) for place in places)))
     return statement

@@ -13,7 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from fsd_core.storage.database.rows import job_view, storable, worker_view
 from fsd_core.storage.database.runs import UNENDED, count_losses
 from fsd_core.storage.database.store import Store, changed, get_row, new_id
-from fsd_core.storage.database.tables import Job, Run, StreamChunk, WorkerState, now
+from fsd_core.storage.database.tables import JobRow, RunRow, StreamChunkRow, WorkerStateRow, now
 from fsd_core.storage.messages import Chunk, JobMessage, PlaygroundJob
 from fsd_core.storage.records import JobView, WorkerView
 
@@ -24,23 +24,23 @@ class JobStore(Store):
         no job may have yet."""
         id = id or new_id()
         with self._database.session() as session:
-            session.add(Job(id=id, kind=message.kind, payload=storable(message.as_json()), priority=priority))
+            session.add(JobRow(id=id, kind=message.kind, payload=storable(message.as_json()), priority=priority))
         return id
 
     def job(self, id: str) -> JobView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            return job_view(get_row(session, Job, id, "job"))
+            return job_view(get_row(session, JobRow, id, "job"))
 
     def find_job(self, id: str) -> JobView | None:
         """The job of an experiment, of a run alone, or any other by its id; ``None`` where there is none."""
         with self._database.session(readonly=True) as session:
-            row = session.get(Job, id)
+            row = session.get(JobRow, id)
             return job_view(row) if row else None
 
     def latest_jobs(self, kind: str, limit: int = 50) -> list[JobView]:
         """The jobs of a kind, newest first."""
-        newest = select(Job).where(Job.kind == kind).order_by(Job.created_at.desc(), Job.id).limit(limit)
+        newest = select(JobRow).where(JobRow.kind == kind).order_by(JobRow.created_at.desc(), JobRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [job_view(job) for job in session.scalars(newest)]
 
@@ -59,7 +59,7 @@ class JobStore(Store):
             id = session.scalar(waiting.with_for_update(skip_locked=True))
             if id is None:
                 return None
-            job = get_row(session, Job, id, "job")
+            job = get_row(session, JobRow, id, "job")
             if job.status == "running":
                 _lose(session, job, blamed=False)
             job.attempts += 1
@@ -77,8 +77,8 @@ class JobStore(Store):
         with self._database.session() as session:
             count_losses(session, prompts)
             for job_id, token in claims.items():
-                mine = Job.id == job_id, Job.claim_token == token, Job.status == "running"
-                job = session.scalar(select(Job).where(*mine).with_for_update())
+                mine = JobRow.id == job_id, JobRow.claim_token == token, JobRow.status == "running"
+                job = session.scalar(select(JobRow).where(*mine).with_for_update())
                 if job is not None:
                     _lose(session, job, blamed=bool(prompts))
                     job.status, job.lease_expires_at = "queued", None
@@ -103,9 +103,9 @@ class JobStore(Store):
         A job that waits with something done is left to the worker, which writes the figures of what is done.
         """
         with self._database.session() as session:
-            job = session.scalar(select(Job).where(Job.id == job_id).with_for_update())
+            job = session.scalar(select(JobRow).where(JobRow.id == job_id).with_for_update())
             if job is None:
-                get_row(session, Job, job_id, "job")
+                get_row(session, JobRow, job_id, "job")
             elif job.status == "queued" and not _runs_progress(session, job):
                 job.status, job.cancel_requested, job.finished_at = "cancelled", True, now()
                 session.execute(_close_runs(job_id, "cancelled", None))
@@ -114,13 +114,13 @@ class JobStore(Store):
 
     def cancel_requested(self, job_id: str) -> bool:
         with self._database.session(readonly=True) as session:
-            return bool(session.scalar(select(Job.cancel_requested).where(Job.id == job_id)))
+            return bool(session.scalar(select(JobRow.cancel_requested).where(JobRow.id == job_id)))
 
     def queue_length(self, kinds: tuple[str, ...] | None = None) -> int:
         """Jobs that wait for the worker; of some ``kinds``, or all."""
-        waiting = select(func.count(Job.id)).where(Job.status == "queued")
+        waiting = select(func.count(JobRow.id)).where(JobRow.status == "queued")
         if kinds is not None:
-            waiting = waiting.where(Job.kind.in_(kinds))
+            waiting = waiting.where(JobRow.kind.in_(kinds))
         with self._database.session(readonly=True) as session:
             return session.scalar(waiting) or 0
 
@@ -129,35 +129,35 @@ class JobStore(Store):
         if not chunks:
             return
         with self._database.session() as session:
-            session.scalar(select(Job.id).where(Job.id == job_id).with_for_update())
-            last = session.scalar(select(func.max(StreamChunk.sequence)).where(StreamChunk.job_id == job_id))
+            session.scalar(select(JobRow.id).where(JobRow.id == job_id).with_for_update())
+            last = session.scalar(select(func.max(StreamChunkRow.sequence)).where(StreamChunkRow.job_id == job_id))
             first = 0 if last is None else last + 1
             session.add_all(
-                StreamChunk(job_id=job_id, sequence=sequence, payload=storable(chunk.as_json()))
+                StreamChunkRow(job_id=job_id, sequence=sequence, payload=storable(chunk.as_json()))
                 for sequence, chunk in enumerate(chunks, first)
             )
 
     def chunks(self, job_id: str, after_sequence: int = -1) -> list[tuple[int, Chunk]]:
         """What a job has written after the last chunk seen; -1 for all. Raises ``DataDamaged``."""
-        statement = select(StreamChunk.sequence, StreamChunk.payload).where(
-            StreamChunk.job_id == job_id, StreamChunk.sequence > after_sequence
+        statement = select(StreamChunkRow.sequence, StreamChunkRow.payload).where(
+            StreamChunkRow.job_id == job_id, StreamChunkRow.sequence > after_sequence
         )
         with self._database.session(readonly=True) as session:
-            rows = session.execute(statement.order_by(StreamChunk.sequence))
+            rows = session.execute(statement.order_by(StreamChunkRow.sequence))
             return [(sequence, Chunk.read(payload)) for sequence, payload in rows]
 
     def prune_playground(self, older_than: timedelta) -> int:
         """Deletes jobs of the playground that ended longer ago than this, with what they wrote; how many jobs."""
         with self._database.session() as session:
-            ended = Job.kind == PlaygroundJob.kind, Job.finished_at < now() - older_than
-            return changed(session, delete(Job).where(*ended))
+            ended = JobRow.kind == PlaygroundJob.kind, JobRow.finished_at < now() - older_than
+            return changed(session, delete(JobRow).where(*ended))
 
     def report_worker(self, pid: int, host: str, device: str, activity: str) -> None:
         """The worker's heartbeat, and what it is busy with."""
         with self._database.session() as session:
-            row = session.get(WorkerState, 1)
+            row = session.get(WorkerStateRow, 1)
             if row is None:
-                row = WorkerState(id=1)
+                row = WorkerStateRow(id=1)
                 session.add(row)
             if (row.pid, row.host) != (pid, host):
                 row.started_at = now()
@@ -167,31 +167,31 @@ class JobStore(Store):
     def worker(self) -> WorkerView | None:
         """The worker as it last reported itself; ``None`` if none ever did."""
         with self._database.session(readonly=True) as session:
-            row = session.get(WorkerState, 1)
+            row = session.get(WorkerStateRow, 1)
             return worker_view(row) if row else None
 
     def _held(self, job_id: str, token: str, values: dict[str, Any]) -> bool:
-        holding = Job.id == job_id, Job.claim_token == token, Job.status == "running"
+        holding = JobRow.id == job_id, JobRow.claim_token == token, JobRow.status == "running"
         with self._database.session() as session:
-            held = changed(session, update(Job).where(*holding).values(values)) == 1
+            held = changed(session, update(JobRow).where(*holding).values(values)) == 1
             if held and values.get("status") in ("failed", "cancelled"):
                 session.execute(_close_runs(job_id, values["status"], values["error"]))
             return held
 
 
-def _runs_progress(session: Session, job: Job) -> int:
+def _runs_progress(session: Session, job: JobRow) -> int:
     """Prompts done and runs ended of an experiment, or of a run alone."""
-    runs = select(func.coalesce(func.sum(Run.prompts_done), 0), func.count().filter(Run.status.not_in(UNENDED)))
+    runs = select(func.coalesce(func.sum(RunRow.prompts_done), 0), func.count().filter(RunRow.status.not_in(UNENDED)))
     return sum(session.execute(runs.where(_of_job(job.id))).one())
 
 
-def _progress(session: Session, job: Job) -> int:
+def _progress(session: Session, job: JobRow) -> int:
     """What a job has to show: that of its runs, or the chunks of its stream."""
-    chunks = session.scalar(select(func.count(StreamChunk.id)).where(StreamChunk.job_id == job.id)) or 0
+    chunks = session.scalar(select(func.count(StreamChunkRow.id)).where(StreamChunkRow.job_id == job.id)) or 0
     return _runs_progress(session, job) + chunks
 
 
-def _lose(session: Session, job: Job, *, blamed: bool) -> None:
+def _lose(session: Session, job: JobRow, *, blamed: bool) -> None:
     """Counts a lost worker; ``blamed``: a prompt answers for it."""
     job.lost_workers += 1
     progress = _progress(session, job)
@@ -202,18 +202,18 @@ def _lose(session: Session, job: Job, *, blamed: bool) -> None:
 
 
 def _waiting(kinds: tuple[str, ...], minimum_priority: int | None) -> Select[str]:
-    lost = and_(Job.status == "running", Job.lease_expires_at < now())
-    statement = select(Job.id).where(Job.kind.in_(kinds), or_(Job.status == "queued", lost))
+    lost = and_(JobRow.status == "running", JobRow.lease_expires_at < now())
+    statement = select(JobRow.id).where(JobRow.kind.in_(kinds), or_(JobRow.status == "queued", lost))
     if minimum_priority is not None:
-        statement = statement.where(Job.priority >= minimum_priority)
-    return statement.order_by(Job.priority.desc(), Job.created_at, Job.id).limit(1)
+        statement = statement.where(JobRow.priority >= minimum_priority)
+    return statement.order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id).limit(1)
 
 
 def _close_runs(job_id: str, status: str, error: str | None):
     """Of the job of an experiment or of a run alone, which has its id; other jobs have no runs."""
     values = {"status": status, "error": error, "finished_at": now()}
-    return update(Run).where(_of_job(job_id), Run.status.in_(UNENDED)).values(values)
+    return update(RunRow).where(_of_job(job_id), RunRow.status.in_(UNENDED)).values(values)
 
 
 def _of_job(job_id: str) -> ColumnElement[bool]:
-    return or_(Run.experiment_id == job_id, and_(Run.id == job_id, Run.experiment_id.is_(None)))
+    return or_(RunRow.experiment_id == job_id, and_(RunRow.id == job_id, RunRow.experiment_id.is_(None)))

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
-from fsd_core.storage.database.tables import Generation, Mark, now
+from fsd_core.storage.database.tables import GenerationRow, MarkRow, now
 from fsd_core.storage.records import MarkView
 from fsd_core.storage.review_events import LONGEST_WORDS
 
@@ -29,18 +29,18 @@ class MarkStore(Store):
         if len(note) > LONGEST_WORDS:
             raise InvalidSetting(f"The note has {len(note):,} characters: expected at most {LONGEST_WORDS:,}.")
         with self._database.session() as session:
-            written = select(Generation.id).where(Generation.run_id == run_id, Generation.position == position)
+            written = select(GenerationRow.id).where(GenerationRow.run_id == run_id, GenerationRow.position == position)
             if session.scalar(written) is None:
                 raise UnknownName("There is no such output: it was deleted, or the page is old. Reload it.")
             if verdict or note:
                 values = {"verdict": verdict, "note": storable(note), "at": now()}
-                session.merge(Mark(run_id=run_id, position=position, who=storable(who), **values))
-            elif (row := session.get(Mark, (run_id, position, storable(who)))) is not None:
+                session.merge(MarkRow(run_id=run_id, position=position, who=storable(who), **values))
+            elif (row := session.get(MarkRow, (run_id, position, storable(who)))) is not None:
                 session.delete(row)
 
     def marks(self, run_ids: Iterable[str]) -> list[MarkView]:
         """Everybody's marks on the outputs of runs, the oldest first."""
-        statement = select(Mark).where(Mark.run_id.in_(list(run_ids))).order_by(Mark.at, Mark.who)
+        statement = select(MarkRow).where(MarkRow.run_id.in_(list(run_ids))).order_by(MarkRow.at, MarkRow.who)
         with self._database.session(readonly=True) as session:
             return [
                 MarkView(row.run_id, row.position, row.who, row.verdict, row.note, row.at)

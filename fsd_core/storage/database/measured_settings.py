@@ -10,7 +10,7 @@ from fsd_core.config import SettingConfig
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.runs import LONGEST_SEARCH, ordinary
 from fsd_core.storage.database.store import Store, get_row
-from fsd_core.storage.database.tables import Experiment, Run, Setting
+from fsd_core.storage.database.tables import ExperimentRow, RunRow, SettingRow
 from fsd_core.storage.records import SettingSummary, SettingView
 
 
@@ -18,12 +18,12 @@ class SettingStore(Store):
     def setting(self, id: str) -> SettingView:
         """Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
-            row = get_row(session, Setting, id, "setting")
+            row = get_row(session, SettingRow, id, "setting")
             return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
 
     def setting_labels(self, ids: Iterable[str]) -> dict[str, str]:
         """Names of settings by their id."""
-        statement = select(Setting.id, Setting.label).where(Setting.id.in_(list(ids)))
+        statement = select(SettingRow.id, SettingRow.label).where(SettingRow.id.in_(list(ids)))
         with self._database.session(readonly=True) as session:
             return {row.id: row.label for row in session.execute(statement)}
 
@@ -32,15 +32,21 @@ class SettingStore(Store):
     ) -> list[SettingSummary]:
         """Settings of at least one run, the one measured last first; ``dropped``: with those that were only measured
         while a calibration chose its finalists."""
-        last = func.max(Run.created_at)
-        columns = Setting.id, Setting.pair, Setting.label, func.count(Run.id), last
-        statement = _matching(select(*columns), search, dropped).group_by(Setting.id, Setting.pair, Setting.label)
-        statement = statement.order_by(last.desc(), Setting.id).limit(limit).offset(offset)
+        last = func.max(RunRow.created_at)
+        columns = SettingRow.id, SettingRow.pair, SettingRow.label, func.count(RunRow.id), last
+        statement = _matching(select(*columns), search, dropped).group_by(
+            SettingRow.id, SettingRow.pair, SettingRow.label
+        )
+        statement = statement.order_by(last.desc(), SettingRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
             found = session.execute(statement).all()
-            done = select(Run.setting_id, Run.task).where(Run.setting_id.in_([row[0] for row in found])).distinct()
+            done = (
+                select(RunRow.setting_id, RunRow.task)
+                .where(RunRow.setting_id.in_([row[0] for row in found]))
+                .distinct()
+            )
             tasks: dict[str, list[str]] = {}
-            for setting, task in session.execute(done.order_by(Run.task)):
+            for setting, task in session.execute(done.order_by(RunRow.task)):
                 tasks.setdefault(setting, []).append(task)
             return [
                 SettingSummary(id, pair, label, runs, last, tuple(tasks.get(id, ())))
@@ -49,17 +55,19 @@ class SettingStore(Store):
 
     def count_settings(self, search: str = "", *, dropped: bool = True) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(_matching(select(func.count(func.distinct(Setting.id))), search, dropped)) or 0
+            return session.scalar(_matching(select(func.count(func.distinct(SettingRow.id))), search, dropped)) or 0
 
 
 def _matching(statement: Select, search: str, dropped: bool) -> Select:
-    statement = statement.select_from(Setting).join(Run, Run.setting_id == Setting.id)
+    statement = statement.select_from(SettingRow).join(RunRow, RunRow.setting_id == SettingRow.id)
     if not dropped:
-        fresh = Run.config["first"].as_integer() >= Experiment.config["choosing"].as_integer()
-        kept = select(Run.setting_id).outerjoin(Run.experiment).where(or_(ordinary(), fresh))
-        statement = statement.where(Setting.id.in_(kept))
+        fresh = RunRow.config["first"].as_integer() >= ExperimentRow.config["choosing"].as_integer()
+        kept = select(RunRow.setting_id).outerjoin(RunRow.experiment).where(or_(ordinary(), fresh))
+        statement = statement.where(SettingRow.id.in_(kept))
     for word in storable(search)[:LONGEST_SEARCH].split():
-        places = (Setting.label, Setting.pair, Run.task)
+        places = (SettingRow.label, SettingRow.pair, RunRow.task)
         inside = [place.icontains(word, autoescape=True) for place in places]
-        statement = statement.where(Setting.id.istartswith(word, autoescape=True) | inside[0] | inside[1] | inside[2])
+        statement = statement.where(
+            SettingRow.id.istartswith(word, autoescape=True) | inside[0] | inside[1] | inside[2]
+        )
     return statement

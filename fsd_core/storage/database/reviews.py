@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from fsd_core.errors import Overtaken
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
-from fsd_core.storage.database.tables import ReviewAct, Run
+from fsd_core.storage.database.tables import ReviewEventRow, RunRow
 from fsd_core.storage.records import LoggedAct, same_weights
 from fsd_core.storage.review_events import Act, Alias, AliasMoved, read_act
 
@@ -31,15 +31,15 @@ class Named(NamedTuple):
 class ReviewStore(Store):
     def review_log(self, use_id: str | None = None) -> list[LoggedAct]:
         """The acts of one use, or of all, oldest first."""
-        statement = select(ReviewAct).order_by(ReviewAct.id)
+        statement = select(ReviewEventRow).order_by(ReviewEventRow.id)
         if use_id is not None:
-            statement = statement.where(ReviewAct.use_id == use_id)
+            statement = statement.where(ReviewEventRow.use_id == use_id)
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
     def named(self, setting_id: str, weights: Mapping[str, str]) -> Named:
         """For which uses the setting is the candidate or approved; not where other ``weights`` of it are approved."""
-        statement = select(ReviewAct).where(ReviewAct.kind == MOVES).order_by(ReviewAct.id)
+        statement = select(ReviewEventRow).where(ReviewEventRow.kind == MOVES).order_by(ReviewEventRow.id)
         with self._database.session(readonly=True) as session:
             moves = [_view(row) for row in session.scalars(statement)]
         aliases: dict[tuple[str, Alias], AliasMoved] = {}
@@ -60,11 +60,14 @@ class ReviewStore(Store):
         """
         try:
             with self._database.session() as session:
-                last = session.scalar(select(func.max(ReviewAct.sequence)).where(ReviewAct.use_id == use_id)) or 0
+                last = (
+                    session.scalar(select(func.max(ReviewEventRow.sequence)).where(ReviewEventRow.use_id == use_id))
+                    or 0
+                )
                 if last != seen:
                     raise _overtaken()
                 rows = [
-                    ReviewAct(
+                    ReviewEventRow(
                         use_id=use_id, sequence=seen + i, who=storable(who), role=role, kind=act.kind,
                         act=storable(act.as_json()),
                     )
@@ -85,13 +88,13 @@ def _overtaken() -> Overtaken:
 def _copy_again(session: Session, acts: Sequence[Act]) -> None:
     settings = {id for act in acts if isinstance(act, AliasMoved) for id in (act.setting, act.former) if id is not None}
     if settings:
-        session.execute(update(Run).where(Run.setting_id.in_(settings)).values(mlflow_synced_at=None))
+        session.execute(update(RunRow).where(RunRow.setting_id.in_(settings)).values(mlflow_synced_at=None))
 
 
 def count_moves(session: Session) -> int:
     """How often any alias has moved."""
-    return session.scalar(select(func.count(ReviewAct.id)).where(ReviewAct.kind == MOVES)) or 0
+    return session.scalar(select(func.count(ReviewEventRow.id)).where(ReviewEventRow.kind == MOVES)) or 0
 
 
-def _view(row: ReviewAct) -> LoggedAct:
+def _view(row: ReviewEventRow) -> LoggedAct:
     return LoggedAct(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_act(row.act))

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from fsd_core.config import RunConfig
 from fsd_core.config.calibration_config import read_sweep
-from fsd_core.storage.database.tables import Base, Experiment, Generation, Job, Run, WorkerState
-from fsd_core.storage.records import ExperimentView, GenerationView, JobView, RunView, Sitting, WorkerView
+from fsd_core.storage.database.tables import Base, ExperimentRow, GenerationRow, JobRow, RunRow, WorkerStateRow
+from fsd_core.storage.records import ExperimentView, GenerationView, JobView, MeasurementSession, RunView, WorkerView
 
 V = TypeVar("V", GenerationView, JobView, WorkerView)
 
@@ -18,19 +18,19 @@ def _columns(view: type[V], row: Base) -> V:
     return view(**{field.name: getattr(row, field.name) for field in fields(view)})
 
 
-def generation_view(row: Generation) -> GenerationView:
+def generation_view(row: GenerationRow) -> GenerationView:
     return _columns(GenerationView, row)
 
 
-def job_view(row: Job) -> JobView:
+def job_view(row: JobRow) -> JobView:
     return _columns(JobView, row)
 
 
-def worker_view(row: WorkerState) -> WorkerView:
+def worker_view(row: WorkerStateRow) -> WorkerView:
     return _columns(WorkerView, row)
 
 
-def run_view(row: Run, experiment_name: str | None) -> RunView:
+def run_view(row: RunRow, experiment_name: str | None) -> RunView:
     config = RunConfig.model_validate(row.config)
     return RunView(
         id=row.id, experiment_id=row.experiment_id, experiment_name=experiment_name, position=row.position,
@@ -39,13 +39,13 @@ def run_view(row: Run, experiment_name: str | None) -> RunView:
         prompts_done=row.prompts_done, prompts_total=row.prompts_total, decoding_seconds=row.decoding_seconds,
         losses={int(position): count for position, count in (_fields(row.losses) or {}).items()},
         metrics=_fields(row.metrics), provenance=_fields(row.provenance),
-        sittings=tuple(Sitting(one.id, _fields(one.conditions) or {}, one.started_at) for one in row.sittings),
+        sittings=tuple(MeasurementSession(s.id, _fields(s.conditions) or {}, s.started_at) for s in row.sittings),
         created_at=row.created_at, started_at=row.started_at, finished_at=row.finished_at,
         mlflow_run_id=row.mlflow_run_id, predicted=_fields(row.predicted), **_annotations(row),
     )  # fmt: skip
 
 
-def _annotations(row: Run | Experiment) -> dict[str, Any]:
+def _annotations(row: RunRow | ExperimentRow) -> dict[str, Any]:
     return {"note": row.note, "tags": tuple(row.tags.split()), "archived": row.archived, "edits": row.edits}
 
 
@@ -56,7 +56,7 @@ def _fields(value: Any) -> dict[str, Any] | None:
     return value
 
 
-def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...]) -> ExperimentView:
+def experiment_view(row: ExperimentRow, job: JobRow | None, runs: tuple[RunView, ...]) -> ExperimentView:
     """``runs`` in their order."""
     status = _experiment_status(job, runs)
     errors = [job.error if job else None, *(run.error for run in runs)]
@@ -73,7 +73,7 @@ def experiment_view(row: Experiment, job: Job | None, runs: tuple[RunView, ...])
     )  # fmt: skip
 
 
-def _experiment_status(job: Job | None, runs: tuple[RunView, ...]) -> str:
+def _experiment_status(job: JobRow | None, runs: tuple[RunView, ...]) -> str:
     if job and job.status != "finished":
         return job.status
     statuses = {run.status for run in runs}

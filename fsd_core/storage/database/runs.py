@@ -16,16 +16,17 @@ from fsd_core.metrics import METRICS
 from fsd_core.storage.database.reviews import count_moves
 from fsd_core.storage.database.rows import run_view, storable
 from fsd_core.storage.database.store import Store, changed, new_id, unknown
-from fsd_core.storage.database.tables import Experiment, Generation, Job, Run, Setting, Sitting, now
+from fsd_core.storage.database.tables import ExperimentRow, GenerationRow, JobRow, RunRow, SettingRow, SittingRow, now
 from fsd_core.storage.messages import ExperimentJob, RunJob
 from fsd_core.storage.records import RunName, RunView
 
 UNENDED = ("queued", "running")
 _COLUMNS: dict[str, Any] = {
-    "created_at": Run.created_at, "started_at": Run.started_at, "finished_at": Run.finished_at,
-    "position": Run.position, "task": Run.task, "seed": Run.seed, "status": Run.status,
-    "prompts_done": Run.prompts_done, "prompts_total": Run.prompts_total, "experiment_name": Experiment.name,
-    "pair": Setting.pair, "label": Setting.label, "acceptance": Setting.acceptance, "threshold": Setting.threshold,
+    "created_at": RunRow.created_at, "started_at": RunRow.started_at, "finished_at": RunRow.finished_at,
+    "position": RunRow.position, "task": RunRow.task, "seed": RunRow.seed, "status": RunRow.status,
+    "prompts_done": RunRow.prompts_done, "prompts_total": RunRow.prompts_total, "experiment_name": ExperimentRow.name,
+    "pair": SettingRow.pair, "label": SettingRow.label, "acceptance": SettingRow.acceptance,
+    "threshold": SettingRow.threshold,
 }  # fmt: skip
 LONGEST_SEARCH = 200
 """characters that are looked for; the rest is left aside"""
@@ -78,28 +79,28 @@ class RunStore(Store):
         """Runs in order; those without a value to sort by come last. ``order_by`` is one of ``RUN_ORDERS``."""
         order = _order(order_by)
         order = order.desc() if descending else order.asc()
-        statement = _filtered(select(Run, Experiment.name), ids, **filters)
-        statement = statement.order_by(order.nulls_last(), Run.position, Run.id).limit(limit).offset(offset)
+        statement = _filtered(select(RunRow, ExperimentRow.name), ids, **filters)
+        statement = statement.order_by(order.nulls_last(), RunRow.position, RunRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
             return [run_view(run, name) for run, name in session.execute(statement)]
 
     def run_names(self, limit: int) -> list[RunName]:
         """The latest runs by name, without archived ones, which is much quicker to read than all of them."""
-        columns = Run.id, Setting.label, Run.seed, Experiment.name, Run.task, Run.created_at
-        statement = select(*columns).select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+        columns = RunRow.id, SettingRow.label, RunRow.seed, ExperimentRow.name, RunRow.task, RunRow.created_at
+        statement = select(*columns).select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
         statement = statement.where(_listed())
-        statement = statement.order_by(Run.created_at.desc(), Run.position, Run.id).limit(limit)
+        statement = statement.order_by(RunRow.created_at.desc(), RunRow.position, RunRow.id).limit(limit)
         with self._database.session(readonly=True) as session:
             return [RunName(*row) for row in session.execute(statement)]
 
     def count_runs(self, ids: Iterable[str] | None = None, **filters: Unpack[RunFilters]) -> int:
         with self._database.session(readonly=True) as session:
-            return session.scalar(_filtered(select(func.count(Run.id)), ids, **filters)) or 0
+            return session.scalar(_filtered(select(func.count(RunRow.id)), ids, **filters)) or 0
 
     def start_run(self, id: str, provenance: dict[str, Any]) -> None:
         """Marks a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
         values = {"status": "running", "provenance": storable(provenance), "error": None}
-        if not self._change(id, values | {"started_at": func.coalesce(Run.started_at, now())}):
+        if not self._change(id, values | {"started_at": func.coalesce(RunRow.started_at, now())}):
             raise InvalidSetting(f"The run {id} has ended already: start a new one with the same settings.")
 
     def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
@@ -122,12 +123,12 @@ class RunStore(Store):
         ``InvalidSetting`` while the runs are under way or if nothing is left of them.
         """
         with self._database.session() as session:
-            asked = select(Run).where(Run.id.in_(list(ids))).order_by(Run.position)
-            rows = list(session.scalars(asked.with_for_update(of=Run)))
+            asked = select(RunRow).where(RunRow.id.in_(list(ids))).order_by(RunRow.position)
+            rows = list(session.scalars(asked.with_for_update(of=RunRow)))
             if len(rows) < len(ids):
                 raise unknown("run", next(iter(set(ids) - {row.id for row in rows}), "none"))
             owner = rows[0].experiment_id or rows[0].id
-            job = session.get(Job, owner, with_for_update=True)
+            job = session.get(JobRow, owner, with_for_update=True)
             check_ended(job)
             reopened = [row.id for row in rows if _reopen(session, row)]
             if not reopened:
@@ -140,10 +141,10 @@ class RunStore(Store):
 
     def unsynced_runs(self) -> list[RunView]:
         """Ended runs that MLflow has not, oldest first."""
-        statement = select(Run, Experiment.name).outerjoin(Run.experiment)
-        statement = statement.where(Run.status.not_in(UNENDED), Run.mlflow_synced_at.is_(None))
+        statement = select(RunRow, ExperimentRow.name).outerjoin(RunRow.experiment)
+        statement = statement.where(RunRow.status.not_in(UNENDED), RunRow.mlflow_synced_at.is_(None))
         with self._database.session(readonly=True) as session:
-            rows = session.execute(statement.order_by(Run.created_at, Run.position, Run.id))
+            rows = session.execute(statement.order_by(RunRow.created_at, RunRow.position, RunRow.id))
             return [run_view(run, name) for run, name in rows]
 
     def mark_synced(self, copied: RunView, mlflow_run_id: str, moves: int = 0) -> None:
@@ -152,7 +153,7 @@ class RunStore(Store):
         If an alias has moved since, its experiment was renamed or the run reopened, the copy is to be made again.
         """
         with self._database.session() as session:
-            run = session.get(Run, copied.id, with_for_update={"of": Run})
+            run = session.get(RunRow, copied.id, with_for_update={"of": RunRow})
             if run is None:  # deleted meanwhile
                 return
             name = run.experiment.name if run.experiment else None
@@ -165,22 +166,22 @@ class RunStore(Store):
 
     def _change(self, id: str, values: dict[str, Any]) -> bool:
         with self._database.session() as session:
-            touched = changed(session, update(Run).where(Run.id == id, Run.status.in_(UNENDED)).values(values))
-            if touched == 0 and session.get(Run, id) is None:
+            touched = changed(session, update(RunRow).where(RunRow.id == id, RunRow.status.in_(UNENDED)).values(values))
+            if touched == 0 and session.get(RunRow, id) is None:
                 raise unknown("run", id)
             return touched == 1
 
 
-def check_ended(job: Job | None) -> None:
+def check_ended(job: JobRow | None) -> None:
     """Raises ``InvalidSetting`` while the worker has it before it or in hand."""
     if job is not None and job.status in UNENDED:
         raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
 
 
-def queue_again(session: Session, job: Job | None, message: RunJob | ExperimentJob, id: str) -> None:
+def queue_again(session: Session, job: JobRow | None, message: RunJob | ExperimentJob, id: str) -> None:
     """Leaves work to the worker: under its ended job, or under a new one of this id."""
     if job is None:
-        session.add(Job(id=id, kind=message.kind, payload=message.as_json()))
+        session.add(JobRow(id=id, kind=message.kind, payload=message.as_json()))
     else:
         job.status, job.error, job.cancel_requested = "queued", None, False
         job.finished_at, job.stalled = None, 0
@@ -188,24 +189,24 @@ def queue_again(session: Session, job: Job | None, message: RunJob | ExperimentJ
 
 def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None:
     """Counts a lost worker against the prompts that it was writing: positions by run."""
-    for run in session.scalars(select(Run).where(Run.id.in_(list(prompts)))):
+    for run in session.scalars(select(RunRow).where(RunRow.id.in_(list(prompts)))):
         losses = dict(run.losses or {})
         for position in prompts[run.id]:
             losses[str(position)] = losses.get(str(position), 0) + 1
         run.losses = losses or None
 
 
-def _reopen(session: Session, run: Run) -> bool:
+def _reopen(session: Session, run: RunRow) -> bool:
     """Queues an ended run if anything is left of it, without the prompts that failed; whether it did."""
     if run.status in UNENDED:
         return True
-    failed = Generation.run_id == run.id, Generation.outcome == "failed"
-    count = changed(session, delete(Generation).where(*failed))
+    failed = GenerationRow.run_id == run.id, GenerationRow.outcome == "failed"
+    count = changed(session, delete(GenerationRow).where(*failed))
     if run.status == "finished" and not count:
         return False
-    empty = ~select(Generation.id).where(Generation.sitting_id == Sitting.id).exists()
-    session.execute(delete(Sitting).where(Sitting.run_id == run.id, empty))
-    seconds = select(func.coalesce(func.sum(Generation.seconds), 0.0)).where(Generation.run_id == run.id)
+    empty = ~select(GenerationRow.id).where(GenerationRow.sitting_id == SittingRow.id).exists()
+    session.execute(delete(SittingRow).where(SittingRow.run_id == run.id, empty))
+    seconds = select(func.coalesce(func.sum(GenerationRow.seconds), 0.0)).where(GenerationRow.run_id == run.id)
     run.prompts_done, run.decoding_seconds = run.prompts_done - count, session.scalar(seconds) or 0.0
     run.status, run.error, run.metrics, run.losses = "queued", None, None, None
     run.finished_at = run.mlflow_synced_at = None
@@ -228,7 +229,7 @@ def add_runs(
         _add_setting(session, setting)
     moment, expected = now(), predicted or {}  # one moment for all: in a list by time they keep their order
     runs = [
-        Run(
+        RunRow(
             id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
             task=config.task, seed=config.seed, config=config.as_json(), prompts_total=config.limit,
             created_at=moment, predicted=storable(expected.get(config.setting.id)) or null(),
@@ -242,12 +243,12 @@ def add_runs(
 def _add_setting(session: Session, setting: SettingConfig) -> None:
     insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
     decoding = setting.decoding
-    row = insert(Setting).values(
+    row = insert(SettingRow).values(
         id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
     # It may be there, also from this very moment, and with the name that an earlier version gave it.
-    session.execute(row.on_conflict_do_update(index_elements=[Setting.id], set_={"label": decoding.label}))
+    session.execute(row.on_conflict_do_update(index_elements=[SettingRow.id], set_={"label": decoding.label}))
 
 
 def _filtered(
@@ -265,45 +266,45 @@ def _filtered(
     archived: bool | None = None,
     turns: bool | None = None,
 ) -> Select:
-    statement = statement.select_from(Run).join(Run.setting).outerjoin(Run.experiment)
+    statement = statement.select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
     if ids is not None:
-        statement = statement.where(Run.id.in_(list(ids)))
+        statement = statement.where(RunRow.id.in_(list(ids)))
     if task is not None:  # of one's own, the name alone means all versions
-        versions = Run.task.startswith(f"{storable(task)}@", autoescape=True)
-        statement = statement.where((Run.task == task) | versions)
-    exact = (Setting.pair, pair), (Setting.acceptance, acceptance), (Run.status, status)
-    for column, value in (*exact, (Run.experiment_id, experiment_id), (Run.setting_id, setting_id)):
+        versions = RunRow.task.startswith(f"{storable(task)}@", autoescape=True)
+        statement = statement.where((RunRow.task == task) | versions)
+    exact = (SettingRow.pair, pair), (SettingRow.acceptance, acceptance), (RunRow.status, status)
+    for column, value in (*exact, (RunRow.experiment_id, experiment_id), (RunRow.setting_id, setting_id)):
         if value is not None:
             statement = statement.where(column == value)
     if id_begins is not None:
-        begins = (id.startswith(storable(id_begins), autoescape=True) for id in (Run.id, Run.experiment_id))
+        begins = (id.startswith(storable(id_begins), autoescape=True) for id in (RunRow.id, RunRow.experiment_id))
         statement = statement.where(or_(*begins))
     if archived is not None:
         statement = statement.where(~_listed() if archived else _listed())
     if turns is not None:
         statement = statement.where(~ordinary() if turns else ordinary())
     for word in storable(search or "")[:LONGEST_SEARCH].split():
-        said = Run.tags, Run.note, Experiment.tags, Experiment.note
-        places = (Setting.label, Setting.pair, Run.task, Experiment.name, *said)
+        said = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
+        places = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *said)
         inside = [place.icontains(word, autoescape=True) for place in places]
-        statement = statement.where(or_(Run.id.istartswith(word, autoescape=True), *inside))
+        statement = statement.where(or_(RunRow.id.istartswith(word, autoescape=True), *inside))
     return statement
 
 
 def _listed() -> ColumnElement[bool]:
     """Whether neither a run nor its experiment is archived."""
-    return ~Run.archived & ~func.coalesce(Experiment.archived, false())
+    return ~RunRow.archived & ~func.coalesce(ExperimentRow.archived, false())
 
 
 def ordinary() -> ColumnElement[bool]:
     """Whether a run is no turn of a calibration; looks into the config of each experiment, not of each run."""
-    calibrations = select(Experiment.id).where(Experiment.config["goal"].as_string().is_not(None))
-    return or_(Run.experiment_id.is_(None), Run.experiment_id.not_in(calibrations))
+    calibrations = select(ExperimentRow.id).where(ExperimentRow.config["goal"].as_string().is_not(None))
+    return or_(RunRow.experiment_id.is_(None), RunRow.experiment_id.not_in(calibrations))
 
 
 def _order(name: str) -> ColumnElement[Any]:
     if name in METRICS:
-        return Run.metrics[name].as_float()
+        return RunRow.metrics[name].as_float()
     if name not in _COLUMNS:
         raise InvalidSetting(f"Runs cannot be sorted by '{name}': expected one of {', '.join(RUN_ORDERS)}.")
     return _COLUMNS[name]

@@ -62,7 +62,7 @@ class _Annotated:
     edits: Mapped[int] = mapped_column(default=0, server_default="0")  # of two people who edit at once, one is told
 
 
-class Setting(Base):
+class SettingRow(Base):
     """A pair and how it decodes; immutable, its key is the hash of its content."""
 
     __tablename__ = "settings"
@@ -75,7 +75,7 @@ class Setting(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-class Experiment(_Annotated, Base):
+class ExperimentRow(_Annotated, Base):
     """Several settings on the same prompts."""
 
     __tablename__ = "experiments"
@@ -84,10 +84,10 @@ class Experiment(_Annotated, Base):
     config: Mapped[dict[str, Any]]  # SweepConfig as JSON
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
     mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
-    runs: Mapped[list[Run]] = relationship(back_populates="experiment", order_by="Run.position")
+    runs: Mapped[list[RunRow]] = relationship(back_populates="experiment", order_by="RunRow.position")
 
 
-class Run(_Annotated, Base):
+class RunRow(_Annotated, Base):
     """Setting x task x prompts x seed."""
 
     __tablename__ = "runs"
@@ -112,13 +112,17 @@ class Run(_Annotated, Base):
     finished_at: Mapped[datetime | None]
     mlflow_run_id: Mapped[str | None] = mapped_column(String(64))
     mlflow_synced_at: Mapped[datetime | None]
-    setting: Mapped[Setting] = relationship(lazy="joined")
-    experiment: Mapped[Experiment | None] = relationship(back_populates="runs")
-    generations: Mapped[list[Generation]] = relationship(order_by="Generation.position", cascade="all, delete-orphan")
-    sittings: Mapped[list[Sitting]] = relationship(order_by="Sitting.id", cascade="all, delete-orphan", lazy="selectin")
+    setting: Mapped[SettingRow] = relationship(lazy="joined")
+    experiment: Mapped[ExperimentRow | None] = relationship(back_populates="runs")
+    generations: Mapped[list[GenerationRow]] = relationship(
+        order_by="GenerationRow.position", cascade="all, delete-orphan"
+    )
+    sittings: Mapped[list[SittingRow]] = relationship(
+        order_by="SittingRow.id", cascade="all, delete-orphan", lazy="selectin"
+    )
 
 
-class Sitting(Base):
+class SittingRow(Base):
     """The conditions under which some prompts of a run were measured; there as long as one of these prompts is."""
 
     __tablename__ = "sittings"
@@ -128,7 +132,7 @@ class Sitting(Base):
     started_at: Mapped[datetime | None]
 
 
-class Generation(Base):
+class GenerationRow(Base):
     """One prompt of one run. Its row and its trace are written in one transaction."""
 
     __tablename__ = "generations"
@@ -155,21 +159,21 @@ class Generation(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
     # None: measured before sittings were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
-    sitting: Mapped[Sitting | None] = relationship()
-    trace: Mapped[Trace | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
+    sitting: Mapped[SittingRow | None] = relationship()
+    trace: Mapped[TraceRow | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
 
 
-class Trace(Base):
+class TraceRow(Base):
     """Every round of a generation: gzipped JSON, see ``fsd_core.decoding.trace.pack``."""
 
     __tablename__ = "traces"
     generation_id: Mapped[int] = mapped_column(ForeignKey("generations.id", ondelete="CASCADE"), primary_key=True)
     data: Mapped[bytes] = mapped_column(LargeBinary)
     sha256: Mapped[str] = mapped_column(String(64))
-    generation: Mapped[Generation] = relationship(back_populates="trace")
+    generation: Mapped[GenerationRow] = relationship(back_populates="trace")
 
 
-class Job(Base):
+class JobRow(Base):
     """Work for the worker. A claim holds a lease; a lease that runs out is claimed anew."""
 
     __tablename__ = "jobs"
@@ -192,7 +196,7 @@ class Job(Base):
     finished_at: Mapped[datetime | None]
 
 
-class StreamChunk(Base):
+class StreamChunkRow(Base):
     """What a playground job has written so far, in order; the page polls from the last it has seen."""
 
     __tablename__ = "stream_chunks"
@@ -203,7 +207,7 @@ class StreamChunk(Base):
     payload: Mapped[dict[str, Any]]
 
 
-class MlflowDeletion(Base):
+class MlflowDeletionRow(Base):
     """A run or an experiment that was deleted here, until its copy in MLflow is."""
 
     __tablename__ = "mlflow_deletions"
@@ -212,7 +216,7 @@ class MlflowDeletion(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-class ReviewAct(Base):
+class ReviewEventRow(Base):
     """Something that somebody did in a review. The database refuses to change or delete a row."""
 
     __tablename__ = "review_log"
@@ -227,7 +231,7 @@ class ReviewAct(Base):
     act: Mapped[dict[str, Any]]  # tracking.acts
 
 
-class Mark(Base):
+class MarkRow(Base):
     """What one person thinks of one output."""
 
     __tablename__ = "marks"
@@ -239,7 +243,7 @@ class Mark(Base):
     at: Mapped[datetime] = mapped_column(default=now)
 
 
-class TaskVersion(Base):
+class TaskRow(Base):
     """A version of a task that somebody brought. Its content never changes, and its version is the content's hash."""
 
     __tablename__ = "tasks"
@@ -253,7 +257,7 @@ class TaskVersion(Base):
     added_at: Mapped[datetime] = mapped_column(default=now)  # last; the latest version is what the name means
 
 
-class ChangeEntry(Base):
+class ChangeRow(Base):
     """Somebody changed what is said of a run or an experiment, or deleted it. Rows are kept as the review log's are."""
 
     __tablename__ = "change_log"
@@ -270,7 +274,7 @@ class ChangeEntry(Base):
     change: Mapped[dict[str, Any]]  # changed: old and new value by column; deleted: what went
 
 
-class User(Base):
+class UserRow(Base):
     """Somebody who may sign in."""
 
     __tablename__ = "users"
@@ -282,17 +286,17 @@ class User(Base):
     locked_until: Mapped[datetime | None]
 
 
-class SignIn(Base):
+class SignInRow(Base):
     """A browser in which somebody is signed in; of its cookie the hash alone is kept."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
     user_name: Mapped[str] = mapped_column(ForeignKey("users.name", ondelete="CASCADE"), index=True)
     expires_at: Mapped[datetime]
-    user: Mapped[User] = relationship(lazy="joined")
+    user: Mapped[UserRow] = relationship(lazy="joined")
 
 
-class ApiToken(Base):
+class ApiTokenRow(Base):
     """What a program shows instead of a password; the hash alone is kept."""
 
     __tablename__ = "api_tokens"
@@ -302,7 +306,7 @@ class ApiToken(Base):
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
-class WorkerState(Base):
+class WorkerStateRow(Base):
     """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
 
     __tablename__ = "worker_state"

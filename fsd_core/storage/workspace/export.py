@@ -19,32 +19,32 @@ from fsd_core.storage.database import tables as models
 from fsd_core.storage.database import upkeep
 from fsd_core.storage.database.connection import open_database, parse, sqlite_path
 from fsd_core.storage.database.tables import (
-    ChangeEntry,
-    Experiment,
-    Generation,
-    Mark,
-    ReviewAct,
-    Run,
-    Setting,
-    Sitting,
-    TaskVersion,
-    Trace,
+    ChangeRow,
+    ExperimentRow,
+    GenerationRow,
+    MarkRow,
+    ReviewEventRow,
+    RunRow,
+    SettingRow,
+    SittingRow,
+    TaskRow,
+    TraceRow,
     now,
 )
 from fsd_core.storage.workspace.archive import ArchiveWriter, opened
 from fsd_core.storage.workspace.columns import names, plain
 
 TABLES: tuple[type[models.Base], ...] = (
-    TaskVersion,
-    Setting,
-    Experiment,
-    Run,
-    Sitting,
-    Generation,
-    Trace,
-    Mark,
-    ReviewAct,
-    ChangeEntry,
+    TaskRow,
+    SettingRow,
+    ExperimentRow,
+    RunRow,
+    SittingRow,
+    GenerationRow,
+    TraceRow,
+    MarkRow,
+    ReviewEventRow,
+    ChangeRow,
 )
 """What travels, in an order in which each refers to none that comes later."""
 _BATCH = 100  # rows held at once
@@ -104,7 +104,7 @@ def _rows(session: Session, model: type[models.Base], chosen: list[str] | None) 
     if chosen is not None:
         statement = statement.where(_belongs_to(model, chosen))
     for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
-        if model is Trace and hashlib.sha256(row["data"]).hexdigest() != row["sha256"]:
+        if model is TraceRow and hashlib.sha256(row["data"]).hexdigest() != row["sha256"]:
             raise DataDamaged(
                 f"The trace of the generation {row['generation_id']} is damaged, and a file with it could not be "
                 "imported: restore the database from a backup, or delete its run."
@@ -114,18 +114,18 @@ def _rows(session: Session, model: type[models.Base], chosen: list[str] | None) 
 
 def _belongs_to(model: type[models.Base], runs: list[str]) -> ColumnElement[bool]:
     """Whether a row is of one of these runs, or one of them rests on it."""
-    if model is TaskVersion:
-        named = select(Run.task).where(Run.id.in_(runs))
-        return (TaskVersion.name + "@" + TaskVersion.version).in_(named)
-    if model is Setting:
-        return Setting.id.in_(select(Run.setting_id).where(Run.id.in_(runs)))
-    if model is Experiment:
-        return Experiment.id.in_(select(Run.experiment_id).where(Run.id.in_(runs)))
-    if model is Trace:
-        return Trace.generation_id.in_(select(Generation.id).where(Generation.run_id.in_(runs)))
-    if model is Run:
-        return Run.id.in_(runs)
-    if model is ChangeEntry:
-        experiments = select(Run.experiment_id).where(Run.id.in_(runs))
-        return ChangeEntry.subject.in_(runs) | ChangeEntry.subject.in_(experiments)
-    return false() if model is ReviewAct else model.__table__.columns["run_id"].in_(runs)
+    if model is TaskRow:
+        named = select(RunRow.task).where(RunRow.id.in_(runs))
+        return (TaskRow.name + "@" + TaskRow.version).in_(named)
+    if model is SettingRow:
+        return SettingRow.id.in_(select(RunRow.setting_id).where(RunRow.id.in_(runs)))
+    if model is ExperimentRow:
+        return ExperimentRow.id.in_(select(RunRow.experiment_id).where(RunRow.id.in_(runs)))
+    if model is TraceRow:
+        return TraceRow.generation_id.in_(select(GenerationRow.id).where(GenerationRow.run_id.in_(runs)))
+    if model is RunRow:
+        return RunRow.id.in_(runs)
+    if model is ChangeRow:
+        experiments = select(RunRow.experiment_id).where(RunRow.id.in_(runs))
+        return ChangeRow.subject.in_(runs) | ChangeRow.subject.in_(experiments)
+    return false() if model is ReviewEventRow else model.__table__.columns["run_id"].in_(runs)

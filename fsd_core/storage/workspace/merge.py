@@ -18,22 +18,22 @@ from fsd_core.storage.database.connection import Database
 from fsd_core.storage.database.runs import UNENDED
 from fsd_core.storage.database.tables import (
     Base,
-    ChangeEntry,
-    Experiment,
-    Generation,
-    Mark,
-    MlflowDeletion,
-    ReviewAct,
-    Run,
-    Setting,
-    Sitting,
-    TaskVersion,
-    Trace,
+    ChangeRow,
+    ExperimentRow,
+    GenerationRow,
+    MarkRow,
+    MlflowDeletionRow,
+    ReviewEventRow,
+    RunRow,
+    SettingRow,
+    SittingRow,
+    TaskRow,
+    TraceRow,
 )
 from fsd_core.storage.workspace.columns import names, plain
 from fsd_core.storage.workspace.staging import staged
 
-Entry = TypeVar("Entry", ReviewAct, ChangeEntry)
+Entry = TypeVar("Entry", ReviewEventRow, ChangeRow)
 _BATCH = 100
 _ASKED = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
 """columns of a run that say what was asked, and never change"""
@@ -77,16 +77,18 @@ def import_file(database: Database, file: Path, scratch: Path) -> Imported:
         changes = _new_changes(source, target)
         tasks = _add_tasks(source, target)
         _add_settings(source, target)
-        target.add_all(Experiment(**_values(row)) for row in experiments)
+        target.add_all(ExperimentRow(**_values(row)) for row in experiments)
         target.flush()
         added = {id: positions for id, positions in runs.items() if positions is not None}
         there = len(runs) - len(added)
-        new = _present(target, Run, added)
+        new = _present(target, RunRow, added)
         for id, positions in added.items():
             _add_prompts(source, target, id, positions, new=id not in new)
         _add_marks(source, target)
-        target.execute(delete(MlflowDeletion).where(MlflowDeletion.id.in_([*added, *(e.id for e in experiments)])))
-        target.add_all(ReviewAct(**_values(row, "id")) for row in sorted(acts, key=lambda row: row.id))
+        target.execute(
+            delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
+        )
+        target.add_all(ReviewEventRow(**_values(row, "id")) for row in sorted(acts, key=lambda row: row.id))
         _add_changes(source, target, changes)
         prompts = sum(len(positions) for positions in added.values())
         return Imported(len(experiments), len(added), prompts, len(acts), there, tasks)
@@ -108,10 +110,10 @@ def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str
 # --- what is new -----------------------------------------------------------------------------------------------------
 
 
-def _new_experiments(source: Session, target: Session) -> list[Experiment]:
+def _new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
     new = []
-    for theirs in source.scalars(select(Experiment).order_by(Experiment.created_at, Experiment.id)):
-        ours = target.get(Experiment, theirs.id)
+    for theirs in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
+        ours = target.get(ExperimentRow, theirs.id)
         if ours is None:
             new.append(theirs)
         elif (_asked(ours), ours.created_at) != (_asked(theirs), theirs.created_at):
@@ -123,7 +125,7 @@ def _new_experiments(source: Session, target: Session) -> list[Experiment]:
     return new
 
 
-def _asked(experiment: Experiment) -> dict[str, Any]:
+def _asked(experiment: ExperimentRow) -> dict[str, Any]:
     """What it was asked to do, without the time that a calibration was given later."""
     return {name: value for name, value in experiment.config.items() if name != GRANTED}
 
@@ -131,9 +133,9 @@ def _asked(experiment: Experiment) -> dict[str, Any]:
 def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
     """Of each run of the file the positions of the prompts to add; ``None`` where it is left alone."""
     found: dict[str, list[int] | None] = {}
-    for theirs in source.scalars(select(Run).order_by(Run.created_at, Run.position, Run.id)):
+    for theirs in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
         has = _prompts(source, theirs.id)
-        ours = target.get(Run, theirs.id)
+        ours = target.get(RunRow, theirs.id)
         if ours is None:
             found[theirs.id] = sorted(has)
             continue
@@ -155,10 +157,12 @@ def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None
 
 
 def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
-    columns = [Generation.__table__.columns[name] for name in names(Generation, "id", "run_id", "sitting_id")]
-    statement = select(*columns, Sitting.conditions, Trace.sha256).select_from(Generation)
-    statement = statement.outerjoin(Sitting, Sitting.id == Generation.sitting_id)
-    statement = statement.outerjoin(Trace, Trace.generation_id == Generation.id).where(Generation.run_id == run_id)
+    columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id", "run_id", "sitting_id")]
+    statement = select(*columns, SittingRow.conditions, TraceRow.sha256).select_from(GenerationRow)
+    statement = statement.outerjoin(SittingRow, SittingRow.id == GenerationRow.sitting_id)
+    statement = statement.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(
+        GenerationRow.run_id == run_id
+    )
     found = {}
     for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
         # A sitting of which nothing is known is added when a run goes on; see GenerationStore.
@@ -168,23 +172,23 @@ def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
     return found
 
 
-def _new_acts(source: Session, target: Session) -> list[ReviewAct]:
-    new: list[ReviewAct] = []
-    for use in source.scalars(select(ReviewAct.use_id).distinct().order_by(ReviewAct.use_id)):
-        mine = select(ReviewAct).where(ReviewAct.use_id == use).order_by(ReviewAct.sequence)
+def _new_acts(source: Session, target: Session) -> list[ReviewEventRow]:
+    new: list[ReviewEventRow] = []
+    for use in source.scalars(select(ReviewEventRow.use_id).distinct().order_by(ReviewEventRow.use_id)):
+        mine = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
         new += _continued(f"the use '{use}'", source.scalars(mine).all(), target.scalars(mine).all())
     return new
 
 
-def _new_changes(source: Session, target: Session) -> list[ChangeEntry]:
+def _new_changes(source: Session, target: Session) -> list[ChangeRow]:
     """Of what is in the file, or is nowhere any more: what was deleted there and is here stays as it is."""
-    new: list[ChangeEntry] = []
-    subjects = select(ChangeEntry.kind, ChangeEntry.subject).distinct().order_by(ChangeEntry.subject)
+    new: list[ChangeRow] = []
+    subjects = select(ChangeRow.kind, ChangeRow.subject).distinct().order_by(ChangeRow.subject)
     for kind, subject in source.execute(subjects):
-        model = Run if kind == "run" else Experiment
+        model = RunRow if kind == "run" else ExperimentRow
         if source.get(model, subject) is None and target.get(model, subject) is not None:
             continue
-        mine = select(ChangeEntry).where(ChangeEntry.subject == subject).order_by(ChangeEntry.sequence)
+        mine = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
         new += _continued(f"the {kind} {subject}", source.scalars(mine).all(), target.scalars(mine).all())
     return new
 
@@ -206,9 +210,9 @@ def _continued(what: str, theirs: Sequence[Entry], ours: Sequence[Entry]) -> Seq
 def _add_tasks(source: Session, target: Session) -> int:
     """Versions that are not here; how many. A version is the hash of its content, so one that is here is the same."""
     count = 0
-    for theirs in source.scalars(select(TaskVersion).execution_options(yield_per=1)):
-        if target.get(TaskVersion, (theirs.name, theirs.version)) is None:
-            target.add(TaskVersion(**_values(theirs)))
+    for theirs in source.scalars(select(TaskRow).execution_options(yield_per=1)):
+        if target.get(TaskRow, (theirs.name, theirs.version)) is None:
+            target.add(TaskRow(**_values(theirs)))
             target.flush()
             target.expunge_all()  # a large one is not kept in memory
             count += 1
@@ -218,62 +222,62 @@ def _add_tasks(source: Session, target: Session) -> int:
 def _add_settings(source: Session, target: Session) -> None:
     """A setting's id is the hash of its content, so one that is here is the same."""
     add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[target.get_bind().dialect.name]
-    for row in source.scalars(select(Setting).order_by(Setting.created_at, Setting.id)):
-        target.execute(add(Setting).values(_values(row)).on_conflict_do_nothing())
+    for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
+        target.execute(add(SettingRow).values(_values(row)).on_conflict_do_nothing())
 
 
-def _add_changes(source: Session, target: Session, changes: Sequence[ChangeEntry]) -> None:
+def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:
     """Logs them, and gives their subjects the names, notes and tags that follow from them."""
     target.flush()
     for kind, subject in {(change.kind, change.subject) for change in changes}:
-        model = Run if kind == "run" else Experiment
+        model = RunRow if kind == "run" else ExperimentRow
         theirs, ours = source.get(model, subject), target.get(model, subject)
         if theirs is not None and ours is not None:
-            if isinstance(ours, Experiment) and ours.name != getattr(theirs, "name", None):  # as MLflow's copies do
-                target.execute(update(Run).where(Run.experiment_id == subject).values(mlflow_synced_at=None))
+            if isinstance(ours, ExperimentRow) and ours.name != getattr(theirs, "name", None):  # as MLflow's copies do
+                target.execute(update(RunRow).where(RunRow.experiment_id == subject).values(mlflow_synced_at=None))
             for name in _SAID:
                 if hasattr(ours, name):
                     setattr(ours, name, getattr(theirs, name))
-    target.add_all(ChangeEntry(**_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
+    target.add_all(ChangeRow(**_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
 
 
 def _add_prompts(source: Session, target: Session, run_id: str, positions: list[int], *, new: bool) -> None:
     """A run with the prompts at these positions, or these prompts of a run that is here, which ends as the file's."""
-    theirs = source.get_one(Run, run_id)
+    theirs = source.get_one(RunRow, run_id)
     if new:
-        run = Run(**_values(theirs))
+        run = RunRow(**_values(theirs))
         target.add(run)
     else:
-        run = target.get_one(Run, run_id)
+        run = target.get_one(RunRow, run_id)
         for name, value in _values(theirs, "id", *_ASKED, *_SAID).items():
             setattr(run, name, value)
         run.mlflow_synced_at = None
     target.flush()
     sittings = _sittings(source, target, run_id)
     wanted = set(positions)
-    columns = [Generation.__table__.columns[name] for name in names(Generation, "id")]
-    rows = select(*columns, Trace.data, Trace.sha256).select_from(Generation)
-    rows = rows.outerjoin(Trace, Trace.generation_id == Generation.id).where(Generation.run_id == run_id)
-    rows = rows.order_by(Generation.position).execution_options(yield_per=_BATCH)
+    columns = [GenerationRow.__table__.columns[name] for name in names(GenerationRow, "id")]
+    rows = select(*columns, TraceRow.data, TraceRow.sha256).select_from(GenerationRow)
+    rows = rows.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(GenerationRow.run_id == run_id)
+    rows = rows.order_by(GenerationRow.position).execution_options(yield_per=_BATCH)
     for part in source.execute(rows).mappings().partitions():
         for values in map(dict, part):
             data, checksum = values.pop("data"), values.pop("sha256")
             if values["position"] in wanted:
                 values["sitting_id"] = sittings.get(values["sitting_id"])
-                target.add(Generation(**values, trace=Trace(data=data, sha256=checksum) if data else None))
+                target.add(GenerationRow(**values, trace=TraceRow(data=data, sha256=checksum) if data else None))
         target.flush()
         target.expunge_all()  # a large run is not kept in memory
 
 
 def _sittings(source: Session, target: Session, run_id: str) -> dict[int, int]:
     """The ids here of the file's sittings of a run; those of the same conditions are one."""
-    mine = select(Sitting).where(Sitting.run_id == run_id).order_by(Sitting.id)
+    mine = select(SittingRow).where(SittingRow.run_id == run_id).order_by(SittingRow.id)
     here = list(target.scalars(mine))
     ids = {}
     for theirs in source.scalars(mine):
         same = next((one for one in here if one.conditions == theirs.conditions), None)
         if same is None:
-            same = Sitting(**_values(theirs, "id"))
+            same = SittingRow(**_values(theirs, "id"))
             target.add(same)
             target.flush()
             here.append(same)
@@ -283,7 +287,7 @@ def _sittings(source: Session, target: Session, run_id: str) -> dict[int, int]:
 
 def _add_marks(source: Session, target: Session) -> None:
     """Of two marks of one person on one output the later one is what they think."""
-    for theirs in source.scalars(select(Mark)):
-        ours = target.get(Mark, (theirs.run_id, theirs.position, theirs.who))
+    for theirs in source.scalars(select(MarkRow)):
+        ours = target.get(MarkRow, (theirs.run_id, theirs.position, theirs.who))
         if ours is None or ours.at < theirs.at:
-            target.merge(Mark(**_values(theirs)))
+            target.merge(MarkRow(**_values(theirs)))

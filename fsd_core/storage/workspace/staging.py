@@ -25,7 +25,16 @@ from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import Database, open_database, upgrade
 from fsd_core.storage.database.marks import VERDICTS
 from fsd_core.storage.database.runs import UNENDED
-from fsd_core.storage.database.tables import ChangeEntry, Experiment, Mark, ReviewAct, Run, Setting, TaskVersion, Trace
+from fsd_core.storage.database.tables import (
+    ChangeRow,
+    ExperimentRow,
+    MarkRow,
+    ReviewEventRow,
+    RunRow,
+    SettingRow,
+    TaskRow,
+    TraceRow,
+)
 from fsd_core.storage.review_events import LONGEST_WORDS, AliasMoved, Proposed, read_act
 from fsd_core.storage.workspace.archive import Archive, damaged, opened
 from fsd_core.storage.workspace.columns import read_row
@@ -63,7 +72,7 @@ def staged(file: Path, scratch: Path) -> Iterator[Database]:
             with database.session() as session:
                 _check(session, file)
                 ended = {"status": "cancelled", "error": CUT_OFF, "finished_at": manifest.exported_at}
-                session.execute(update(Run).where(Run.status.in_(UNENDED)).values(ended))
+                session.execute(update(RunRow).where(RunRow.status.in_(UNENDED)).values(ended))
             yield database
         finally:
             database.close()
@@ -109,7 +118,7 @@ def _check_references(connection: Connection, file: Path) -> None:
 def _check(session: Session, file: Path) -> None:
     """That every value can be read by what will read it. Raises ``DataDamaged``, or ``InvalidSetting`` for a setting
     whose rule or drafter is not known here."""
-    for setting in session.execute(select(Setting.id, Setting.config)):
+    for setting in session.execute(select(SettingRow.id, SettingRow.config)):
         try:
             known = SettingConfig.model_validate(setting.config)
         except (ValidationError, FsdError, ValueError):
@@ -120,24 +129,24 @@ def _check(session: Session, file: Path) -> None:
         if known.id != setting.id:
             raise damaged(file, f"the setting {setting.id} is not what its id says")
     try:
-        for experiment in session.execute(select(Experiment.id, Experiment.config)):
+        for experiment in session.execute(select(ExperimentRow.id, ExperimentRow.config)):
             read_sweep(experiment.config)
             _require(_ID.fullmatch(experiment.id))
-        for run in session.execute(select(Run.id, Run.setting_id, Run.config, Run.status)):
+        for run in session.execute(select(RunRow.id, RunRow.setting_id, RunRow.config, RunRow.status)):
             _require(RunConfig.model_validate(run.config).setting.id == run.setting_id)
             _require(_ID.fullmatch(run.id) and run.status in (*UNENDED, *_ENDED))
-        for task in session.scalars(select(TaskVersion).execution_options(yield_per=1)):
+        for task in session.scalars(select(TaskRow).execution_options(yield_per=1)):
             _require(_TASK.fullmatch(task.name) and text_hash(task.content) == task.version and task.prompts > 0)
-        for trace in session.execute(select(Trace.data, Trace.sha256).execution_options(yield_per=20)):
+        for trace in session.execute(select(TraceRow.data, TraceRow.sha256).execution_options(yield_per=20)):
             _require(hashlib.sha256(trace.data).hexdigest() == trace.sha256 and _inflates(trace.data))
-        for mark in session.execute(select(Mark.position, Mark.verdict, Mark.note)):
+        for mark in session.execute(select(MarkRow.position, MarkRow.verdict, MarkRow.note)):
             _require(mark.position >= 0 and mark.verdict in (None, *VERDICTS) and len(mark.note) <= LONGEST_WORDS)
         _check_reviews(session)
-        for entry in session.execute(select(ChangeEntry.kind, ChangeEntry.act, ChangeEntry.role)):
+        for entry in session.execute(select(ChangeRow.kind, ChangeRow.act, ChangeRow.role)):
             _require(
                 entry.kind in ("run", "experiment") and entry.act in ("changed", "deleted") and entry.role in ROLES
             )
-        for model, of in ((ReviewAct, ReviewAct.use_id), (ChangeEntry, ChangeEntry.subject)):
+        for model, of in ((ReviewEventRow, ReviewEventRow.use_id), (ChangeRow, ChangeRow.subject)):
             ends = func.min(model.sequence), func.max(model.sequence), func.count(model.id)
             for first, last, entries in session.execute(select(*ends).group_by(of)):
                 _require(first == 1 and last == entries)
@@ -148,7 +157,7 @@ def _check(session: Session, file: Path) -> None:
 def _check_reviews(session: Session) -> None:
     """Raises ``ValueError`` for an act that cannot be read, or about a proposal that was not made before."""
     proposed: set[tuple[str, str]] = set()
-    for row in session.scalars(select(ReviewAct).order_by(ReviewAct.use_id, ReviewAct.sequence)):
+    for row in session.scalars(select(ReviewEventRow).order_by(ReviewEventRow.use_id, ReviewEventRow.sequence)):
         act = read_act(row.act)
         _require(act.kind == row.kind and row.role in ROLES)
         if isinstance(act, Proposed):

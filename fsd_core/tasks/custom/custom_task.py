@@ -12,8 +12,8 @@ from fsd_core.errors import DataDamaged
 from fsd_core.frozen import text_hash
 from fsd_core.storage.records import TaskView
 from fsd_core.tasks.base import Example, Messages, Score, Task
-from fsd_core.tasks.custom.lines import Line
-from fsd_core.tasks.custom.reading import Checked, check
+from fsd_core.tasks.custom.lines import TaskLine
+from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import Scorer, get_scorer
 
 
@@ -30,7 +30,7 @@ class OwnTask(Task):
         return _with_content, (self.view, self.content)
 
     @classmethod
-    def of(cls, name: str, checked: Checked, title: str = "") -> OwnTask:
+    def of(cls, name: str, checked: CheckedFile, title: str = "") -> OwnTask:
         """A task that nothing keeps yet, of a file without problems."""
         content, moment = checked.content, datetime.now(UTC)
         view = TaskView(
@@ -65,7 +65,7 @@ class OwnTask(Task):
             raise DataDamaged(f"The prompts of the task '{self.name}' cannot be read: restore the database.")
         return tuple(self._example(number, line) for number, line in enumerate(checked.lines))
 
-    def _example(self, number: int, line: Line) -> Example:
+    def _example(self, number: int, line: TaskLine) -> Example:
         reference = None
         if line.reference is not None and self.scorer.needs_reference:
             reference = self.scorer.read(line.reference)

@@ -22,7 +22,7 @@ class Wrong(Exception):
 
 
 @dataclass(frozen=True)
-class Line:
+class TaskLine:
     """A line that can be asked."""
 
     asked: str | Messages
@@ -41,7 +41,7 @@ class Line:
         return row if self.reference is None else row | {"reference": self.reference}
 
 
-def read_line(row: dict[str, Any], scorer: Scorer) -> Line:
+def read_line(row: dict[str, Any], scorer: Scorer) -> TaskLine:
     """Raises ``Wrong``."""
     if unknown := sorted(set(row) - set(FIELDS)):
         raise Wrong(f"The field {unknown[0][:40]!r} is not known: expected {', '.join(FIELDS[:-1])} and {FIELDS[-1]}.")
@@ -53,7 +53,7 @@ def read_line(row: dict[str, Any], scorer: Scorer) -> Line:
         asked = _messages(row["messages"])
     else:
         raise Wrong("It has neither prompt nor messages: expected one of them.")
-    return Line(asked, _reference(row.get("reference"), scorer), _id(row.get("id")))
+    return TaskLine(asked, _reference(row.get("reference"), scorer), _id(row.get("id")))
 
 
 def _text(what: str, value: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.tasks.custom.lines import Line, Wrong, read_line
+from fsd_core.tasks.custom.lines import TaskLine, Wrong, read_line
 from fsd_core.tasks.custom.scorers import SCORERS, Scorer
 
 LARGEST_FILE = 8_000_000
@@ -23,7 +23,7 @@ MOST_LISTED = 50
 """so many problems are listed; the others are counted"""
 
 
-class Problem(NamedTuple):
+class LineProblem(NamedTuple):
     """What is wrong, as a sentence that names the line where there is one."""
 
     line: int | None
@@ -32,14 +32,14 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedFile:
     """What a file holds. It is a task only where there is no problem."""
 
     scorer: str
     title: str
     """that its first line gives; may be empty"""
-    lines: tuple[Line, ...]
-    problems: tuple[Problem, ...]
+    lines: tuple[TaskLine, ...]
+    problems: tuple[LineProblem, ...]
     """the first ones"""
     unlisted: int = 0
     """how many more problems there are"""
@@ -66,8 +66,8 @@ class Checked:
 
 @dataclass
 class _Found:
-    lines: list[Line] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    lines: list[TaskLine] = field(default_factory=list)
+    problems: list[LineProblem] = field(default_factory=list)
     count: int = 0
     room: int = MOST_LISTED
     """how many more problems are kept until the file is looked through from its beginning again"""
@@ -75,7 +75,7 @@ class _Found:
     def wrong(self, line: int | None, sentence: str) -> None:
         self.count, self.room = self.count + 1, self.room - 1
         if self.room >= 0:
-            self.problems.append(Problem(line, sentence if line is None else f"Line {line:,}: {sentence}"))
+            self.problems.append(LineProblem(line, sentence if line is None else f"Line {line:,}: {sentence}"))
 
 
 def read_file(path: Path) -> bytes:
@@ -91,7 +91,7 @@ def read_file(path: Path) -> bytes:
         raise InvalidSetting(f"{path} cannot be read ({error.strerror}): check the file and its rights.") from None
 
 
-def check(data: bytes, scorer: str | None = None) -> Checked:
+def check(data: bytes, scorer: str | None = None) -> CheckedFile:
     """Looks at a whole file. ``scorer`` takes the place of the one that its first line may name; without either it is
     ``none``, if no line has a reference."""
     found = _Found()
@@ -115,9 +115,9 @@ def check(data: bytes, scorer: str | None = None) -> Checked:
     return _checked(chosen, title, found)
 
 
-def _checked(scorer: str, title: str, found: _Found) -> Checked:
+def _checked(scorer: str, title: str, found: _Found) -> CheckedFile:
     listed = sorted(found.problems, key=lambda problem: problem.line or 0)[:MOST_LISTED]
-    return Checked(scorer, title, tuple(found.lines), tuple(listed), found.count - len(listed))
+    return CheckedFile(scorer, title, tuple(found.lines), tuple(listed), found.count - len(listed))
 
 
 def _rows(data: bytes, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:

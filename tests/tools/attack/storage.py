@@ -16,7 +16,7 @@ from pathlib import Path
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Job, now
+from fsd_core.storage.database.tables import JobRow, now
 from tests.tools.attack import damage
 from tests.tools.worker_process import ROOT, Home, until
 
@@ -107,7 +107,7 @@ def clock_set_back(folder: Path) -> str:
         worker.kill()
         worker.wait()
         with home.database.session() as session:
-            session.get_one(Job, home.job_of(experiment)).lease_expires_at = now() + timedelta(hours=1)
+            session.get_one(JobRow, home.job_of(experiment)).lease_expires_at = now() + timedelta(hours=1)
         begun = time.monotonic()
         home.worker()
         assert home.until_done(home.job_of(experiment)) == "finished"

@@ -11,7 +11,7 @@ from sqlalchemy import func, insert, select, update
 from fsd_core.decoding.trace import pack
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.database.tables import Generation, Run, Trace
+from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks.generators import long_problems as arithmetic
 from tests.tools import plausible
@@ -34,13 +34,13 @@ def _record(repository: Repository, run: RunView, generations: list[GenerationRe
     """As ``record_generation`` writes them, in one transaction instead of one each."""
     names = [field.name for field in fields(GenerationRecord) if field.name != "records"]
     with repository._database.session() as session:
-        first = 1 + (session.scalar(select(func.max(Generation.id))) or 0)
+        first = 1 + (session.scalar(select(func.max(GenerationRow.id))) or 0)
         rows = [{"id": i, "run_id": run.id, **_values(g, names)} for i, g in enumerate(generations, first)]
         traces = [dict(zip(("data", "sha256"), pack(g.records), strict=True)) for g in generations]
-        session.execute(insert(Generation), rows)
-        session.execute(insert(Trace), [{"generation_id": i, **trace} for i, trace in enumerate(traces, first)])
+        session.execute(insert(GenerationRow), rows)
+        session.execute(insert(TraceRow), [{"generation_id": i, **trace} for i, trace in enumerate(traces, first)])
         done = {"prompts_done": len(generations), "decoding_seconds": sum(g.seconds for g in generations)}
-        session.execute(update(Run).where(Run.id == run.id).values(done))
+        session.execute(update(RunRow).where(RunRow.id == run.id).values(done))
 
 
 def _values(generation: GenerationRecord, names: list[str]) -> dict[str, object]:

@@ -18,7 +18,7 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig, Speculative
-from fsd_core.decoding.proposal import Proposal
+from fsd_core.decoding.proposal import DraftProposal
 from fsd_core.decoding.verification import make_verification
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import load_pair
@@ -67,7 +67,7 @@ def measure(target: LanguageModel, draft: LanguageModel, turns: int) -> tuple[in
     logits = 3 * torch.randn(1, LENGTH + 1, vocabulary)
     said = (logits[:, :LENGTH] + torch.randn(1, LENGTH, vocabulary)).softmax(-1)
     tokens = torch.multinomial(said[0], 1).T
-    proposal = Proposal(DraftTree(tokens, LENGTH, said, said), LENGTH, [LENGTH], [LENGTH], [10])
+    proposal = DraftProposal(DraftTree(tokens, LENGTH, said, said), LENGTH, [LENGTH], [LENGTH], [10])
     rules = {kind: make_verification("chain", rule.checked(), SAMPLED) for kind, rule in judging_rules().items()}
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
     for turn in range(turns + 1):

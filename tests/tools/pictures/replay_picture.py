@@ -13,9 +13,9 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from fsd_core.analysis.cells import Estimate
 from fsd_core.config.building import method
 from fsd_core.plots import predicted
+from fsd_core.statistics.intervals import Estimate
 from tests.tools.site import BROWSER_OPTIONS
 
 

@@ -41,7 +41,7 @@ from dashboard.ui.endpoint import answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
 from dashboard.ui.signed_in import sign_in_link
-from dashboard.ui.theme import CSS, FAVICON, HEAD, build_theme
+from dashboard.ui.theme import FAVICON, HEAD, STYLE_SHEETS, build_theme
 from dashboard.ui.worker_status import worker_status
 from fsd_core.auth.identify import KEY, identifier
 from fsd_core.auth.middleware.bodies import BoundedBody
@@ -114,7 +114,7 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
             blocked_paths=[str(settings.home), str(Path.cwd())],
             favicon_path=str(FAVICON),
             theme=build_theme(),
-            css=CSS,
+            css=STYLE_SHEETS,
             head=HEAD,
         )
     answer_in_json(pages)

@@ -13,9 +13,9 @@ Conditions = Mapping[str, Any]
 """by key of :data:`CONDITIONS`; what is not known is left out, and empty conditions are those of prompts of which
 nothing was recorded"""
 
-MARK = "†"
+MIXED_MARK = "†"
 """stands behind a speed or a time that is not one figure"""
-SHARED = "Computed in the app's own process or on ZeroGPU, which are shared: no speed to compare."
+SHARED_DEVICE = "Computed in the app's own process or on ZeroGPU, which are shared: no speed to compare."
 """what the mark means of such times"""
 UNRECORDED = "unrecorded conditions"
 """in the place of a condition's name, where those of some prompts are not known"""
@@ -93,7 +93,7 @@ def mixed_sentence(names: Sequence[str]) -> str:
     """What the mark means, from the names of :func:`mixed`; empty for none."""
     known, said = [name for name in names if name not in (UNRECORDED, SHARED_EXECUTOR)], []
     if SHARED_EXECUTOR in names:
-        said.append(SHARED)
+        said.append(SHARED_DEVICE)
     if known:
         said.append(f"Measured under conditions that differ in {listed(known)}: not one figure.")
     if UNRECORDED in names:

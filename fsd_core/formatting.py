@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 MINUS = "\N{MINUS SIGN}"
-NONE = "–"
+DASH = "–"
 MOST_DECIMALS = 6
 
 
@@ -65,7 +65,7 @@ def percent(share: float | None, low: float | None = None, high: float | None = 
     """A share from 0 to 1 in per cent, such as ``91.3 %`` or ``100 %``; a dash for no value. ``digits``: decimals where
     no interval decides their number."""
     if share is None or not math.isfinite(share):
-        return NONE
+        return DASH
     ends = (None, None) if low is None or high is None else (100 * low, 100 * high)
     return f"{written(100 * share, *ends, points=True, digits=digits).value} %"
 

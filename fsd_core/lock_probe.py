@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-PATIENCE = 30.0  # seconds: a folder on another machine takes its time, but not for good
+PROBE_PATIENCE = 30.0  # seconds: a folder on another machine takes its time, but not for good
 
 Probe = Callable[[Path], str | None]
 """Says what a folder lacks, as the end of a sentence; ``None`` where it lacks nothing"""
@@ -82,7 +82,7 @@ def _lack(place: Path) -> str | None:
 
 def _others(place: Path) -> list[str]:
     command = [sys.executable, "-I", "-S", "-c", _OTHER, str(place)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.split()
+    return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_PATIENCE, check=True).stdout.split()
 
 
 def _named(answers: list[str], wrong: str) -> list[str]:

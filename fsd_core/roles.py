@@ -11,7 +11,7 @@ ROLES = ("viewer", "author", "reviewer", "admin")
 """each may do what those before it may"""
 ORG_ROLES = ("admin", "write", "contributor", "read")
 """what a member may be in an organisation of Hugging Face"""
-LONGEST_NAME = 100
+LONGEST_PERSON_NAME = 100
 
 
 class Person(NamedTuple):
@@ -80,8 +80,8 @@ def checked_role(role: str) -> str:
 def checked_name(name: str) -> str:
     """A person's or a token's name. Raises ``InvalidSetting`` for one that is empty, too long or not printable."""
     name = name.strip()
-    if not 1 <= len(name) <= LONGEST_NAME or not name.isprintable():
+    if not 1 <= len(name) <= LONGEST_PERSON_NAME or not name.isprintable():
         raise InvalidSetting(
-            f"The name {name[:40]!r} cannot be used: expected 1 to {LONGEST_NAME} printable characters."
+            f"The name {name[:40]!r} cannot be used: expected 1 to {LONGEST_PERSON_NAME} printable characters."
         )
     return name

@@ -9,7 +9,7 @@ import gradio as gr
 
 from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
-    MOST_RUNS,
+    MOST_COMPARED_RUNS,
     ComparedRuns,
     Stage,
     compare,
@@ -30,7 +30,7 @@ from dashboard.compare.prompt_pairs_panel import PromptPairsPanel
 from dashboard.compare.run_picker import PICK, picker_html
 from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import KEEP_PLACE, QUIET, heading, notice, section, show, tells_errors
+from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show, tells_errors
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.plots import divergence
 
@@ -44,7 +44,7 @@ OFFERED_EXPERIMENTS = 100
 REFRESH_SECONDS = 5.0
 
 # The address bar follows the choice without a reload; the field shows the whole address to copy.
-SHOW_ADDRESS = """(link) => {
+_SHOW_ADDRESS = """(link) => {
   window.fsdPlace ??= window.location.hash;
   const url = new URL(link || "?", window.location.href);
   window.history.replaceState(window.history.state, "", url);
@@ -62,7 +62,7 @@ BRING = """() => {
   for (const delay of [0, 500, 1500]) setTimeout(() => { if (waiting) place.scrollIntoView(); }, delay);
 }"""
 
-LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
+_LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
 
 Updates = dict[Any, Any]
 
@@ -77,7 +77,7 @@ class ComparePage:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        show(heading("Compare", LEAD))
+        show(heading("Compare", _LEAD))
         self._choice()
         self.warnings = show()
         self.empty = show()
@@ -132,22 +132,28 @@ class ComparePage:
 
         def then_the_rest(event: Any) -> Any:
             """The table comes first: figures and prompts take longer, and are further down."""
-            drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **QUIET)
+            drawn = event.then(
+                self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **PRIVATE_EVENT
+            )
             matched = drawn.then(
                 self.matched.redraw,
                 [self.runs, self.baseline, self.margin, *self.matched.chosen],
                 self.matched.outputs,
                 queue=False,
-                **QUIET,
+                **PRIVATE_EVENT,
             )
             return matched.then(
-                self.pairs.first, [*self.pairs.chosen, self.pairs.linked], self.pairs.outputs, queue=False, **QUIET
+                self.pairs.first,
+                [*self.pairs.chosen, self.pairs.linked],
+                self.pairs.outputs,
+                queue=False,
+                **PRIVATE_EVENT,
             )
 
-        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **QUIET)).then(None, js=BRING)
+        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **PRIVATE_EVENT)).then(None, js=BRING)
         another = on_choice(self.experiment)
         then_the_rest(another(self.choose_experiment, [self.experiment, *chosen], first, **FOLLOWS))
-        then_the_rest(self.picker.click(self.pick, chosen, first, **QUIET))
+        then_the_rest(self.picker.click(self.pick, chosen, first, **PRIVATE_EVENT))
         then_the_rest(on_choice(self.baseline, self.margin)(self.choose, chosen, first, **FOLLOWS))
         on_choice(self.differences_only)(tells_errors(1)(self.show_settings), chosen, self.settings, **FOLLOWS)
         self.clock.tick(
@@ -165,10 +171,10 @@ class ComparePage:
             [*told, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
             queue=False,
             trigger_mode="once",
-            **QUIET,
+            **PRIVATE_EVENT,
         )
         self.matched.listen(self.runs, self.baseline, self.margin)
-        self.link.change(None, self.link, self.link, js=SHOW_ADDRESS)
+        self.link.change(None, self.link, self.link, js=_SHOW_ADDRESS)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class ComparePage:
         self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool, event: gr.EventData
     ) -> Updates:
         """The runs that are ticked now, and the chosen baseline if it is among them."""
-        picked = [str(id) for id in event.ids][: 2 * MOST_RUNS]
+        picked = [str(id) for id in event.ids][: 2 * MOST_COMPARED_RUNS]
         return self.choose(picked, baseline if baseline in picked else None, margin, differences_only)
 
     def draw(self, ids: list[str], baseline: str | None) -> Updates:
@@ -222,7 +228,7 @@ class ComparePage:
     ) -> Any:  # fmt: skip
         """What has changed of the runs since ``seen``; stops looking when all have ended."""
         try:
-            if progress(self.repository.runs(ids=ids, limit=MOST_RUNS)) == seen:
+            if progress(self.repository.runs(ids=ids, limit=MOST_COMPARED_RUNS)) == seen:
                 return gr.skip()
             comparison = compare(self.repository, ids, baseline, margin)
         except FsdError:

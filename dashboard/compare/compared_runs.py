@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fsd_core.analysis.cells import Cell, cells, shared
 from fsd_core.analysis.series import run_names
 from fsd_core.analysis.slowdown import Slowdown, slowdown
-from fsd_core.conditions import MARK, SHARED, SHARED_EXECUTOR, differences, listed
+from fsd_core.conditions import MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, differences, listed
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.statistics.noninferiority import Verdict, checked_margin, verdict
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Prompts, RunView
 
-MOST_RUNS = 100
+MOST_COMPARED_RUNS = 100
 DEFAULT_MARGIN = 2.0
 MARKED = (
-    f"{MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ, "
+    f"{MIXED_MARK}: the prompts of a run, or the two runs of a ratio, were measured under conditions that differ, "
     "or by an executor that is shared."
 )
 """what stands below a table with marks"""
@@ -70,8 +70,8 @@ def compare(
     A margin outside of 0 to 20 points becomes a warning, too: then there is no verdict.
     """
     wanted = list(dict.fromkeys(run_ids))
-    possible = [run_id for run_id in wanted[:MOST_RUNS] if _ID.fullmatch(run_id)]
-    found = repository.runs(ids=possible, limit=MOST_RUNS) if possible else []
+    possible = [run_id for run_id in wanted[:MOST_COMPARED_RUNS] if _ID.fullmatch(run_id)]
+    found = repository.runs(ids=possible, limit=MOST_COMPARED_RUNS) if possible else []
     prompts = repository.prompts(run.id for run in found if run.metrics)
     known = {run.id: refreshed(run, prompts.get(run.id, {})) for run in found}
     runs = [known[run_id] for run_id in wanted if run_id in known]
@@ -81,9 +81,9 @@ def compare(
     except InvalidSetting as error:
         margin = None
         warnings.append(f"{error} No verdict is given.")
-    if len(wanted) > MOST_RUNS:
-        warnings.append(f"{len(wanted)} runs were asked for; the first {MOST_RUNS} are shown.")
-    if unknown := [run_id for run_id in wanted[:MOST_RUNS] if run_id not in known]:
+    if len(wanted) > MOST_COMPARED_RUNS:
+        warnings.append(f"{len(wanted)} runs were asked for; the first {MOST_COMPARED_RUNS} are shown.")
+    if unknown := [run_id for run_id in wanted[:MOST_COMPARED_RUNS] if run_id not in known]:
         warnings.append(
             f"{_count(unknown, 'run')} of the link {_is(unknown)} not in this database: {_list(unknown)}. "
             + ("The others are shown." if runs else "Choose runs above.")
@@ -155,10 +155,10 @@ def comparability(runs: Sequence[RunView], names: dict[str, str]) -> list[str]:
         if len(values) > 1:
             reasons.append(f"The runs differ in {title} ({_list(values)}): {consequence}.")
     if lent := [names[run.id] for run in runs if SHARED_EXECUTOR in run.speed_mixed]:
-        reasons.append(f"{_list(lent)}: {SHARED} Their speeds and times are marked {MARK}.")
+        reasons.append(f"{_list(lent)}: {SHARED_DEVICE} Their speeds and times are marked {MIXED_MARK}.")
     if found := differences([run.conditions for run in runs]):
         differing = listed([f"{difference.name} ({_list(difference.values)})" for difference in found])
-        reasons.append(f"The runs differ in {differing}: ratios of their speeds and times are marked {MARK}.")
+        reasons.append(f"The runs differ in {differing}: ratios of their speeds and times are marked {MIXED_MARK}.")
     return reasons
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_RUNS, compare, experiment_runs
+from dashboard.compare.compared_runs import DEFAULT_MARGIN, MOST_COMPARED_RUNS, compare, experiment_runs
 from dashboard.compare.export_files import record
 from dashboard.compare.export_links import query_of
 from dashboard.tables.run_record import run_record
@@ -49,7 +49,7 @@ def comparison_endpoints(repository: Repository) -> list[Endpoint]:
         """
         ids = runs or (experiment_runs(repository, experiment) if experiment else [])
         if not ids:
-            raise InvalidSetting(f"No run is named: give runs (at most {MOST_RUNS} ids), or an experiment.")
+            raise InvalidSetting(f"No run is named: give runs (at most {MOST_COMPARED_RUNS} ids), or an experiment.")
         comparison = compare(repository, ids, baseline or None, margin)
         if not comparison.runs:
             raise UnknownName("None of these runs is in this database: list_runs has those that are.")

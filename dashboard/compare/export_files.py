@@ -16,7 +16,7 @@ from dashboard.compare.matched_html import matched_html
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.components import escape, heading, section
 from dashboard.ui.quantities import moment
-from dashboard.ui.theme import CSS
+from dashboard.ui.theme import STYLE_SHEETS
 from fsd_core.analysis.cells import delta_columns, only_model
 from fsd_core.analysis.matched_tables import records
 from fsd_core.analysis.matching import match
@@ -55,7 +55,7 @@ def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{CSS}{_PAGE_CSS}</style></head><body><main>"
+        f"<title>{escape(title)}</title><style>{STYLE_SHEETS}{_PAGE_CSS}</style></head><body><main>"
         f"{heading(title, f'FSD Lab, {moment(datetime.now(UTC))}')}"
         f"{warnings_html(comparison.warnings)}{comparison_html(comparison)}"
         f'<section class="figures">{figures}</section>'

@@ -24,7 +24,7 @@ FORMATS: dict[str, tuple[Callable[[ComparedRuns], str], str]] = {
     "tex": (latex, "application/x-tex"),
     "matched.csv": (matched_csv, "text/csv"),
 }
-TITLES = {"csv": "CSV", "html": "HTML", "tex": "LaTeX", "matched.csv": "matched points"}
+_TITLES = {"csv": "CSV", "html": "HTML", "tex": "LaTeX", "matched.csv": "matched points"}
 NO_RUNS = "No run is named: expected ?runs= with ids between commas, and baseline= if it is not the first run."
 UNKNOWN = "None of these runs is in this database: choose runs on the Compare page, and export them there."
 
@@ -75,7 +75,7 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
 def links_html(comparison: ComparedRuns) -> str:
     """A link for each format."""
     query = query_of(comparison)
-    files = ((f"/export/comparison.{name}?{query}", f"Export {TITLES[name]}") for name in FORMATS)
+    files = ((f"/export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
     return downloads(files) if query else ""
 
 

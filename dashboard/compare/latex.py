@@ -12,7 +12,7 @@ from fsd_core.analysis.matching import Matched, match
 from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 
-KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
+_KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
 """the metrics of the table, as far as the comparison has them; more would not fit on a page"""
 _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
@@ -26,7 +26,7 @@ _SIGNS = {
 
 def latex(comparison: ComparedRuns) -> str:
     """The table of the comparison: values with 95 % intervals, and below them the difference from the baseline."""
-    places = [i for i in shown_columns(comparison.rows) if compared()[i].key in KEYS]
+    places = [i for i in shown_columns(comparison.rows) if compared()[i].key in _KEYS]
     columns = [compared()[i] for i in places]
     titles = [
         f"{escaped(metric.title)} ({escaped(metric.unit)})" if metric.unit else escaped(metric.title)

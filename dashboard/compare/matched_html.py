@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 BESIDE = "Beside the curves"
 _TONES = {"loses least": "good", "fastest": "good", "loses more": "bad", "slower": "bad"}
-NOTE = (
+_NOTE = (
     "Below each number is its 95 % interval, from one set of resampled prompts for all rules, and the knob's values "
     "around it. All pairs of rules are tested at once, so the chance that any is falsely said to lose more, or to be "
     "slower, is one in twenty. Rules that the prompts do not tell apart are not ranked."
@@ -38,7 +38,7 @@ def matched_html(
         return notes + (notice(why) if why else "") + missing + _beside(matched)
     found = "".join(_table(table) for table in tables(matched, ratios, margins))
     return f'<p class="cmp-note">{escape(caption(matched))}</p>{notes}{missing}{found}{_beside(matched)}' + (
-        f'<p class="cmp-note">{NOTE}</p>'
+        f'<p class="cmp-note">{_NOTE}</p>'
     )
 
 

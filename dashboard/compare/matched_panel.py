@@ -14,7 +14,7 @@ from fsd_core.analysis.comparability import COSTS
 from fsd_core.analysis.matching import match
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.plots import draft_lengths, matched_curves, predicted
-from fsd_core.statistics.ranking import MARGINS, RATIOS
+from fsd_core.statistics.ranking import MARGINS_LISTED, RATIOS
 
 if TYPE_CHECKING:
     from dashboard.compare.compared_runs import ComparedRuns
@@ -35,7 +35,9 @@ class MatchedPanel:
                 [(cost.title, key) for key, cost in COSTS.items()], value="target_passes", label="Cost", min_width=240
             )
             self.ratios = gr.Textbox(_listed(RATIOS), label="Times fewer", max_length=80, min_width=200)
-            self.margins = gr.Textbox(_listed(MARGINS), label="Points that may be lost", max_length=80, min_width=200)
+            self.margins = gr.Textbox(
+                _listed(MARGINS_LISTED), label="Points that may be lost", max_length=80, min_width=200
+            )
         with gr.Row(equal_height=False) as self.row:
             with gr.Column(min_width=340):
                 self.curves = gr.Plot(show_label=False)

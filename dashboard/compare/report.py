@@ -8,11 +8,11 @@ from typing import Any
 from dashboard.compare.compared_runs import MARKED, ComparedRuns
 from dashboard.compare.comparison_html import delta_text, p_values, shown_columns
 from dashboard.tables.measured_bounds import by_sampling, of_run
-from dashboard.tables.run_settings import TITLES, value_text
+from dashboard.tables.run_settings import OPTION_TITLES, value_text
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, absence, beside_rows, caption, tables
 from fsd_core.analysis.matching import match
-from fsd_core.conditions import MARK, mixed_sentence, short_commit
+from fsd_core.conditions import MIXED_MARK, mixed_sentence, short_commit
 from fsd_core.config.flat import settings_read
 from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
@@ -105,7 +105,7 @@ def _grounds(comparison: ComparedRuns) -> str:
     """What all runs share, and the machine."""
     read = [settings_read(run.config) for run in comparison.runs]
     alike = [key for key in SAME if key in read[0] and len({value_text(settings.get(key)) for settings in read}) == 1]
-    shared = [f"{TITLES[key].lower()} {value_text(read[0][key])}" for key in alike]
+    shared = [f"{OPTION_TITLES[key].lower()} {value_text(read[0][key])}" for key in alike]
     machines = {
         ", ".join(str(about[key]) for key in ("cpu", "gpu", "device", "dtype") if about.get(key))
         + f", {about.get('threads', '?')} CPU threads, commit {short_commit(about.get('git_revision') or 'unknown')}"
@@ -121,11 +121,11 @@ def _cell(cell: Cell, metric: Metric) -> str:
         return "–"
     digits = decimals(*cell.estimate)
     shown = written(*cell.estimate, points=metric.is_share)
-    text = shown._replace(value=shown.value + MARK * bool(cell.mixed)).with_ends(" ({} to {})")
+    text = shown._replace(value=shown.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
         more = ", ".join(p_values(cell)) or ends
-        text += f"; {change}" + MARK * bool(cell.delta_mixed) + (f" ({more})" if more else "")
+        text += f"; {change}" + MIXED_MARK * bool(cell.delta_mixed) + (f" ({more})" if more else "")
     return text
 
 

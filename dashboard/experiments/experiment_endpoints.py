@@ -17,7 +17,7 @@ from fsd_core.config.building import in_python
 from fsd_core.config.options import METHOD_OPTIONS, Option
 from fsd_core.config.sweeps import methods
 from fsd_core.errors import InvalidSetting
-from fsd_core.models.model_pairs import PAIRS, check_drafter, get_pair
+from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, own_tasks
 from fsd_core.tasks.suitable import offered
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
-MOST_LISTED = 100
+_MOST_LISTED = 100
 
 
 def experiment_endpoints(repository: Repository, settings: Settings) -> list[Endpoint]:
@@ -41,7 +41,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         return {
             "pairs": [
                 {"pair": name, "title": pair.title, "tasks": [task.name for task in offered(pair, own)]}
-                for name, pair in PAIRS.items()
+                for name, pair in MODEL_PAIRS.items()
             ],
             "rules": [
                 {"acceptance": kind, "title": rule.title, "lossless": rule.lossless, "about": rule.explanation}
@@ -57,7 +57,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
             limit: how many, 1 to 100
             archived: whether archived ones are among them
         """
-        shown = max(1, min(limit, MOST_LISTED))
+        shown = max(1, min(limit, _MOST_LISTED))
         return [experiment_record(one) for one in repository.experiments(limit=shown, archived=archived)]
 
     def read_experiment(experiment: str) -> dict[str, Any]:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.prefill import prefilled
-from dashboard.experiments.sweep_form import PARTS, build_sweep, rules_of
-from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
+from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_of
+from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import escape, on_load, show
 from dashboard.ui.option_fields import field, several
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.config.sweeps import LENGTHS, LISTED, knob_of, readable
-from fsd_core.models.model_pairs import PAIRS, get_pair
+from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 from fsd_core.tasks import TASKS, Task
 from fsd_core.tasks.custom.lookup import find_task, own_tasks
 from fsd_core.tasks.suitable import kept_or_first, offered
@@ -26,25 +26,28 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 KNOBS = [name for name, option in METHOD_OPTIONS.items() if option.is_knob]
-DIALS = [
+_DIALS = [
     name
     for name, option in METHOD_OPTIONS.items()
     if name == "strict_first"
-    or (option.part in ("acceptance", "drafter", "topology") and name not in (*LISTED, *LENGTHS, *KNOBS, "drafts"))
+    or (
+        option.part in ("acceptance", "drafter", "topology")
+        and name not in (*LISTED, *LENGTH_OPTIONS, *KNOBS, "drafts")
+    )
 ]
 """options of which every setting of an experiment has the same value"""
-CHOSEN = [part for part, _ in PARTS] + [name for name in LISTED if name != "acceptance"]
-DEPENDENT = ["divergence", "drafts", *LENGTHS, *KNOBS, *DIALS]
+CHOSEN = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
+DEPENDENT = ["divergence", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
 """fields that are shown where something that is chosen reads them"""
-USUAL: dict[str, Any] = {
-    "baselines": list(PLAIN), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
+_USUAL: dict[str, Any] = {
+    "baselines": list(PLAIN_RULES), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
     **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
 }  # fmt: skip
 THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
-BEGUN = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
+_BEGUN = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
 """fields that begin with another value for another pair, with the name of the value"""
 KNOB_HINT = "A list such as these or a range start:stop:count."
 
@@ -83,10 +86,10 @@ class ExperimentForm:
         self.fields = self._components()
 
     def _components(self) -> dict[str, Any]:
-        pairs = [(spec.title, name) for name, spec in PAIRS.items()]
+        pairs = [(spec.title, name) for name, spec in MODEL_PAIRS.items()]
         tasks, begun = task_choices(pairs[0][1]), beginning(pairs[0][1])
         fields: dict[str, Any] = {}
-        usual = visible_fields(USUAL)
+        usual = visible_fields(_USUAL)
         with gr.Group():
             fields["name"] = gr.Textbox(
                 label="Name", placeholder="What this experiment should find out", max_length=120
@@ -94,8 +97,8 @@ class ExperimentForm:
             with gr.Row():
                 fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
                 fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
-            fields["baselines"] = gr.CheckboxGroup(_titles(PLAIN), value=USUAL["baselines"], label="Baselines")
-            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=USUAL["tuned"], label="Algorithms")
+            fields["baselines"] = gr.CheckboxGroup(_titles(PLAIN_RULES), value=_USUAL["baselines"], label="Baselines")
+            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=_USUAL["tuned"], label="Algorithms")
             with gr.Row():
                 fields["several"] = gr.Dropdown(
                     _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
@@ -123,7 +126,7 @@ class ExperimentForm:
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
                 fields["topology"] = several(METHOD_OPTIONS["topology"])
             with gr.Row():
-                for name in DIALS:
+                for name in _DIALS:
                     fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
             with gr.Row():
                 fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
@@ -144,7 +147,7 @@ class ExperimentForm:
             queue=False, **FOLLOWS,
         )  # fmt: skip
         on_load(self.prefill, None, list(self.fields.values()))
-        offered = [self.fields[name] for name in ("task", *BEGUN)]
+        offered = [self.fields[name] for name in ("task", *_BEGUN)]
         on_choice(self.fields["pair"])(
             self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], queue=False, **FOLLOWS
         )
@@ -166,7 +169,9 @@ class ExperimentForm:
             return gr.skip()
         found = {self.fields[name]: value for name, value in values.items() if name in self.fields}
         tasks = (
-            gr.Dropdown(task_choices(values["pair"]), value=values["task"]) if values["pair"] in PAIRS else gr.skip()
+            gr.Dropdown(task_choices(values["pair"]), value=values["task"])
+            if values["pair"] in MODEL_PAIRS
+            else gr.skip()
         )
         return found | {self.fields["task"]: tasks}
 
@@ -182,7 +187,7 @@ class ExperimentForm:
         begun = beginning(pair)
         anew = {
             self.fields[name]: gr.update(value=getattr(begun, value))
-            for name, value in BEGUN.items()
+            for name, value in _BEGUN.items()
             if untouched(value, values[self.fields[name]])
         }
         own = own_tasks(self.repository)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 PER_PAGE = 10
-OPEN = ("queued", "running")
+OPEN_STATUSES = ("queued", "running")
 
 _COLUMNS = (
     Column("Setting", "wide"), Column("Seed", "num"), Column("Prompts", "num"),
@@ -44,7 +44,7 @@ def experiments_html(
 
 
 def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: str | None) -> str:
-    under_way = e.status in OPEN
+    under_way = e.status in OPEN_STATUSES
     body = _bar(e) if under_way else _failures(e.runs)
     body += calibrated if calibrated is not None else _runs_table(e.runs, scores) * under_way
     name = f'<a href="runs?experiment={escape(e.id)}">{escape(e.name)}</a>{tags_html(e)}'
@@ -72,7 +72,7 @@ def _line(e: ExperimentView, is_calibration: bool) -> str:
         return f"{count(e.prompts_done, 'text')} written, " + (
             "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
         )
-    if e.status not in OPEN:
+    if e.status not in OPEN_STATUSES:
         return f"{prompts}, {ago(e.created_at)}"
     return f"{prompts}, {_remaining(time_left(e))}" if e.status == "running" else f"{prompts}, waiting"
 

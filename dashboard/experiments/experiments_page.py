@@ -9,14 +9,14 @@ import gradio as gr
 
 from dashboard.experiments import more_tasks
 from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names
-from dashboard.experiments.experiment_list import OPEN, PER_PAGE, experiments_html
+from dashboard.experiments.experiment_list import OPEN_STATUSES, PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_tasks import OwnTasksPanel
 from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import KEEP_PLACE, QUIET, escape, heading, notice, on_load, section, show
+from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, escape, heading, notice, on_load, section, show
 from dashboard.ui.polled import Polled
 from dashboard.ui.signed_in import person_of
 from dashboard.ui.worker_status import absence_notice
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.tasks import Task
 
-LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
-POLL_SECONDS = 1.0
+_LEAD = "Several settings on the same prompts, taking turns. The worker continues when this page is closed."
+_POLL_SECONDS = 1.0
 
 
 def build(repository: Repository, settings: Settings) -> None:
@@ -58,8 +58,8 @@ class ExperimentsPage:
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.home = repository, settings.home
         self.executor: Executor = settings.executor
-        self.latest = Polled(self._latest, POLL_SECONDS / 2)
-        show(heading("Experiments", LEAD))
+        self.latest = Polled(self._latest, _POLL_SECONDS / 2)
+        show(heading("Experiments", _LEAD))
         self.worker = show()
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=340):
@@ -98,19 +98,19 @@ class ExperimentsPage:
             "fn": self.poll, "inputs": [self.limit, self.archived, self.shown, fields["pair"], fields["task"]],
             "outputs": [
                 self.worker, self.list, self.older, self.more, self.own.list, fields["task"], self.shown
-            ], **QUIET,
+            ], **PRIVATE_EVENT,
         }  # fmt: skip
-        gr.Timer(POLL_SECONDS).tick(queue=False, trigger_mode="once", **poll)
+        gr.Timer(_POLL_SECONDS).tick(queue=False, trigger_mode="once", **poll)
         on_load(self.poll, poll["inputs"], poll["outputs"])
         self.start.click(
-            self.begin, set(fields.values()), [self.answer, fields["name"]], trigger_mode="once", **QUIET
+            self.begin, set(fields.values()), [self.answer, fields["name"]], trigger_mode="once", **PRIVATE_EVENT
         ).then(**poll)  # fmt: skip
-        self.list.click(self.act, None, self.answer, **QUIET).then(**poll)
-        self.more.click(self.fetch, None, self.refused, **QUIET).then(**poll)
+        self.list.click(self.act, None, self.answer, **PRIVATE_EVENT).then(**poll)
+        self.more.click(self.fetch, None, self.refused, **PRIVATE_EVENT).then(**poll)
         self.own.listen(self.latest.forget, poll)
         self.finder.listen(fields, self.latest.forget, poll)
         on_choice(self.archived)(**poll | FOLLOWS)
-        self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **QUIET).then(**poll)
+        self.older.click(lambda limit: limit + PER_PAGE, self.limit, self.limit, **PRIVATE_EVENT).then(**poll)
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -183,9 +183,9 @@ class ExperimentsPage:
         """What the page shows, and whether there are older experiments."""
         found = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         experiments = [own_work.as_it_stands(one, self.home) for one in found]
-        waiting = any(experiment.status in OPEN for experiment in experiments)
+        waiting = any(experiment.status in OPEN_STATUSES for experiment in experiments)
         worker = self.repository.worker()
-        under_way = [run.id for e in experiments if e.status in OPEN for run in e.runs if run.prompts_done]
+        under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         own, own_html = self.own.tasks()
         shown = Shown(

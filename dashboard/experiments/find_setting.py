@@ -9,11 +9,11 @@ import gradio as gr
 
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, escape, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, notice, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.calibration.request import asked_for
 from fsd_core.config import RULES
-from fsd_core.config.calibration_config import MOST_PROMPTS, CalibrationConfig
+from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks import Task
@@ -35,7 +35,7 @@ _WORDS = {
 _LEAD = (
     "Of the algorithms, thresholds and draft lengths above, finds the fastest that keeps a promise. Some prompts "
     "narrow them down; the best are tried on others, until one is sure at 95 % or the time ends. It may use up to "
-    f"{MOST_PROMPTS} prompts of the task, whatever is written above."
+    f"{MOST_FRESH_PROMPTS} prompts of the task, whatever is written above."
 )
 
 
@@ -80,7 +80,9 @@ class FindPanel:
             return notice(f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts.")
 
         inputs = {*fields.values(), self.goal, self.bound, self.minutes, self.replayed}
-        self.start.click(begin, inputs, self.answer, trigger_mode="once", **QUIET).then(after, **QUIET).then(**poll)
+        self.start.click(begin, inputs, self.answer, trigger_mode="once", **PRIVATE_EVENT).then(
+            after, **PRIVATE_EVENT
+        ).then(**poll)
 
 
 def calibration_of(

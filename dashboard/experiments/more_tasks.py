@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import JobView, WorkerView
 
-PRIORITY = 5
-OPEN = ("queued", "running")
+_PRIORITY = 5
+_OPEN = ("queued", "running")
 NEWS = timedelta(minutes=10)
 """for so long a task that was fetched is told of"""
-LEAD = (
+_LEAD = (
     "Benchmarks of the field, from the Hugging Face hub into this installation's data folder. The worker fetches them; "
     "then they are in the list of tasks."
 )
@@ -52,8 +52,8 @@ def request(repository: Repository, act: str, kind: str, name: str) -> None:
         raise InvalidSetting("This page offers no such thing: reload it.")
     origin(name[:40])  # refuses a name that is none, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
-    if last is None or last.status not in OPEN:
-        repository.enqueue(FetchJob(name), PRIORITY)
+    if last is None or last.status not in _OPEN:
+        repository.enqueue(FetchJob(name), _PRIORITY)
 
 
 def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
@@ -71,7 +71,7 @@ def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> str:
     """A line for each task, with what it is, whose it is, and how far it is fetched."""
     lines = "".join(_line(fetch, worker) for fetch in fetches)
     others = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
-    return f'<p class="more-lead">{escape(LEAD)}</p><div class="more-tasks">{lines}</div>' + (
+    return f'<p class="more-lead">{escape(_LEAD)}</p><div class="more-tasks">{lines}</div>' + (
         f'<p class="more-lead">{escape(OTHERS.format(_joined(others)))}</p>' if others else ""
     )
 
@@ -85,7 +85,7 @@ def _joined(titles: list[str]) -> str:
 def _line(fetch: Fetch, worker: WorkerView | None) -> str:
     task, job = fetch
     where, licence = origin(task.name)
-    waiting = job is not None and job.status in OPEN
+    waiting = job is not None and job.status in _OPEN
     about = f"{task.published:,} prompts, licence {licence}, from " if task.published else f"Licence {licence}, from "
     act = "" if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
     return (
@@ -101,7 +101,7 @@ def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> str:
         return notice(f"{task.title} is in the list of tasks.")
     if job is None or job.status == "finished":
         return ""
-    if job.status in OPEN:
+    if job.status in _OPEN:
         activity = worker.activity if worker is not None and worker.alive else None
         if activity is None:
             return notice("Waiting: nothing fetches now. The head of this page says what is missing.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.experiments.own_tasks_html import checked_html, lead_html, own_tasks_html
-from dashboard.ui.components import QUIET, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.roles import require
@@ -60,9 +60,9 @@ class OwnTasksPanel:
         """``after`` is called when something was done, before the page is polled."""
         fields = [self.identifier, self.scorer, self.title]
         # A click while the one before it is answered is another question: it is not lost, and is answered after it.
-        self.choice.click(self.act, fields, self.answer, trigger_mode="multiple", concurrency_limit=1, **QUIET).then(
-            after, **QUIET
-        ).then(**poll)
+        self.choice.click(
+            self.act, fields, self.answer, trigger_mode="multiple", concurrency_limit=1, **PRIVATE_EVENT
+        ).then(after, **PRIVATE_EVENT).then(**poll)
 
     def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> str:
         """Checks the file that was sent, or adds it."""

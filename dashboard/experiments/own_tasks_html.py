@@ -14,15 +14,15 @@ from fsd_core.tasks.custom.custom_task import transcript
 from fsd_core.tasks.custom.reading import CheckedFile
 from fsd_core.tasks.custom.scorers import get_scorer
 
-SHOWN = 5
+_SHOWN = 5
 """prompts of a preview"""
-LONGEST = 400
+_LONGEST = 400
 """characters of one"""
-LEAD = (
+_LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
     "reference where the scorer needs one; id if you like."
 )
-EXAMPLE = (
+_EXAMPLE = (
     '{"scorer": "number", "title": "Invoices"}\n'
     '{"prompt": "A desk costs 120 and a lamp 35. What do both cost?", "reference": 155}\n'
     '{"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is 7 × 8?"}], '
@@ -32,7 +32,7 @@ EXAMPLE = (
 
 def lead_html() -> str:
     """What a file looks like."""
-    return f'<p class="more-lead">{escape(LEAD)}</p><pre class="own-example">{escape(EXAMPLE)}</pre>'
+    return f'<p class="more-lead">{escape(_LEAD)}</p><pre class="own-example">{escape(_EXAMPLE)}</pre>'
 
 
 def checked_html(checked: CheckedFile, name: str) -> str:
@@ -44,16 +44,16 @@ def checked_html(checked: CheckedFile, name: str) -> str:
         return f'{notice(told, "bad")}<ul class="own-problems">{lines}{more}</ul>'
     scorer = get_scorer(checked.scorer)
     told = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
-    shown = "".join(_line(line.asked, line.reference) for line in checked.lines[:SHOWN])
-    left = len(checked.lines) - SHOWN
+    shown = "".join(_line(line.asked, line.reference) for line in checked.lines[:_SHOWN])
+    left = len(checked.lines) - _SHOWN
     more = f'<p class="more-lead">And {count(left, "more prompt")}.</p>' if left > 0 else ""
     return f'{notice(told)}<ol class="own-preview">{shown}</ol>{more}'
 
 
 def _line(asked: str | Sequence[tuple[str, str]], reference: str | None) -> str:
     text = asked if isinstance(asked, str) else transcript(tuple(asked))
-    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-    expected = "" if reference is None else f"<span>Reference: {escape(reference[:LONGEST])}</span>"
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    expected = "" if reference is None else f"<span>Reference: {escape(reference[:_LONGEST])}</span>"
     return f"<li><pre>{escape(text)}</pre>{expected}</li>"
 
 

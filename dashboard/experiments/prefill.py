@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.algorithms import PLAIN
+from dashboard.ui.algorithms import PLAIN_RULES
 from fsd_core.config.flat import options_read
 from fsd_core.config.options import METHOD_OPTIONS
-from fsd_core.config.sweeps import LENGTHS, LISTED
+from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
 from fsd_core.errors import UnknownName
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any
     except UnknownName:
         return {}
     options = options_read(run.config)
-    rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN]
+    rules = [kind for kind in query.get("rules", "").split(",") if kind in PLAIN_RULES]
     values: dict[str, Any] = {
         "pair": run.pair, "task": run.task, "limit": run.config.limit, "seeds": f"{run.seed}",
         "batch": run.config.batch,
@@ -44,7 +44,7 @@ def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any
         if name not in options or name == "acceptance" or option.is_knob:
             continue
         value = options[name]
-        values[name] = [value] if name in LISTED else f"{value}" if name in LENGTHS else value
+        values[name] = [value] if name in LISTED else f"{value}" if name in LENGTH_OPTIONS else value
     return values | {name: number for name in _SAMPLED if (number := _number(query.get(name, ""))) is not None}
 
 

@@ -5,32 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboard.ui.algorithms import PLAIN, SEVERAL, TUNED
+from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.option_fields import label, number
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.building import Named, checked
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS, Option
-from fsd_core.config.sweeps import LENGTHS, LISTED, methods, readable
+from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, methods, readable
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task, get_task
 
 MOST_SEEDS = 20
-MOST_RUNS = 200
-PARTS = (("baselines", PLAIN), ("several", SEVERAL), ("tuned", TUNED))
+_MOST_RUNS = 200
+METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", SEVERAL), ("tuned", TUNED))
 """the fields that rules are chosen in"""
 
 
 def rules_of(values: Mapping[str, Any]) -> list[str]:
     """The rules that are chosen, baselines first."""
-    return [kind for part, kinds in PARTS for kind in kinds if kind in values[part]]
+    return [kind for part, kinds in METHOD_GROUPS for kind in kinds if kind in values[part]]
 
 
 def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_task) -> SweepConfig:
     """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence. ``find``: the task of a name.
 
-    ``values``: those of the fields, by name: of options, of ``PARTS``, and ``seeds`` and ``name``; ``None`` is an
-    emptied number field.
+    ``values``: those of the fields, by name: of options, of ``METHOD_GROUPS``, and ``seeds`` and ``name``; ``None`` is
+    an emptied number field.
     """
     rules = rules_of(values)
     if not rules:
@@ -52,7 +52,7 @@ def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str,
     given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": list(rules)})
     for name, value in given.items():
         option = METHOD_OPTIONS[name]
-        if name in LENGTHS:
+        if name in LENGTH_OPTIONS:
             given[name] = list(whole_numbers(value, option.plural or option.label, f"{option.default}, 16"))
             continue
         if name in LISTED and not value:
@@ -75,8 +75,8 @@ def sweep_of(
 
 def check_size(count: int, what: str, fewer: str) -> None:
     """Raises ``InvalidSetting`` for more runs or settings than one experiment may have."""
-    if count > MOST_RUNS:
-        raise InvalidSetting(f"These are {count} {what}: expected at most {MOST_RUNS}. Choose fewer {fewer}.")
+    if count > _MOST_RUNS:
+        raise InvalidSetting(f"These are {count} {what}: expected at most {_MOST_RUNS}. Choose fewer {fewer}.")
 
 
 def option_label(option: Option, value: Any = None) -> str:

@@ -15,14 +15,14 @@ from dashboard.playground.kept_job import ASK, RECALL, REMEMBER, RESUMED
 from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
-from dashboard.playground.setting_views import MOST_SETTINGS, FollowedJob, OutputPanel, comparison, payload
-from dashboard.playground.visitors import NOTE, Visitors
+from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, OutputPanel, comparison, payload
+from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS
-from dashboard.ui.components import QUIET, heading, legend, notice, on_load, show, tells_errors
+from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
 from dashboard.ui.signed_in import person_of
-from fsd_core.conditions import SHARED
+from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.storage.messages import PlaygroundJob
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import JobView
 
-POLL_SECONDS = 0.15
-PRIORITY = 10
-LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
+_POLL_SECONDS = 0.15
+_PRIORITY = 10
+_LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
 WRITING = "The settings take turns, and each is timed by itself."
 ONE_TIMING = (
     '<p class="cmp-note">This is one timing of one text, and it varies from click to click. '
     '<a href="experiments">An experiment</a> measures the difference.</p>'
 )
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
-BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
+_BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
 """of each setting, the fields that begin with another value for another pair, with the name of the value"""
 
 ASKED_SECONDS = 10.0
@@ -69,15 +69,15 @@ class Playground:
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors = repository, visitors
         self.executor: Executor = executor
-        show(heading("Playground", LEAD) + (f'<p class="fsd-kept">{NOTE}</p>' if visitors else ""))
+        show(heading("Playground", _LEAD) + (f'<p class="fsd-kept">{VISITORS_NOTE}</p>' if visitors else ""))
         if executor == "in-process":
-            show(f'<p class="fsd-kept">{SHARED}</p>')
+            show(f'<p class="fsd-kept">{SHARED_DEVICE}</p>')
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
             begun = beginning(BUNDLED)
             self.cards = [
                 SettingCard(i + 1, kind, **{name: getattr(begun, value) for name, value in fields.items()})
-                for i, (kind, fields) in enumerate(zip(DEFAULTS, BEGUN, strict=True))
+                for i, (kind, fields) in enumerate(zip(DEFAULTS, _BEGUN, strict=True))
             ]
         with gr.Row(elem_classes=["actions"]):
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140)
@@ -88,7 +88,7 @@ class Playground:
         with gr.Row(equal_height=False, elem_classes=["lanes"]):
             self.lanes: list[gr.HTML] = []
             self.columns = []
-            for i in range(MOST_SETTINGS):
+            for i in range(MOST_OUTPUT_PANELS):
                 with gr.Column(min_width=300, visible=i < 2) as column:
                     self.lanes.append(show(waiting_html(i + 1), elem_id=f"lane-{i + 1}"))
                 self.columns.append(column)
@@ -97,7 +97,7 @@ class Playground:
         self.job = gr.State(None)
         self.begun = gr.Textbox(visible="hidden")  # the last job's id, for the browser to keep
         self.asked = gr.Textbox(visible="hidden")  # the id that the browser chose for the next one
-        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._events()
 
     @property
@@ -112,16 +112,18 @@ class Playground:
 
     def _events(self) -> None:
         for button, step in ((self.more, 1), (self.fewer, -1)):
-            button.click(self._resize(step), self.number, self.sizes, **QUIET)
+            button.click(self._resize(step), self.number, self.sizes, **PRIVATE_EVENT)
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
         # Past the queue, which forgets what a page asked for that is gone.
         asking = self.generate.click(None, None, self.asked, js=ASK)
-        generating = asking.then(self.start, {self.asked, *filled}, [self.asked, *self.outputs], queue=False, **QUIET)
+        generating = asking.then(
+            self.start, {self.asked, *filled}, [self.asked, *self.outputs], queue=False, **PRIVATE_EVENT
+        )
         generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
-        begun = [card.fields[name] for card, fields in zip(self.cards, BEGUN, strict=True) for name in fields]
+        begun = [card.fields[name] for card, fields in zip(self.cards, _BEGUN, strict=True) for name in fields]
         self.form.another_pair(self.begin_anew, {self.form.pair, *begun}, begun, **FOLLOWS)
-        self.stop.click(self.cancel, self.job, self.stop, **QUIET)
-        self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **QUIET)
+        self.stop.click(self.cancel, self.job, self.stop, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **PRIVATE_EVENT)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
         known = [*self.outputs, *self.sizes, *controls]
         opening = on_load(self.resume, [self.begun, self.asked], known, js=RECALL)
@@ -129,7 +131,7 @@ class Playground:
 
     def _resize(self, step: int) -> Any:
         def resize(number: int) -> Updates:
-            return self._sized(max(1, min(MOST_SETTINGS, number + step)))
+            return self._sized(max(1, min(MOST_OUTPUT_PANELS, number + step)))
 
         return resize
 
@@ -138,7 +140,7 @@ class Playground:
         begun = beginning(values[self.form.pair])
         return {
             card.fields[name]: getattr(begun, value)
-            for card, fields in zip(self.cards, BEGUN, strict=True)
+            for card, fields in zip(self.cards, _BEGUN, strict=True)
             for name, value in fields.items()
             if untouched(value, values[card.fields[name]])
         }
@@ -147,7 +149,7 @@ class Playground:
         columns = zip(self.columns, (card.column for card in self.cards), strict=True)
         return {
             self.number: number,
-            self.more: gr.Button(interactive=number < MOST_SETTINGS),
+            self.more: gr.Button(interactive=number < MOST_OUTPUT_PANELS),
             self.fewer: gr.Button(interactive=number > 1),
             **{column: gr.Column(visible=i < number) for i, pair in enumerate(columns) for column in pair},
         }
@@ -174,7 +176,7 @@ class Playground:
         person, visit = person_of(request), str(request.session_hash)
         if self.visitors is not None:
             self.visitors.check(person, visit, pair, decodings)
-        job = self.repository.enqueue(asked, PRIORITY, id)
+        job = self.repository.enqueue(asked, _PRIORITY, id)
         asked_by.note(job)
         if self.visitors is not None:
             self.visitors.began(person, visit, job)

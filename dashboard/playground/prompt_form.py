@@ -12,7 +12,7 @@ from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.option_fields import field, number, settings_of
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.tasks import get_task
 
 EXAMPLES = 8
@@ -74,7 +74,7 @@ class PromptForm:
             with gr.Column(scale=2, min_width=320):
                 with gr.Row():
                     self.pair = gr.Dropdown(
-                        [(spec.title, name) for name, spec in PAIRS.items()], value=BUNDLED, label="Model pair",
+                        [(spec.title, name) for name, spec in MODEL_PAIRS.items()], value=BUNDLED, label="Model pair",
                         min_width=150,
                     )  # fmt: skip
                     self.example = gr.Dropdown(examples, value=None, label="Example", min_width=150)
@@ -119,7 +119,7 @@ class PromptForm:
         """The fields as they were when they asked for ``method``; a pair that is offered no more is left aside."""
         was = settings_of(method)
         return {
-            **({self.pair: pair} if pair in PAIRS else {}),
+            **({self.pair: pair} if pair in MODEL_PAIRS else {}),
             self.prompt: prompt,
             self.seed: seed,
             **{part: was[name] for name, part in self.sampling.items()},

@@ -15,14 +15,14 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 
 STRICT = "strict_first"
-NAMES = [
+CARD_OPTIONS = [
     name
     for name, option in METHOD_OPTIONS.items()
     if option.part in ("acceptance", "drafter", "topology") or name == STRICT
 ]
-OF_RULE = [name for name in NAMES if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
-OF_DRAFT = [name for name in NAMES if METHOD_OPTIONS[name].part != "acceptance"]
-DIALS = [*OF_RULE, *OF_DRAFT]
+OF_RULE = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part == "acceptance" and name != "acceptance"]
+OF_DRAFT = [name for name in CARD_OPTIONS if METHOD_OPTIONS[name].part != "acceptance"]
+_DIALS = [*OF_RULE, *OF_DRAFT]
 WIDE = {"divergence", "drafter", "topology"}
 
 Updates = dict[Any, Any]
@@ -33,7 +33,7 @@ class SettingCard:
 
     def __init__(self, number: int, kind: str, **begun: Any) -> None:
         """``begun``: what fields begin with, where it is not the option's default."""
-        at_first = arranged({name: METHOD_OPTIONS[name].default for name in NAMES} | {"acceptance": kind})
+        at_first = arranged({name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind})
         for name, value in begun.items():
             at_first[name]["value"] = value
         with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
@@ -45,8 +45,8 @@ class SettingCard:
                     for name in names:
                         scale = 2 if name in WIDE else 1
                         self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **at_first[name])
-        read = {name: self.fields[name] for name in NAMES if METHOD_OPTIONS[name].choices}
-        changed = [self.about, *(self.fields[name] for name in DIALS)]
+        read = {name: self.fields[name] for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices}
+        changed = [self.about, *(self.fields[name] for name in _DIALS)]
         on_choice(*read.values())(self.arrange, set(read.values()), changed, **FOLLOWS)
 
     @property
@@ -64,9 +64,9 @@ class SettingCard:
 
     def restore(self, method: DecodingConfig) -> Updates:
         """The controls as they were when they asked for ``method``; those that it does not read stay as they are."""
-        was = {name: value for name, value in settings_of(method).items() if name in NAMES}
+        was = {name: value for name, value in settings_of(method).items() if name in CARD_OPTIONS}
         options = arranged(was)
-        for name in was.keys() & {*DIALS}:
+        for name in was.keys() & {*_DIALS}:
             options[name]["value"] = was[name]
         return self._updates(options) | {self.fields["acceptance"]: method.acceptance.kind}
 
@@ -79,9 +79,9 @@ def arranged(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """What each control shows for what has been chosen, by the option's name; ``about`` is the explanation."""
     kind = values["acceptance"]
     divergence = values.get("divergence") or METHOD_OPTIONS["divergence"].default
-    fields = visible_fields(values, DIALS)
+    fields = visible_fields(values, _DIALS)
     options: dict[str, dict[str, Any]] = {name: {"visible": visible} for name, visible in fields.items()}
-    for name in DIALS:
+    for name in _DIALS:
         if METHOD_OPTIONS[name].is_knob and options[name]["visible"]:
             options[name]["info"] = knob_range(kind, METHOD_OPTIONS[name], divergence)
     return {"about": {"value": about(kind, divergence)}, **options}

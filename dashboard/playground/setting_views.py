@@ -10,8 +10,8 @@ from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.storage.messages import Chunk, EmittedToken, PlaygroundJob, StreamFigures
 
-MOST_SETTINGS = 4
-BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."
+MOST_OUTPUT_PANELS = 4
+OTHER_PROGRAMS_BUSY = "Other programs kept the processor busy meanwhile: generate again to compare speeds."
 
 
 @dataclass
@@ -80,7 +80,9 @@ def comparison(lanes: Sequence[OutputPanel]) -> list[str]:
     if first.error or not first.tokens:
         return []
     told = [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
-    return [*told, BUSY] if told and any(lane.figures and lane.figures.held_up for lane in lanes) else told
+    return (
+        [*told, OTHER_PROGRAMS_BUSY] if told and any(lane.figures and lane.figures.held_up for lane in lanes) else told
+    )
 
 
 def _beside(lane: OutputPanel, first: OutputPanel) -> str:

@@ -17,12 +17,12 @@ from fsd_core.storage.messages import PlaygroundJob
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-MOST_TOKENS = 128  # per text
-MOST_SETTINGS = 2  # at once
+_MOST_TOKENS = 128  # per text
+_MOST_SETTINGS = 2  # at once
 MOST_WAITING = 6  # texts of everybody
-PAIRS = ("bundled", DRAFTED, ADAPTED)  # others are gigabytes, which a visitor would have fetched
-NOTE = (
-    f"This is a public demo: visitors write up to {MOST_TOKENS} tokens with up to {MOST_SETTINGS} settings at once, "
+_PAIRS = ("bundled", DRAFTED, ADAPTED)  # others are gigabytes, which a visitor would have fetched
+VISITORS_NOTE = (
+    f"This is a public demo: visitors write up to {_MOST_TOKENS} tokens with up to {_MOST_SETTINGS} settings at once, "
     "one text after the other. Experiments and review are for members."
 )
 
@@ -39,12 +39,12 @@ class Visitors:
         """Raises ``Refused`` with the limit that a wish goes beyond. ``visit`` is of somebody who has not signed in."""
         if person.may("author"):
             return
-        if pair not in PAIRS:
+        if pair not in _PAIRS:
             raise Refused("In this demo visitors choose among the small pairs: bundled and SmolLM2 135M.")
-        if len(decodings) > MOST_SETTINGS:
-            raise Refused(f"In this demo visitors compare up to {MOST_SETTINGS} settings: remove the last ones.")
-        if max(decoding.max_new_tokens for decoding in decodings) > MOST_TOKENS:
-            raise Refused(f"In this demo visitors write up to {MOST_TOKENS} tokens: lower “Tokens”.")
+        if len(decodings) > _MOST_SETTINGS:
+            raise Refused(f"In this demo visitors compare up to {_MOST_SETTINGS} settings: remove the last ones.")
+        if max(decoding.max_new_tokens for decoding in decodings) > _MOST_TOKENS:
+            raise Refused(f"In this demo visitors write up to {_MOST_TOKENS} tokens: lower “Tokens”.")
         with self._lock:
             last = self._begun.get(_key(person, visit))
         if last is not None and self._is_open(last):

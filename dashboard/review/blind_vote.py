@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
-from dashboard.ui.components import QUIET, escape, notice, section, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, notice, section, show
 from dashboard.ui.quantities import interval, percent
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
@@ -43,7 +43,7 @@ class BlindVote:
             self.buttons = [gr.Button(words) for words in CHOICES]
         self.ballot = gr.State(None)
         for button, words in zip(self.buttons, CHOICES, strict=True):
-            button.click(self._vote(words), self.ballot, self.outputs, **QUIET)
+            button.click(self._vote(words), self.ballot, self.outputs, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:

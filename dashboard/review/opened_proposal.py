@@ -10,12 +10,12 @@ import gradio as gr
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.proposal_html import case_html, conversation_html, prompts_html
-from dashboard.tables.pair_reader import SIZES, PairReader, Runs
+from dashboard.tables.pair_reader import PAGE_SIZES, PairReader, Runs
 from dashboard.tables.prompt_pairs import Pair
-from dashboard.ui.components import QUIET, notice, section, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, section, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.review.evidence import TITLES
+from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import LONGEST_WORDS
 
@@ -44,7 +44,7 @@ class OpenedProposal:
             self.decline = gr.Button("Decline", variant="stop")
             self.withdraw = gr.Button("Withdraw")
         with gr.Row(elem_classes=["rev-forms"]):
-            choices = [(title, name) for name, title in TITLES.items()]
+            choices = [(title, name) for name, title in REQUIREMENT_TITLES.items()]
             self.requirement = gr.Dropdown(
                 choices, value="margin", label="Answer for", info="A requirement that is open"
             )
@@ -89,10 +89,10 @@ class OpenedProposal:
             self.approve: "approve", self.changes: "request changes", self.decline: "decline",
         }  # fmt: skip
         for button, verdict in verdicts.items():
-            button.click(self._judge(verdict), [self.shown, self.verdict_words], self.outputs, **QUIET)
-        self.withdraw.click(self.give_up, [self.shown, self.verdict_words], self.outputs, **QUIET)
-        self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **QUIET)
-        self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **QUIET)
+            button.click(self._judge(verdict), [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
+        self.withdraw.click(self.give_up, [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
+        self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **PRIVATE_EVENT)
+        self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **PRIVATE_EVENT)
 
     def open(self, proposal_id: str, person: Person) -> Updates:
         """The proposal as it stands now, with the next ballot of somebody."""
@@ -103,7 +103,7 @@ class OpenedProposal:
         if case.evidence:
             read = Runs(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
         is_open, own = case.proposal.state == "open", case.proposal.author == person.name
-        reading = self.reader.read(read, "text", SIZES[0], 0, person, pairing)
+        reading = self.reader.read(read, "text", PAGE_SIZES[0], 0, person, pairing)
         return (
             self.votes.open(case, pairing, person)
             | reading
@@ -112,7 +112,7 @@ class OpenedProposal:
                 self.conversation: conversation_html(case.proposal.remarks),
                 self.prompts: prompts_html(pairing),
                 self.reader.filter: "text",
-                self.reader.size: SIZES[0],
+                self.reader.size: PAGE_SIZES[0],
                 self.shown: (case.proposal.id, case.use.sequence),
                 self.own: notice(_own(person), "warn") if is_open and own else "",
                 **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},

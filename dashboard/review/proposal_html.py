@@ -16,7 +16,7 @@ from fsd_core.analysis.cells import against, ratio_mixed
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.metrics import METRICS
-from fsd_core.review.evidence import TITLES, Evidence, overall
+from fsd_core.review.evidence import REQUIREMENT_TITLES, Evidence, overall
 from fsd_core.review.measured_weights import certain_weights
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.storage.review_events import Remarked
@@ -68,7 +68,7 @@ def _requirements(case: Case) -> str:
         told = "; ".join(f.told for one in case.evidence for f in one.findings if f.requirement == name)
         waiver = case.proposal.waived(name, case.hash)
         words = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
-        rows.append((escape(TITLES[name]), escape(told), pill(outcome), escape(words)))
+        rows.append((escape(REQUIREMENT_TITLES[name]), escape(told), pill(outcome), escape(words)))
     return table(_REQUIREMENTS, rows, "Requirements")
 
 

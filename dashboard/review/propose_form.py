@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.tables.company import company
-from dashboard.ui.components import QUIET, escape, heading, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, heading, notice, show
 from dashboard.ui.signed_in import person_of
-from fsd_core.config.baselines import USUAL
+from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
 from fsd_core.storage.review_events import LONGEST_WORDS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Updates = dict[Any, Any]
 Measurement = tuple["RunView", ...]
 """a run, or the turns of a calibration that are read as one"""
-MOST = 60
+_MOST = 60
 """runs of a setting, the newest, that can be chosen"""
 """the rules that a setting is held against; of each experiment the first that was measured is chosen"""
 
@@ -47,7 +47,7 @@ class ProposeForm:
         self.answer = show()
         self.setting = gr.State("")
         fields = [self.use, self.runs, self.baselines, self.rationale]
-        self.send.click(self.propose, fields, self.answer, **QUIET)
+        self.send.click(self.propose, fields, self.answer, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:
@@ -104,7 +104,7 @@ NO_USE = (
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:
     """The newest measured runs of a setting; of a calibration among them, and of the one that is named, all turns that
     can be evidence."""
-    newest = repository.runs(setting_id=setting_id, limit=MOST, archived=False)
+    newest = repository.runs(setting_id=setting_id, limit=_MOST, archived=False)
     calibrations = dict.fromkeys(filter(None, [calibration, *(run.experiment_id for run in newest if is_turn(run))]))
     turns = [run for id in calibrations for run in fresh_turns(repository, id, setting_id)]
     return grouped([*turns, *(run for run in newest if run.metrics and not is_turn(run))])
@@ -113,9 +113,9 @@ def _measurements(repository: Repository, setting_id: str, calibration: str) -> 
 def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
     """Measured runs of the same experiment, task and seed to hold a setting against, the target alone first."""
     others = [one for one in company(repository, runs[0]) if one.setting_id != runs[0].setting_id]
-    kinds = [one for one in others if one.decoding.acceptance.kind in USUAL]
+    kinds = [one for one in others if one.decoding.acceptance.kind in USUAL_BASELINES]
     fresh = on_fresh_prompts(repository, kinds)
-    return grouped(sorted(fresh, key=lambda one: (USUAL.index(one.decoding.acceptance.kind), one.position)))
+    return grouped(sorted(fresh, key=lambda one: (USUAL_BASELINES.index(one.decoding.acceptance.kind), one.position)))
 
 
 def _strongest(measurements: Iterable[Measurement]) -> list[Measurement]:

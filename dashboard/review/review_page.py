@@ -11,17 +11,17 @@ from dashboard.review.opened_proposal import OpenedProposal
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.propose_form import ProposeForm
 from dashboard.review.use_html import use_html, uses_html
-from dashboard.ui.components import QUIET, dead_end, heading, notice, on_load, section, show
+from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, notice, on_load, section, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError
 from fsd_core.review.desk import Desk
-from fsd_core.storage.review_events import LONGEST_NAME, LONGEST_WORDS, Requirements
+from fsd_core.storage.review_events import LONGEST_USE_TITLE, LONGEST_WORDS, Requirements
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
-LEAD = "What settings are wanted for, which one is approved, and why."
+_LEAD = "What settings are wanted for, which one is approved, and why."
 
 Updates = dict[Any, Any]
 
@@ -63,11 +63,11 @@ class Overview:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        show(heading("Review", LEAD))
+        show(heading("Review", _LEAD))
         self.uses = show()
         show(section("Make a use"))
         with gr.Row(elem_classes=["rev-forms"]):
-            self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_NAME)
+            self.name = gr.Textbox(label="Name", placeholder="Support chat", max_length=LONGEST_USE_TITLE)
             self.description = gr.Textbox(label="Description", max_length=LONGEST_WORDS, scale=2)
         with gr.Row(elem_classes=["rev-forms"]):
             self.margin = gr.Number(2, label="Accuracy", info="Points that may be lost")
@@ -78,7 +78,7 @@ class Overview:
             self.make = gr.Button("Make the use", variant="primary")
         self.answer = show()
         fields = [self.name, self.description, self.margin, self.speed, self.length, self.approvals, self.days]
-        self.make.click(self.describe, fields, [self.uses, self.answer, self.name, self.description], **QUIET)
+        self.make.click(self.describe, fields, [self.uses, self.answer, self.name, self.description], **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:
@@ -114,7 +114,7 @@ class OpenedUse:
             self.back = gr.Button("Roll back to what was approved before", variant="stop")
         self.answer = show()
         self.shown = gr.State(("", 0))
-        self.back.click(self.roll_back, [self.shown, self.comment], [*self.outputs, self.answer], **QUIET)
+        self.back.click(self.roll_back, [self.shown, self.comment], [*self.outputs, self.answer], **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:

@@ -8,11 +8,11 @@ import gradio as gr
 
 from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
-from dashboard.ui.components import QUIET, escape, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, notice, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.roles import require
-from fsd_core.storage.edits import LONGEST_NAME, LONGEST_NOTE, Edit, Subject, read_tags
+from fsd_core.storage.edits import LONGEST_NOTE, LONGEST_RUN_NAME, Edit, Subject, read_tags
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -32,7 +32,7 @@ class AnnotationPanel:
         named = kind == "experiment"
         title = "Edit name, note and tags" if named else "Edit note and tags"
         with gr.Accordion(title, open=False, visible=False) as self.form:
-            self.name = gr.Textbox(label="Name", max_length=LONGEST_NAME, visible=named)
+            self.name = gr.Textbox(label="Name", max_length=LONGEST_RUN_NAME, visible=named)
             self.note = gr.Textbox(
                 label="Note", lines=3, max_lines=12, max_length=LONGEST_NOTE,
                 placeholder="What this showed, what is wrong with it, what to do next",
@@ -54,7 +54,7 @@ class AnnotationPanel:
         """Attaches the event; ``history`` is where the log is shown."""
         self.history = history
         fields = [self.shown, self.name, self.note, self.tags]
-        self.save.click(self.keep, fields, [*self.outputs, history], **QUIET)
+        self.save.click(self.keep, fields, [*self.outputs, history], **PRIVATE_EVENT)
 
     def open(self, view: RunView | ExperimentView) -> Updates:
         """The fields as they stand."""

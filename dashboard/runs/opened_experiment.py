@@ -12,7 +12,7 @@ from dashboard.runs.run_list import SELECTION, runs_html
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
-from dashboard.ui.components import QUIET, escape, notice, pill, section, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, notice, pill, section, show
 from dashboard.ui.links import copy_link
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, UnknownName
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import ExperimentView
 
-POLL_SECONDS = 3.0
+_POLL_SECONDS = 3.0
 Updates = dict[Any, Any]
 
 
@@ -40,11 +40,11 @@ class OpenedExperiment:
         self.runs = show(js_on_load=SELECTION, elem_id="experiment-runs")
         self.history = show()
         self.shown = gr.State("")
-        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self.panel.listen(self.history)
-        self.panel.save.click(self.again, self.panel.shown, [self.head, self.runs, self.shown], **QUIET)
-        self.head.click(self.act, None, self.outputs, **QUIET)
-        self.clock.tick(self.poll, [self.panel.shown, self.shown], self.outputs, queue=False, **QUIET)
+        self.panel.save.click(self.again, self.panel.shown, [self.head, self.runs, self.shown], **PRIVATE_EVENT)
+        self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, [self.panel.shown, self.shown], self.outputs, queue=False, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:

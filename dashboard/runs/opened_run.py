@@ -23,7 +23,7 @@ from dashboard.tables.company import company, on_same_prompts
 from dashboard.tables.task_version import version_facts
 from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, section, show, tells_errors
+from dashboard.ui.components import PRIVATE_EVENT, section, show, tells_errors
 from dashboard.ui.pager import Pager
 from dashboard.ui.signed_in import person_of
 from fsd_core.analysis.slowdown import slowdown
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import GenerationView, RunView
 
 PROMPTS_PER_PAGE = 20
-POLL_SECONDS = 1.5
+_POLL_SECONDS = 1.5
 OUTCOMES = ("correct", "wrong", "truncated", "failed", "unscored")
-ALL = "all"
+_ALL = "all"
 IN_ORDER, WORST = "", "worst"
 
 Updates = dict[Any, Any]
@@ -67,14 +67,14 @@ class OpenedRun:
         self._prompts()
         self.run_id = gr.State(None)
         self.shown = gr.State(None)
-        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self._events()
 
     def _prompts(self) -> None:
         show(section("Prompts"))
         with gr.Row(elem_classes=["run-filters"]):
-            choices = [("All", ALL), *((outcome.capitalize(), outcome) for outcome in OUTCOMES)]
-            self.outcome = gr.Dropdown(choices, value=ALL, label="Outcome", min_width=150)
+            choices = [("All", _ALL), *((outcome.capitalize(), outcome) for outcome in OUTCOMES)]
+            self.outcome = gr.Dropdown(choices, value=_ALL, label="Outcome", min_width=150)
             orders = [("As in the task", IN_ORDER), ("Lowest acceptance first", WORST)]
             self.order = gr.Dropdown(orders, value=IN_ORDER, label="Order", min_width=170)
             self.search = gr.Textbox(
@@ -102,10 +102,12 @@ class OpenedRun:
         inputs = [self.run_id, self.outcome, self.search, self.order, self.chosen]
         gr.on([self.outcome.change, self.search.change, on_choice(self.order)], self.filter, inputs, listing, **FOLLOWS)
         for button, step in self.pager.steps:
-            button.click(self._turn(step), [self.pager.page, *inputs], listing, **QUIET)
-        self.prompts.click(self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **QUIET)
-        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **QUIET)
-        self.head.click(self.act, None, self.outputs, **QUIET)
+            button.click(self._turn(step), [self.pager.page, *inputs], listing, **PRIVATE_EVENT)
+        self.prompts.click(
+            self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **PRIVATE_EVENT
+        )
+        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **PRIVATE_EVENT)
+        self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
 
     def open(self, run_id: str, order: str = IN_ORDER) -> Updates:
         """The whole run, its first prompt chosen; by the order ``worst`` that with the lowest acceptance.
@@ -123,7 +125,7 @@ class OpenedRun:
         return (
             {self.run_id: run_id}
             | self._run(run)
-            | self.list_prompts(0, run_id, ALL, "", order, chosen)
+            | self.list_prompts(0, run_id, _ALL, "", order, chosen)
             | prompt
             | {self.order: order}
         )
@@ -195,7 +197,7 @@ class OpenedRun:
         self, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
     ) -> Updates:
         """A page of the prompts."""
-        filters: dict[str, Any] = {} if outcome == ALL else {"outcome": outcome}
+        filters: dict[str, Any] = {} if outcome == _ALL else {"outcome": outcome}
         if search.strip():
             filters["search"] = search
         total = self.repository.count_generations(run_id, **filters)

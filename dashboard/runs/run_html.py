@@ -26,7 +26,7 @@ from dashboard.ui.components import (
 from dashboard.ui.links import copy_link
 from dashboard.ui.quantities import NONE, duration, interval, moment, percent, quantity
 from fsd_core.analysis.cells import only_model
-from fsd_core.conditions import MARK, phrases, sittings_sentence, which
+from fsd_core.conditions import MIXED_MARK, phrases, sittings_sentence, which
 from fsd_core.formatting import count
 from fsd_core.storage.records import Deletion
 from fsd_core.tracking.mlflow_links import run_url
@@ -142,7 +142,7 @@ def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str:
     """Which prompts were measured how, where speeds and times are not one figure. ``positions`` are of the prompts,
     by their sitting's id."""
     said = sittings_sentence([(sitting.conditions, positions.get(sitting.id, ())) for sitting in run.sittings])
-    return notice(f"{said} Speeds and times marked {MARK} are not one figure.", "warn") if said else ""
+    return notice(f"{said} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if said else ""
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:

@@ -31,11 +31,11 @@ ORDERS = {
 }
 
 _NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
-SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
+_SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
 """the figures of the list, which has less room than a terminal"""
 _COLUMNS = (
     Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
-    Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in SHOWN), Column("Status"), Column("Created"),
+    Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _SHOWN), Column("Status"), Column("Created"),
 )  # fmt: skip
 
 # Which runs are ticked is known to the browser alone: it outlasts filtering and paging, and needs no round trip.
@@ -96,7 +96,7 @@ def _row(run: RunView) -> tuple[str, ...]:
         escape(run.task),
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
-        *(figure(m, metric) + mixed_mark(mixed_of(run, metric.key)) for metric in SHOWN),
+        *(figure(m, metric) + mixed_mark(mixed_of(run, metric.key)) for metric in _SHOWN),
         pill(run.status),
         escape(ago(run.created_at)),
     )

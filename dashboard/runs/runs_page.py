@@ -14,14 +14,14 @@ from dashboard.runs.run_list import ORDERS, SELECTION, only_turns_html, runs_htm
 from dashboard.runs.workspace_file import link_html
 from dashboard.tables.change_log import changes_html, sentence
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
+from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
 from dashboard.ui.polled import Polled
 from dashboard.ui.quantities import moment
 from dashboard.ui.signed_in import person_of
 from fsd_core.config import RULES
 from fsd_core.errors import FsdError
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.storage.database.runs import LONGEST_SEARCH
 from fsd_core.tasks import TASKS
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 
 RUNS_PER_PAGE = 50
 LOGGED = 50
-POLL_SECONDS = 3.0
+_POLL_SECONDS = 3.0
 STATUSES = ("queued", "running", "finished", "failed", "cancelled")
-ALL = "all"
-LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
+_ALL = "all"
+_LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
 # The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
 FILTERS = {
     "search": "",
-    "pair": ALL,
-    "task": ALL,
-    "algorithm": ALL,
-    "status": ALL,
+    "pair": _ALL,
+    "task": _ALL,
+    "algorithm": _ALL,
+    "status": _ALL,
     "sort": next(iter(ORDERS)),
     "archived": "",
     "turns": "",
 }
 
 # The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
-SHOW_ADDRESS = f"""(...values) => {{
+_SHOW_ADDRESS = f"""(...values) => {{
   const query = new URLSearchParams();
   Object.entries({json.dumps(FILTERS)}).forEach(([name, none], i) => {{
     if (values[i] && values[i] !== none) query.set(name, values[i]);
@@ -104,14 +104,14 @@ class RunList:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self.latest = Polled(self._latest, POLL_SECONDS / 2)
-        show(heading("Runs", LEAD))
+        self.latest = Polled(self._latest, _POLL_SECONDS / 2)
+        show(heading("Runs", _LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(
                 label="Search", placeholder="Setting, experiment, tag or id", max_length=LONGEST_SEARCH, scale=2,
                 min_width=180,
             )  # fmt: skip
-            self.pair = _choice("Pair", {name: spec.title for name, spec in PAIRS.items()})
+            self.pair = _choice("Pair", {name: spec.title for name, spec in MODEL_PAIRS.items()})
             self.task = _choice("Task", {name: task.title for name, task in TASKS.items()})
             self.rule = _choice("Algorithm", {kind: rule.title for kind, rule in RULES.items()})
             self.status = _choice("Status", {status: status.capitalize() for status in STATUSES})
@@ -127,7 +127,7 @@ class RunList:
         self.runs = show(js_on_load=SELECTION, elem_id="runs")
         self.pager = Pager(RUNS_PER_PAGE, "run")
         self.log = show(elem_id="runs-log")
-        self.clock = gr.Timer(POLL_SECONDS, active=False)
+        self.clock = gr.Timer(_POLL_SECONDS, active=False)
         self.shown = gr.State("")
         self._events()
 
@@ -138,11 +138,11 @@ class RunList:
 
     def _events(self) -> None:
         filtered = on_choice(*self.fields)(self.filter, self.fields, self.outputs, **FOLLOWS)
-        filtered.then(None, self.fields, None, js=SHOW_ADDRESS, trigger_mode="multiple", **QUIET)
+        filtered.then(None, self.fields, None, js=_SHOW_ADDRESS, trigger_mode="multiple", **PRIVATE_EVENT)
         inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:
-            button.click(self._turn(step), inputs, self.outputs, **QUIET)
-        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **QUIET)
+            button.click(self._turn(step), inputs, self.outputs, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **PRIVATE_EVENT)
 
     def open(self, query: Mapping[str, str], person: Person) -> Updates:
         """The first page as an address asks for it, kept up to date from then on."""
@@ -189,7 +189,7 @@ class RunList:
     ) -> tuple[int, int, str]:  # fmt: skip
         """The number of the nearest page there is, of how many runs, and its runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
-        filters: dict[str, Any] = {name: value for name, value in exact.items() if value != ALL}
+        filters: dict[str, Any] = {name: value for name, value in exact.items() if value != _ALL}
         if search.strip():
             filters["search"] = search
         filtered = bool(filters)
@@ -210,7 +210,7 @@ class RunList:
 
 def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
     choices = [(title, name) for name, title in titles.items()]
-    return gr.Dropdown([("All", ALL), *choices], value=ALL, label=label, min_width=130)
+    return gr.Dropdown([("All", _ALL), *choices], value=_ALL, label=label, min_width=130)
 
 
 def _filter_value(field: Any, value: str, none: str) -> Any:

@@ -15,7 +15,7 @@ from fsd_core.review.desk import Desk
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
+API_PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
 
 
 def api_routes(repository: Repository) -> APIRouter:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 MINUTES = 10
 """within which somebody has to come back"""
-AGAIN = "sign in again."
+_AGAIN = "sign in again."
 CLAIMED_LONGEST = 200  # characters of what an address claims to be an error
 
 
@@ -71,14 +71,14 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
             return _problem(str(error))
         except MismatchingStateError:
             return _problem(
-                f"This answer belongs to no sign-in that this browser began in the last {MINUTES} minutes: {AGAIN}"
+                f"This answer belongs to no sign-in that this browser began in the last {MINUTES} minutes: {_AGAIN}"
             )
         except httpx2.HTTPError as error:
             return _problem(f"Hugging Face cannot be reached ({_short(error)}): try again in a moment.", 502)
         except AuthlibBaseError as error:
-            return _problem(f"Hugging Face did not let you in ({_short(error)}): {AGAIN}")
+            return _problem(f"Hugging Face did not let you in ({_short(error)}): {_AGAIN}")
         except (JoseError, ValueError, LookupError, TypeError, RuntimeError) as error:
-            return _problem(f"What Hugging Face answered cannot be believed ({_short(error)}): {AGAIN}")
+            return _problem(f"What Hugging Face answered cannot be believed ({_short(error)}): {_AGAIN}")
         response = RedirectResponse(inside(request.session.pop("next", "/")), 303)
         keep_signed_in(response, request, secret)
         return response

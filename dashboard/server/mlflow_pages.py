@@ -16,19 +16,19 @@ from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
 from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
-from fsd_core.worker.mlflow_service import READING, mlflow_socket
+from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_socket
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-PATTERNS = {method: tuple(f"{MLFLOW_PATH}({path})" for path in paths) for method, paths in READING.items()}
+PATTERNS = {method: tuple(f"{MLFLOW_PATH}({path})" for path in paths) for method, paths in MLFLOW_READ_PATHS.items()}
 READ_ONLY = "MLflow's pages are for reading: runs are changed on FSD Lab's own pages."
-STARTING = "MLflow's pages are not up yet: they begin once the worker is idle. Try again in a moment."
-AGAIN = "<script>setTimeout(() => location.reload(), 3000)</script>"
+MLFLOW_STARTING = "MLflow's pages are not up yet: they begin once the worker is idle. Try again in a moment."
+_AGAIN = "<script>setTimeout(() => location.reload(), 3000)</script>"
 """keeps what follows the # of the address, unlike the header Refresh"""
-BUSY = "MLflow does not answer in time: try again in a moment."
+_BUSY = "MLflow does not answer in time: try again in a moment."
 UNREADABLE = "The address is too long or not one: open MLflow's pages from the page of a run."
 TURNED_OFF = "MLflow's pages are turned off here: FSD_MLFLOW_UI is false."
 
@@ -127,11 +127,11 @@ def mlflow_routes(settings: Settings) -> APIRouter:
         try:
             answer = await server.answer(request, path)
         except httpx.TimeoutException:
-            return _sentence(request, BUSY)
+            return _sentence(request, _BUSY)
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _sentence(request, STARTING, AGAIN)
+            return _sentence(request, MLFLOW_STARTING, _AGAIN)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router

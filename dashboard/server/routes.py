@@ -9,11 +9,11 @@ from starlette.datastructures import QueryParams
 from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from dashboard.server.api import PATHS
+from dashboard.server.api import API_PATHS
 from dashboard.server.bare_page import bare_page
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
-from fsd_core.auth.middleware.allow_list import NOTHING, AllowList
-from fsd_core.auth.middleware.origin import READING
+from fsd_core.auth.middleware.allow_list import NOTHING_HERE, AllowList
+from fsd_core.auth.middleware.origin import READING_METHODS
 from fsd_core.auth.middleware.refusal import looks_for_page, refuse
 from fsd_core.settings import MLFLOW_PATH
 
@@ -28,7 +28,7 @@ _OPEN = {
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
         r"/config|/gradio_api/info",  # what programs may call (dashboard/ui/endpoint.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
-        PATHS,
+        API_PATHS,
         MLFLOW_PATH,
         *PATTERNS["GET"],
     ),
@@ -57,13 +57,12 @@ class OpenRoutes(AllowList):
         super().__init__(app, opened)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith(f"{MLFLOW_PATH}/") and scope["method"] not in READING:
+        if scope["path"].startswith(f"{MLFLOW_PATH}/") and scope["method"] not in READING_METHODS:
             return await refuse(receive, send, 403, READ_ONLY)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
-        body = (
-            f'<h1>{NOTHING}</h1><p>The link is incomplete, or of another version. <a href="/">To the first page</a></p>'
-        )
+        hint = 'The link is incomplete, or of another version. <a href="/">To the first page</a>'
+        body = f"<h1>{NOTHING_HERE}</h1><p>{hint}</p>"
         return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:

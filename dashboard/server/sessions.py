@@ -13,7 +13,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 HEARTBEAT = "/gradio_api/heartbeat/"
-KEPT = 100
+MOST_CLOSED_SESSIONS = 100
 """sessions without a heartbeat, such as those of a computer that sleeps"""
 
 
@@ -36,7 +36,7 @@ class PageSession(SessionState):
 
 
 class Sessions(StateHolder):
-    """Every session whose page is open, and the ``KEPT`` others that were used last.
+    """Every session whose page is open, and the ``MOST_CLOSED_SESSIONS`` others that were used last.
 
     A page is open while it holds its heartbeat connection. What is being computed is not forgotten either.
     """
@@ -72,7 +72,7 @@ class Sessions(StateHolder):
         queue = self.blocks._queue
         busy = {event.session_hash for event in queue.event_ids_to_events.values()}
         left = [id for id in self.session_data if id not in self.heartbeats and id not in busy]
-        for session_id in left[:-KEPT]:
+        for session_id in left[:-MOST_CLOSED_SESSIONS]:
             del self.session_data[session_id]
             self.time_last_used.pop(session_id, None)
             queue.pending_event_ids_session.pop(session_id, None)

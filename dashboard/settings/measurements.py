@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.tables.company import alike
 from fsd_core.analysis.cells import speedup
-from fsd_core.config.baselines import USUAL
+from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.evaluation.aggregate import refreshed
 from fsd_core.review.pooling import Pool, is_turn, pooled
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Prompts, RunView
 
-MOST_RUNS = 100
+_MOST_RUNS = 100
 """of a setting, the newest, that its page shows; of a calibration that is among them, every turn"""
 
 
@@ -30,8 +30,8 @@ class Beside(NamedTuple):
 
 def runs_of(repository: Repository, setting_id: str) -> list[RunView]:
     """The runs of a setting that its page shows, the newest first."""
-    newest = repository.runs(setting_id=setting_id, limit=MOST_RUNS)
-    if len(newest) < MOST_RUNS:
+    newest = repository.runs(setting_id=setting_id, limit=_MOST_RUNS)
+    if len(newest) < _MOST_RUNS:
         return newest
     found = {run.id: run for run in newest}
     for id in dict.fromkeys(run.experiment_id for run in newest if is_turn(run)):
@@ -45,7 +45,7 @@ def measurements(repository: Repository, runs: Sequence[RunView]) -> list[Beside
     held: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
         if id is not None:
-            held[id] = [run for kind in USUAL for run in _measured(repository, id, kind)]
+            held[id] = [run for kind in USUAL_BASELINES for run in _measured(repository, id, kind)]
     everything = {run.id for run in (*runs, *(run for found in held.values() for run in found)) if run.metrics}
     prompts = repository.prompts(everything)
     return [_beside(ours, held.get(ours.run.experiment_id or "", ()), prompts) for ours in _pools(runs, prompts)]
@@ -68,7 +68,7 @@ def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
 
 def _beside(ours: Pool, baselines: Sequence[RunView], prompts: Prompts) -> Beside:
     pools = _pools(alike(ours.run, baselines), prompts)
-    target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL)
+    target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
     return Beside(
         ours,
         max(target, key=lambda other: _shared(ours, other), default=None),

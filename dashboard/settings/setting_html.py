@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsd_core.review.pooling import Pool
     from fsd_core.storage.records import LoggedAct, RunView, SettingSummary, SettingView
 
-COMPARED = 20
+_COMPARED = 20
 """runs of a setting, the newest, that its link to Compare takes"""
 
 _LIST = (
@@ -99,8 +99,8 @@ def _runs_links(measured: Sequence[RunView]) -> list[str]:
     runs = [run.id for run in measured if not is_turn(run)]
     links = []
     if runs:
-        words = "Compare its runs" if len(runs) <= COMPARED else f"Compare its newest {COMPARED} runs"
-        links.append(f'<a href="/compare?runs={escape(",".join(runs[:COMPARED]))}">{words}</a>')
+        words = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
+        links.append(f'<a href="/compare?runs={escape(",".join(runs[:_COMPARED]))}">{words}</a>')
     if turns:
         several = len({run.experiment_id for run in turns}) > 1
         words = "Its newest calibration" if several else "Its calibration"

@@ -17,9 +17,9 @@ from dashboard.settings.setting_html import (
     runs_html,
     settings_html,
 )
-from dashboard.tables.run_settings import TITLES, value_text
+from dashboard.tables.run_settings import OPTION_TITLES, value_text
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, dead_end, heading, on_load, show, tells_errors
+from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
 from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import LoggedAct
 
 SETTINGS_PER_PAGE = 50
-LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
+_LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
 
 Updates = dict[Any, Any]
 
@@ -69,7 +69,7 @@ class SettingList:
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        show(heading("Settings", LEAD))
+        show(heading("Settings", _LEAD))
         with gr.Row(elem_classes=["run-filters"]):
             self.search = gr.Textbox(label="Search", placeholder="Rule, pair, task or id", max_length=LONGEST_SEARCH)
             self.dropped = gr.Checkbox(
@@ -82,7 +82,7 @@ class SettingList:
         self.search.change(self.filter, fields, self.outputs, **FOLLOWS)
         on_choice(self.dropped)(self.filter, fields, self.outputs, **FOLLOWS)
         for button, step in self.pager.steps:
-            button.click(self._turn(step), [self.pager.page, *fields], self.outputs, **QUIET)
+            button.click(self._turn(step), [self.pager.page, *fields], self.outputs, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:
@@ -125,7 +125,9 @@ def setting_page(repository: Repository, setting_id: str) -> str:
     runs = runs_of(repository, setting_id)
     uses = history.uses(repository.review_log())
     read = settings_read(RunConfig(setting=setting.config))
-    values = {TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")}
+    values = {
+        OPTION_TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")
+    }
     groups = by_weights(runs)
     measured = (
         forms_html({form: deliver(setting.config, form, weights) for form in FORMS})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 Rows = Mapping[int, Mapping[str, Any]]
-PRIORITY = 5
+BOUNDS_PRIORITY = 5
 """of its job: after the playground, before experiments"""
 
 

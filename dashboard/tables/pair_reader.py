@@ -11,7 +11,7 @@ import gradio as gr
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_up
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count
@@ -21,11 +21,11 @@ from fsd_core.storage.review_events import LONGEST_WORDS
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
-SIZES = (5, 20, 50)
+PAGE_SIZES = (5, 20, 50)
 """prompts a page"""
 _FILE = Path(__file__).parent / "pair_reader.js"
 SCRIPT = _FILE.read_text(encoding="utf-8").replace("LONGEST", f"{LONGEST_WORDS}")
-KEYS = "Keys: j and k next and previous prompt, h and l the other output, g good, b bad, n note."
+_KEYS = "Keys: j and k next and previous prompt, h and l the other output, g good, b bad, n note."
 
 Updates = dict[Any, Any]
 Order = Callable[[Sequence[Pair]], Sequence[Pair]]
@@ -52,7 +52,7 @@ class PairReader:
         self.repository, self.order, self.links = repository, order, links
         with gr.Row(elem_classes=["pair-filter"]):
             self.filter = gr.Radio(list(SHOWS), value=which, label="Prompts", min_width=320, scale=3)
-            self.size = gr.Dropdown(list(SIZES), value=SIZES[0], label="Prompts a page", min_width=120)
+            self.size = gr.Dropdown(list(PAGE_SIZES), value=PAGE_SIZES[0], label="Prompts a page", min_width=120)
         self.told = show()
         self.pairs = show(js_on_load=SCRIPT)
         self.runs = gr.State(None)
@@ -60,11 +60,11 @@ class PairReader:
         with gr.Row():
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
-        show(f'<p class="fsd-faded pair-keys">{KEYS}</p>')
+        show(f'<p class="fsd-faded pair-keys">{_KEYS}</p>')
         on_choice(self.filter, self.size)(self.begin, self.chosen, self.outputs, **FOLLOWS)
         for button, step in ((self.back, -1), (self.forward, 1)):
-            button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **QUIET)
-        self.pairs.click(self.act, [*self.chosen, self.page], self.outputs, **QUIET)
+            button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **PRIVATE_EVENT)
+        self.pairs.click(self.act, [*self.chosen, self.page], self.outputs, **PRIVATE_EVENT)
 
     @property
     def chosen(self) -> list[Any]:
@@ -86,7 +86,7 @@ class PairReader:
         """
         if runs is None:
             return {self.runs: None, self.told: "", self.pairs: "", self.page: 0} | self._turnable(0, 1, 0)
-        size = size if size in SIZES else SIZES[0]
+        size = size if size in PAGE_SIZES else PAGE_SIZES[0]
         pairing = pairing or pair_up(self.repository, runs.a, runs.b)
         found = self.order(pairing.filtered(which))
         page = next((i // size for i, pair in enumerate(found) if pair.a.position == linked), page)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.ui.components import Column, escape, table
 from dashboard.ui.quantities import moment
-from fsd_core.review.evidence import TITLES
+from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
@@ -74,7 +74,7 @@ def _what(act: Act) -> str:
     if isinstance(act, Judged):
         return f"{proposal}: {escape(_VERDICTS[act.verdict])}"
     if isinstance(act, Waived):
-        return f"{proposal}: answers for {escape(TITLES.get(act.requirement, act.requirement).lower())}"
+        return f"{proposal}: answers for {escape(REQUIREMENT_TITLES.get(act.requirement, act.requirement).lower())}"
     if isinstance(act, Remarked):
         where = f" on prompt {act.position + 1}" if act.position is not None else ""
         return f"{proposal}: commented{where}"

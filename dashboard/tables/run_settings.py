@@ -11,7 +11,7 @@ from fsd_core.config.options import OPTIONS
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
-TITLES = {option.key: option.title for option in OPTIONS.values()}
+OPTION_TITLES = {option.key: option.title for option in OPTIONS.values()}
 NOT_SET = "–"
 
 
@@ -26,14 +26,14 @@ class SettingsTable(NamedTuple):
 def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsTable:
     """Every setting of the runs, or only those in which they differ."""
     flat = [settings_read(run.config) for run in runs]
-    keys = [key for key in TITLES if any(key in values for values in flat)]
+    keys = [key for key in OPTION_TITLES if any(key in values for values in flat)]
     keys += sorted({key for values in flat for key in values} - set(keys))
     if differences_only and len(runs) > 1:
         columns = [key for key in keys if len({value_text(values.get(key)) for values in flat}) > 1]
     else:
         columns = keys
     rows = [[value_text(values.get(key)) for key in columns] for values in flat]
-    return SettingsTable([TITLES.get(key, key) for key in columns], rows, len(keys) - len(columns))
+    return SettingsTable([OPTION_TITLES.get(key, key) for key in columns], rows, len(keys) - len(columns))
 
 
 def value_text(value: Any) -> str:

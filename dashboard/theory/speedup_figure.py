@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.analysis.cells import ratio_mixed
 from fsd_core.analysis.series import PALETTE, metrics, run_names
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import percent
 from fsd_core.plots.style import figure, hover, mixed_lines, note
 
@@ -100,7 +100,7 @@ def draw(points: Sequence[MeasuredSpeedup]) -> go.Figure:
                 hover(
                     point.name,
                     f"{percent(point.acceptance)} of judged tokens kept",
-                    f"measured {point.speedup:.2f} ×{MARK * bool(point.mixed)}, predicted "
+                    f"measured {point.speedup:.2f} ×{MIXED_MARK * bool(point.mixed)}, predicted "
                     f"{predicted(point.acceptance, point.length, point.cost):.2f} ×",
                     *mixed_lines(point.mixed),
                 )

@@ -16,13 +16,13 @@ from dashboard.ui.components import Tile, heading, notice, on_load, show, tiles
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count, percent
 from fsd_core.plots import acceptance_by_drafts
-from fsd_core.theory.samplings import SAMPLINGS, TITLES
+from fsd_core.theory.samplings import DRAFT_SAMPLINGS, SAMPLING_TITLES
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
 
-LEAD = (
+_LEAD = (
     "A verifier may get several drafted tokens per position. Optimal transport bounds how often it can keep one and "
     "still write from the target's distribution. Type in two distributions to see the bound and what each verifier "
     "reaches."
@@ -32,25 +32,28 @@ COUPLING = (
     "drafts. A stronger cell is a more frequent token: teal if it is one of the drafts, grey if it is not."
 )
 NO_COUPLING = "The coupling has too many cells for a picture: choose fewer drafts, or fewer tokens."
-EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
+_EXAMPLE = ("0.45, 0.30, 0.15, 0.10", "0.20, 0.40, 0.10, 0.30")
 
 Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    show(heading("Theory", LEAD))
+    show(heading("Theory", _LEAD))
     with gr.Row(equal_height=False):
         target = gr.Textbox(
-            EXAMPLE[0], label="Target p", info="A number for each token, in any scale", max_length=4000, min_width=260
+            _EXAMPLE[0], label="Target p", info="A number for each token, in any scale", max_length=4000, min_width=260
         )
-        draft = gr.Textbox(EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000,
+        draft = gr.Textbox(_EXAMPLE[1], label="Draft q", info="The same tokens in the same order", max_length=4000,
                            min_width=260)  # fmt: skip
         drafts = gr.Radio(
             [str(n) for n in range(1, acceptance_by_drafts.MOST_DRAFTS + 1)], value="2", label="Drafts", min_width=200
         )
         sampling = gr.Radio(
-            [(title, name) for name, title in TITLES.items()], value=SAMPLINGS[0], label="Drawn", min_width=340
+            [(title, name) for name, title in SAMPLING_TITLES.items()],
+            value=DRAFT_SAMPLINGS[0],
+            label="Drawn",
+            min_width=340,
         )
     numbers = show()
     with gr.Row(equal_height=False):
@@ -100,7 +103,7 @@ def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure,
 def _tiles(optima: dict[str, list[float]], drafts: int) -> str:
     single = next(iter(optima.values()))[0]
     named = [Tile("One draft", percent(single, digits=2), "speculative decoding, Σ min(p, q)")]
-    for sampling, title in TITLES.items():
+    for sampling, title in SAMPLING_TITLES.items():
         rate = optima[sampling][drafts - 1]
         named.append(Tile(title.capitalize(), percent(rate, digits=2), f"at best, with {count(drafts, 'draft')}"))
     return tiles(named)

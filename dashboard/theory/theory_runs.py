@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.tables.measured_bounds import PRIORITY, gaps_html, of_run, rates
+from dashboard.tables.measured_bounds import BOUNDS_PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import QUIET, escape, notice, on_load, section, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, notice, on_load, section, show
 from dashboard.ui.signed_in import person_of
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
-SHOWN = 100  # runs to choose from
+_SHOWN = 100  # runs to choose from
 PLOTS = 4
 """of bounds: one for each chosen run and temperature"""
-POLL_SECONDS = 1.0
-LEAD = (
+_POLL_SECONDS = 1.0
+_LEAD = (
     "What several drafts could have gained in your runs. The worker asks a run's two models again at 48 positions of "
     "its texts, and computes every verifier and every optimum there. With a large vocabulary this takes a few minutes."
 )
-NONE = "No run has ended yet: start an experiment, and choose its runs here."
+_NONE = "No run has ended yet: start an experiment, and choose its runs here."
 CHOOSE = "No run is chosen: choose up to four, of one pair or several."
 NOT_YET = "No bounds of {} are known yet: choose a temperature and measure them."
 TEMPERATURE = "above 0; empty takes the run's"
@@ -47,7 +47,7 @@ class RunTheory:
         self.repository = repository
         self.executor: Executor = executor
         show(section("In your runs"))
-        show(f'<p class="lead">{LEAD}</p>')
+        show(f'<p class="lead">{_LEAD}</p>')
         with gr.Row(equal_height=False, elem_classes=["rev-forms"]):
             self.runs = gr.Dropdown(
                 [], label="Runs", info="Those whose two models are asked", multiselect=True, max_choices=PLOTS,
@@ -62,27 +62,27 @@ class RunTheory:
                 self.plots += [gr.Plot(show_label=False, visible=False, min_width=400) for _ in range(2)]
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
-        self.jobs, self.clock = gr.State([]), gr.Timer(POLL_SECONDS, active=False)
+        self.jobs, self.clock = gr.State([]), gr.Timer(_POLL_SECONDS, active=False)
         shown = [self.said, *self.plots, self.gaps, self.speedup]
         on_load(self.fill, None, [self.runs, *shown])
         on_choice(self.runs)(self.look, self.runs, shown, **FOLLOWS)
         begun = [self.jobs, self.clock, self.measure, self.said]
-        self.measure.click(self.start, [self.runs, self.temperature], begun, **QUIET)
+        self.measure.click(self.start, [self.runs, self.temperature], begun, **PRIVATE_EVENT)
         self.clock.tick(
-            self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], queue=False, trigger_mode="once", **QUIET
+            self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], queue=False, trigger_mode="once", **PRIVATE_EVENT
         )
 
     def fill(self) -> Updates:
         """The runs to choose from, newest first."""
         try:
-            runs = [run for run in self.repository.runs(limit=SHOWN, archived=False) if run.metrics]
+            runs = [run for run in self.repository.runs(limit=_SHOWN, archived=False) if run.metrics]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         names = [(_name(run), run.id) for run in runs]
         drafted = (run for run in runs if run.decoding.drafter is not None)
         first = next((run for run in runs if of_run(run)), None) or next(drafted, None) or next(iter(runs), None)
         chosen = [first.id] if first else []
-        seen = self.look(chosen) if chosen else {self.said: notice(NONE)}
+        seen = self.look(chosen) if chosen else {self.said: notice(_NONE)}
         return {self.runs: gr.Dropdown(names, value=chosen)} | seen
 
     def look(self, ids: list[str]) -> Updates:
@@ -127,7 +127,7 @@ class RunTheory:
                 raise InvalidSetting(
                     f"The temperature is {temperature:g}: expected more than 0, where several drafts differ."
                 )
-            jobs = [self.repository.enqueue(BoundsJob(id, temperature), PRIORITY) for id in ids]
+            jobs = [self.repository.enqueue(BoundsJob(id, temperature), BOUNDS_PRIORITY) for id in ids]
             for job in jobs:
                 asked_by.note(job)
         except FsdError as error:

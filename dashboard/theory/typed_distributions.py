@@ -12,7 +12,7 @@ from fsd_core.config import VERIFIERS
 from fsd_core.errors import InvalidSetting
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
 
-MOST_TOKENS = 200
+_MOST_TOKENS = 200
 MOST_OUTCOMES = 400  # of the drafts, in a picture of their coupling
 _BETWEEN = re.compile(r"[\s,;|]+")
 
@@ -37,9 +37,9 @@ def read_weights(text: str, name: str) -> list[float]:
         raise InvalidSetting(
             f"“{bad[:20]}” in {name} is not a number: expected numbers such as 0.5, 0.3, 0.2."
         ) from None
-    if not 1 <= len(weights) <= MOST_TOKENS:
+    if not 1 <= len(weights) <= _MOST_TOKENS:
         raise InvalidSetting(
-            f"There are {len(weights)} numbers in {name}: expected 1 to {MOST_TOKENS}, one for each token."
+            f"There are {len(weights)} numbers in {name}: expected 1 to {_MOST_TOKENS}, one for each token."
         )
     if not min(weights) >= 0 or not 0 < sum(weights) < float("inf"):
         raise InvalidSetting(

@@ -12,7 +12,7 @@ from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, 
 # Those without a knob are compared with, those with one are tuned.
 TUNED = tuple(kind for kind, rule in RULES.items() if rule.knob is not None)
 SEVERAL = tuple(VERIFIERS)
-PLAIN = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL))
+PLAIN_RULES = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL))
 RULE_CHOICES = [(rule.long_title or rule.title, kind) for kind, rule in RULES.items()]
 
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from fsd_core.config import RULES
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
-from fsd_core.models.calibrations import PROMPTS, calibration_of
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
+from fsd_core.models.model_pairs import MODEL_PAIRS
 
 UNCALIBRATED = "Nothing has been measured of this pair yet: these are usual values."
 
@@ -45,15 +45,16 @@ def beginning(pair: str) -> Beginning:
             threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, sentence=UNCALIBRATED,
         )  # fmt: skip
     return Beginning(
-        thresholds=_listed(told.thresholds), limit=PROMPTS, lengths=_listed((told.exact_length, told.draft_length)),
-        exact_length=told.exact_length, threshold=told.threshold, draft_length=told.draft_length,
+        thresholds=_listed(told.thresholds), limit=USUAL_PROMPTS,
+        lengths=_listed((told.exact_length, told.draft_length)), exact_length=told.exact_length,
+        threshold=told.threshold, draft_length=told.draft_length,
         example=told.example, sentence=told.sentence(),
     )  # fmt: skip
 
 
 def untouched(field: str, value: object) -> bool:
     """Whether a field, named as in ``Beginning``, still has what the form of some pair began with."""
-    return any(value == getattr(beginning(pair), field) for pair in PAIRS)
+    return any(value == getattr(beginning(pair), field) for pair in MODEL_PAIRS)
 
 
 def _listed(values: tuple[float, ...]) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard.ui.components import QUIET
+from dashboard.ui.components import PRIVATE_EVENT
 
-FOLLOWS: dict[str, Any] = QUIET | {"trigger_mode": "always_last"}
+FOLLOWS: dict[str, Any] = PRIVATE_EVENT | {"trigger_mode": "always_last"}
 """Options of an event that shows what has been chosen: while the answer to one choice is on its way, the last of the
 choices after it is kept and asked for next. Gradio's own way would be to drop them."""
 
@@ -39,7 +39,7 @@ def on_choice(*fields: Any) -> Any:
     event = {"id": count._id}
     entered = [field.focus for field in fields if hasattr(field, "focus")]
     if entered:
-        gr.on(entered, None, [*fields], None, js=_ENTERED % event, trigger_mode="multiple", **QUIET)
-    settled = gr.on([field.input for field in fields], None, js=_SETTLE, trigger_mode="multiple", **QUIET)
-    settled.then(None, [*fields], count, js=_CHOSEN % event, trigger_mode="multiple", **QUIET)
+        gr.on(entered, None, [*fields], None, js=_ENTERED % event, trigger_mode="multiple", **PRIVATE_EVENT)
+    settled = gr.on([field.input for field in fields], None, js=_SETTLE, trigger_mode="multiple", **PRIVATE_EVENT)
+    settled.then(None, [*fields], count, js=_CHOSEN % event, trigger_mode="multiple", **PRIVATE_EVENT)
     return count.change

@@ -12,7 +12,7 @@ import gradio as gr
 from gradio.context import Context
 
 from dashboard.ui.terms import explained
-from fsd_core.conditions import MARK, mixed_sentence
+from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.errors import FsdError
 from fsd_core.storage.messages import EmittedToken
 
@@ -24,7 +24,7 @@ KINDS = {
     "plain": "written by one model alone",
 }
 
-QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+PRIVATE_EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
 """Options of every event: no overlay that flickers, and no entry in the public interface."""
 
 # Beyond HTML's own characters, those that begin an expression in a template of the browser's side.
@@ -106,7 +106,7 @@ def mixed_mark(names: Sequence[str]) -> str:
     if not names:
         return ""
     why = escape(mixed_sentence(names))
-    return f'<sup class="fsd-mark" role="img" tabindex="0" title="{why}" aria-label="{why}">{MARK}</sup>'
+    return f'<sup class="fsd-mark" role="img" tabindex="0" title="{why}" aria-label="{why}">{MIXED_MARK}</sup>'
 
 
 class Tile(NamedTuple):
@@ -200,7 +200,7 @@ def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None
     """
     page = Context.root_block
     assert page is not None, "on_load belongs inside a page"
-    return page.load(handler, inputs, outputs, js=js, queue=False, **QUIET)
+    return page.load(handler, inputs, outputs, js=js, queue=False, **PRIVATE_EVENT)
 
 
 def warn(error: FsdError) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
 
-from dashboard.ui.components import QUIET, escape, on_load, show
+from dashboard.ui.components import PRIVATE_EVENT, escape, on_load, show
 from dashboard.ui.signed_in import person_of
 from dashboard.ui.theme import FAVICON
 from fsd_core.roles import Person
@@ -51,7 +51,7 @@ def build_header(
     def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
         return (*refresh(last), person_html(person_of(request), way_in))
 
-    gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **QUIET)
+    gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **PRIVATE_EVENT)
     on_load(opened, shown, [status, shown, person])
 
 

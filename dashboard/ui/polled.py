@@ -9,22 +9,22 @@ from typing import Generic, TypeVar
 
 from cachetools import TTLCache
 
-T = TypeVar("T")
-MOST = 256
+_T = TypeVar("T")
+_MOST = 256
 """answers that are kept at once, each for other arguments"""
 
 
-class Polled(Generic[T]):
+class Polled(Generic[_T]):
     """The answers of a function of hashable arguments, each kept for so many seconds.
 
     Whoever asks while the answer is being found waits for it; an error is nobody's answer, and is raised for each.
     """
 
-    def __init__(self, ask: Callable[..., T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._ask, self._answers = ask, TTLCache[tuple[Hashable, ...], T](MOST, seconds, clock)
+    def __init__(self, ask: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ask, self._answers = ask, TTLCache[tuple[Hashable, ...], _T](_MOST, seconds, clock)
         self._lock = threading.Lock()
 
-    def __call__(self, *arguments: Hashable) -> T:
+    def __call__(self, *arguments: Hashable) -> _T:
         with self._lock:
             try:
                 return self._answers[arguments]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from fsd_core.formatting import NONE as NONE
+from fsd_core.formatting import DASH as NONE
 from fsd_core.formatting import percent as percent
 from fsd_core.formatting import written
 

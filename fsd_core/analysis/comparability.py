@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fsd_core.analysis.quality import ACCURACY, EXCESS_NLL, EXCESS_NLL_SAMPLED, Quality
+from fsd_core.analysis.quality import ACCURACY_QUALITY, EXCESS_NLL, EXCESS_NLL_SAMPLED, Quality
 from fsd_core.formatting import count
 from fsd_core.statistics.tradeoff_curves import Measured
 
@@ -111,7 +111,7 @@ def comparable(runs: Sequence[RunView], prompts: Prompts) -> tuple[Quality, dict
     since it never asks the target."""
     settings = by_setting(runs)
     if scored := _shared(settings, prompts, lambda counts: counts.outcome != "unscored"):
-        return ACCURACY, settings, scored
+        return ACCURACY_QUALITY, settings, scored
     settings = by_setting([run for run in runs if run.decoding.acceptance.kind != "draft-only"])
     written = _shared(settings, prompts, lambda counts: counts.outcome == "unscored" and counts.tokens > 0)
     greedy = all(run.decoding.sampling.greedy for run in runs)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fsd_core.analysis.matching import KnobLine, Matched
 from fsd_core.analysis.quality import NOT_RANKED, Quality
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import count, decimals, number, upper_first
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, RATIOS, TIED, AtCost, WithinLoss
@@ -116,7 +116,7 @@ def _gained(line: KnobLine, row: WithinLoss, alone: bool) -> MatchedCell:
     said = {LEADS: "fastest" if alone else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
     if not row.shown:
         said = _not_enough(row.prompts)
-    mark = MARK if any(point.mixed for point in line.points) else ""
+    mark = MIXED_MARK if any(point.mixed for point in line.points) else ""
     return MatchedCell(f"{least}{number(row.ratio, 2)}×{mark}", told, said, row.rank, line.between(row.place))
 
 
@@ -213,7 +213,7 @@ def beside_rows(matched: Matched) -> list[tuple[str, str, str]]:
             times = "–" if point.ratio is None else f"{_interval(point.ratio, 2, signed=False, unit='×')}"
             told = matched.quality.told(point.difference)
             shown = _interval(told, decimals(*told), signed=True, unit=matched.quality.unit)
-            rows.append((line.name, times + MARK * bool(point.mixed), shown))
+            rows.append((line.name, times + MIXED_MARK * bool(point.mixed), shown))
     return rows
 
 

@@ -19,7 +19,7 @@ from fsd_core.analysis.comparability import (
     target_of,
     untruncated,
 )
-from fsd_core.analysis.quality import ACCURACY, Quality
+from fsd_core.analysis.quality import ACCURACY_QUALITY, Quality
 from fsd_core.analysis.series import Family, families, run_names
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import missing
@@ -99,7 +99,7 @@ class Matched(NamedTuple):
     """the baselines that were not measured"""
     front: tuple[str, ...] = ()
     """families of the settings that no other beats"""
-    quality: Quality = ACCURACY
+    quality: Quality = ACCURACY_QUALITY
 
     @property
     def compared(self) -> list[KnobLine]:

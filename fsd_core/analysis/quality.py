@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fsd_core.statistics.intervals import Estimate
-from fsd_core.statistics.ranking import MARGINS
+from fsd_core.statistics.ranking import MARGINS_LISTED
 
 
 class Quality(NamedTuple):
@@ -60,9 +60,9 @@ class Quality(NamedTuple):
         return f"within {margin:g} {'point' if self.is_share and margin == 1 else self.in_words}"
 
 
-ACCURACY = Quality(
+ACCURACY_QUALITY = Quality(
     key="accuracy", equal="accuracy", lost="Accuracy lost", title="Accuracy to the target's", in_words="points",
-    unit=" pts", sign=1, scale=100.0, digits=1, margins=MARGINS,
+    unit=" pts", sign=1, scale=100.0, digits=1, margins=MARGINS_LISTED,
 )  # fmt: skip
 EXCESS_NLL = Quality(
     key="excess_nll", equal="excess NLL", lost="Excess NLL", title="Excess NLL", in_words="nats a token",

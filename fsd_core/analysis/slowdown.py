@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fsd_core.analysis.cells import ratio_mixed, shared
 from fsd_core.analysis.series import metrics
-from fsd_core.conditions import MARK, mixed_sentence
+from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.statistics.ratios import quotient_interval
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Slowdown(NamedTuple):
         elif self.most is not None:
             reach += f", which {self.most} at most cannot reach"
         return (
-            f"{self.time:.2f}×{MARK * bool(self.mixed)} the baseline's time per answer: {', '.join(self.parts)}. "
+            f"{self.time:.2f}×{MIXED_MARK * bool(self.mixed)} the baseline's time per answer: {', '.join(self.parts)}. "
             f"Answers are {self.length:.2f}× as long, a pass brings {self.tokens:.2f} tokens, drafting takes "
             f"{100 * self.draft:.0f} % of a round, and the rest {self.verification:.2f}× that of the baseline's. "
             f"It would break even at {reach}. {mixed_sentence(self.mixed)}"

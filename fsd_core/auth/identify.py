@@ -13,7 +13,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
 from fsd_core.auth import credentials as accounts
-from fsd_core.roles import GUEST, LOCAL, LONGEST_NAME, ROLES, VISITOR, Person
+from fsd_core.roles import GUEST, LOCAL, LONGEST_PERSON_NAME, ROLES, VISITOR, Person
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -58,7 +58,7 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         client = (scope.get("client") or ("", 0))[0]
         if client not in settings.proxies or len(headers) != 1 or not headers[0].strip():
             return None
-        name = headers[0].strip()[:LONGEST_NAME]
+        name = headers[0].strip()[:LONGEST_PERSON_NAME]
         return Person(name, settings.role_behind_proxy(name))
 
     second = by_proxy if settings.access == "proxy" else by_cookie

@@ -17,7 +17,7 @@ from fsd_core.calibration.measured import (
     steady_speedup,
 )
 from fsd_core.config import DecodingConfig
-from fsd_core.config.calibration_config import FEWEST, LEVEL, CalibrationConfig
+from fsd_core.config.calibration_config import FEWEST_CHOOSING, SIGNIFICANCE_LEVEL, CalibrationConfig
 from fsd_core.statistics import betting
 from fsd_core.statistics.intervals import Interval
 
@@ -96,7 +96,7 @@ def hopes(
     if config.goal == "speed":
         return Hope(preferred, 1.0)
     values, bound = values_of(config, evidence, one, 0, end)
-    return Hope(preferred, chance(values, bound, config.limit - config.choosing, LEVEL))
+    return Hope(preferred, chance(values, bound, config.limit - config.choosing, SIGNIFICANCE_LEVEL))
 
 
 def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
@@ -128,7 +128,7 @@ class SettingTrial:
         finalists: int,
     ) -> None:
         self._config, self._evidence, self._one, self._exact = config, evidence, one, exact
-        self._level = LEVEL / max(1, finalists)
+        self._level = SIGNIFICANCE_LEVEL / max(1, finalists)
         self._earlier, self._bound = values_of(config, evidence, one, 0, config.choosing)
         self._begun = betting.stakes(self._earlier, self._bound)
 
@@ -138,7 +138,7 @@ class SettingTrial:
         preferred = rank(config, self._evidence, self._one, self._exact, end)
         values = self._values(end)
         if goal == "speed":
-            return TrialStatus(len(values) >= 2 * FEWEST, 1.0, preferred)
+            return TrialStatus(len(values) >= 2 * FEWEST_CHOOSING, 1.0, preferred)
         capital = betting.capital(values, self._bound, self._begun)
         both = np.concatenate([self._earlier, values])
         hope = chance(both, self._bound, config.limit - end, self._level * capital)
@@ -149,7 +149,7 @@ class SettingTrial:
         not."""
         values, left = self._values(end), self._config.limit - end
         if self._config.goal == "speed":
-            return max(0, 2 * FEWEST - len(values))
+            return max(0, 2 * FEWEST_CHOOSING - len(values))
         return betting.lacking(values, self._earlier, self._bound, self._begun, self._level, left)
 
     def finding(self, end: int) -> SettingResult:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from fsd_core.calibration.findings import SettingResult, SettingTrial, hopes, of_exact
 from fsd_core.calibration.measured import Measurements, steady_speedup
 from fsd_core.config import DecodingConfig
-from fsd_core.config.calibration_config import FEWEST, FINALISTS, CalibrationConfig
+from fsd_core.config.calibration_config import FEWEST_CHOOSING, FINALISTS, CalibrationConfig
 from fsd_core.errors import FsdError
 
 CHOOSING_SHARE = 0.5
@@ -93,7 +93,7 @@ def next_step(config: CalibrationConfig, evidence: Measurements) -> Step | Outco
 
 def rungs(choosing: int) -> list[int]:
     """After how many prompts the settings are halved: 8, 16, 32, … and all that choose."""
-    ends = [FEWEST * 2**i for i in range(int(math.log2(choosing / FEWEST)) + 1)]
+    ends = [FEWEST_CHOOSING * 2**i for i in range(int(math.log2(choosing / FEWEST_CHOOSING)) + 1)]
     return [*ends[:-1], choosing]
 
 

@@ -6,8 +6,8 @@ be its fastest, unless that is no faster than exact decoding at its own; and exa
 since everything is held against them. A setting that keeps other tokens than exact decoding changes the text, so that
 replay errs, mostly by telling too little of it: such a one is left out only where it is predicted to be slower by more
 than ``ERRS``. Where acceptance is the goal, it is the fastest length that accepts enough. What replay cannot tell of,
-such as trees and copied drafts, is measured at each of ``LENGTHS``. The prompts that try the finalists have no part in
-it.
+such as trees and copied drafts, is measured at each of ``DRAFT_LENGTHS``. The prompts that try the finalists have no
+part in it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fsd_core.config import DecodingConfig
-from fsd_core.config.calibration_config import FEWEST, LENGTHS, CalibrationConfig
+from fsd_core.config.calibration_config import DRAFT_LENGTHS, FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
 from fsd_core.replay.prediction import Prediction, Replay
@@ -46,7 +46,7 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
 
     Raises as :func:`fsd_core.replay.strict_run.record`.
     """
-    (turn,) = config.turn([config.target], 0, FEWEST)
+    (turn,) = config.turn([config.target], 0, FEWEST_CHOOSING)
     trace = record(
         pair, task, task.examples_of(turn), seed=turn.seed, sampling=config.target.sampling,
         draft_length=max(config.lengths), max_new_tokens=config.target.max_new_tokens, timed_rounds=TIMED_ROUNDS,
@@ -56,7 +56,7 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
     predictions = replay.predict([_of_length(one, length) for one in told for length in config.lengths])
     chosen = [ProposedSetting(one.config, predicted_metrics(one)) for one in _worth_measuring(config, predictions)]
     others = [one for one in config.decodings if one not in told]
-    return (*chosen, *(ProposedSetting(_of_length(one, length), None) for one in others for length in LENGTHS))
+    return (*chosen, *(ProposedSetting(_of_length(one, length), None) for one in others for length in DRAFT_LENGTHS))
 
 
 def predicted_metrics(prediction: Prediction) -> dict[str, Any]:

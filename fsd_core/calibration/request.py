@@ -7,13 +7,20 @@ from types import MappingProxyType
 from typing import Any
 
 from fsd_core.config.building import Named, in_python
-from fsd_core.config.calibration_config import FEWEST, LENGTHS, MOST_PROMPTS, REPLAYED, CalibrationConfig, candidates
+from fsd_core.config.calibration_config import (
+    DRAFT_LENGTHS,
+    FEWEST_CHOOSING,
+    MOST_FRESH_PROMPTS,
+    REPLAYED,
+    CalibrationConfig,
+    candidates,
+)
 from fsd_core.errors import InvalidSetting
 from fsd_core.frozen import checked_words
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.tasks import Task
 
-LONGEST_NAME = 120
+_LONGEST_NAME = 120
 _MORE_THAN_ENOUGH = 10**9
 """prompts, for any margin"""
 IN_PYTHON = MappingProxyType(
@@ -51,7 +58,7 @@ def asked_for(
     """
     given = [{option: value for option, value in one.items() if value is not None and value != []} for one in options]
     replayed = not any("draft_length" in one for one in given)
-    usual = {} if replayed else {"draft_length": LENGTHS}
+    usual = {} if replayed else {"draft_length": DRAFT_LENGTHS}
     decodings = dict.fromkeys(decoding for one in given for decoding in candidates(usual | one, named))
     if len({(one.sampling, one.max_new_tokens) for one in decodings}) > 1:
         raise InvalidSetting(
@@ -59,8 +66,8 @@ def asked_for(
             "temperature, top_k, top_p, min_p and max_new_tokens."
         )
     fields = {field: value for field, value in asked.items() if value is not None}
-    limit = min(task.size, MOST_PROMPTS) if limit is None else limit
-    fields |= {"name": name.strip()[:LONGEST_NAME] or f"Find the setting on {task.title}"}
+    limit = min(task.size, MOST_FRESH_PROMPTS) if limit is None else limit
+    fields |= {"name": name.strip()[:_LONGEST_NAME] or f"Find the setting on {task.title}"}
     fields |= {"pair": pair, "task": task.name, "decodings": tuple(decodings), "lengths": REPLAYED if replayed else ()}
     if isinstance(share := fields.get("acceptance"), int | float) and share >= 1:
         raise InvalidSetting(
@@ -89,11 +96,11 @@ def _too_few(config: CalibrationConfig, task: Task, limit: int, words: Mapping[s
     remedies = []
     if fewest <= task.size and "limit" in words:
         remedies.append(f"raise {words['limit']} to {fewest} or more (at most {task.size})")
-    elif fewest <= MOST_PROMPTS:
+    elif fewest <= MOST_FRESH_PROMPTS:
         remedies.append(f"take a task with {fewest} prompts or more")
     elif "limit" in words:
         remedies.append(f"take a task with {fewest} prompts or more and raise {words['limit']} to {fewest}")
-    if config.fewest_fresh + FEWEST <= limit and "choosing" in words:
+    if config.fewest_fresh + FEWEST_CHOOSING <= limit and "choosing" in words:
         remedies.append(f"lower {words['choosing']} to {limit - config.fewest_fresh} or less")
     if config.goal == "accuracy":
         remedies.append(f"raise {words['margin'][0].lower()}{words['margin'][1:]}")

@@ -11,7 +11,7 @@ from fsd_core.calibration.planning import Outcome, Step
 from fsd_core.calibration.proposing import propose
 from fsd_core.calibration.status import standing
 from fsd_core.config import SettingConfig
-from fsd_core.config.calibration_config import FEWEST, CalibrationConfig
+from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.evaluation.generator import Bench, OwnBench, PairLoader
 from fsd_core.evaluation.runner import Writing, execute_runs
 from fsd_core.storage.database.repository import Repository
@@ -58,4 +58,4 @@ def _proposed(config: CalibrationConfig, repository: Repository, bench: Bench) -
     predicted = {
         SettingConfig(pair=config.pair, decoding=one.decoding).id: one.predicted for one in found if one.predicted
     }
-    return Step((config.target, *(one.decoding for one in found)), 0, FEWEST), predicted
+    return Step((config.target, *(one.decoding for one in found)), 0, FEWEST_CHOOSING), predicted

@@ -8,7 +8,7 @@ from typing import Any
 from fsd_core.calibration.findings import SettingResult
 from fsd_core.calibration.planning import CLOSE, Outcome, Step
 from fsd_core.config import DecodingConfig, SettingConfig
-from fsd_core.config.calibration_config import LEVEL, CalibrationConfig
+from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 
 
 def goal_words(config: CalibrationConfig) -> str:
@@ -28,7 +28,7 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
         return f"{_why_not(config, outcome)} {use} {_more(outcome)}".rstrip()
     if not chosen.sure:
         return f"{_why_not(config, outcome)} {_more(outcome)}".rstrip()
-    sure = "" if config.goal == "speed" else f" with {100 * (1 - LEVEL):g} % confidence"
+    sure = "" if config.goal == "speed" else f" with {100 * (1 - SIGNIFICANCE_LEVEL):g} % confidence"
     better = _better(config)
     more = {"minutes": f" The time ended before a {better} one was decided. {_more(outcome)}".rstrip(),
             "prompts": f" The prompts ended before a {better} one was decided."}  # fmt: skip

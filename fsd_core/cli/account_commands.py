@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import AccountView
 
-users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.PLAIN)
-tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.PLAIN)
+users = typer.Typer(help="People who may sign in where FSD_ACCESS is password.", **options.TYPER_OPTIONS)
+tokens = typer.Typer(help="Tokens that programs show instead of a password.", **options.TYPER_OPTIONS)
 
 Name = Annotated[str, typer.Argument(help="Name.")]
 Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]

@@ -17,9 +17,9 @@ _BEGINNING = 8
 
 def pairs() -> None:
     """List the model pairs."""
-    from fsd_core.models.model_pairs import PAIRS
+    from fsd_core.models.model_pairs import MODEL_PAIRS
 
-    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in PAIRS.values()]
+    rows = [(pair.name, pair.title, ", ".join(pair.tasks), pair.description) for pair in MODEL_PAIRS.values()]
     output.print_table(("Name", "Title", "Tasks", "What it is"), rows, figures=False)
 
 

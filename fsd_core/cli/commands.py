@@ -38,7 +38,9 @@ from fsd_core.errors import FsdError
 from fsd_core.settings import Settings, get_settings
 from fsd_core.worker import local_runs as own_work
 
-app = typer.Typer(help="Choose how far a language model may be sped up, and see what it costs.", **options.PLAIN)
+app = typer.Typer(
+    help="Choose how far a language model may be sped up, and see what it costs.", **options.TYPER_OPTIONS
+)
 app.add_typer(train, name="train")
 app.add_typer(database, name="db")
 app.add_typer(users, name="users")

@@ -21,9 +21,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from fsd_core.conditions import MARK, mixed_sentence
+from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.errors import InvalidSetting
-from fsd_core.formatting import NONE, written
+from fsd_core.formatting import DASH, written
 from fsd_core.metrics import Metric, listed
 from fsd_core.storage.messages import StreamFigures
 
@@ -126,7 +126,7 @@ def print_runs(runs: Sequence[RunView]) -> None:
     columns = ("Setting", *(metric.listed for metric in listed()))
     rows = []
     for run in runs:
-        figures, mark = run.metrics or {}, MARK * bool(run.speed_mixed)
+        figures, mark = run.metrics or {}, MIXED_MARK * bool(run.speed_mixed)
         rows.append(
             (
                 run.label if run.status == "finished" else f"{run.label} ({run.status})",
@@ -136,7 +136,7 @@ def print_runs(runs: Sequence[RunView]) -> None:
     print_table(columns, rows)
     for run in runs:
         if run.metrics and run.speed_mixed:
-            print(f"{MARK} {run.label}: {mixed_sentence(run.speed_mixed)}")
+            print(f"{MIXED_MARK} {run.label}: {mixed_sentence(run.speed_mixed)}")
 
 
 def print_bench(report: dict[str, Any]) -> None:
@@ -181,7 +181,7 @@ def _figure(figures: dict[str, Any], metric: Metric, mark: str) -> str:
     """A metric as the pages write it, such as ``100 % [97, 100]``."""
     value, low, high = (figures.get(metric.key + end) for end in ("", "_low", "_high"))
     if value is None:
-        return NONE
+        return DASH
     scaled = (None if one is None else one * metric.scale for one in (value, low, high))
     shown = written(*scaled, points=metric.is_share, digits=metric.digits)  # pyright: ignore[reportArgumentType]
     return shown._replace(value=shown.value + " %" * metric.is_share + mark).with_ends(" [{}, {}]")

@@ -16,7 +16,7 @@ from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
-from fsd_core.formatting import NONE, count, written
+from fsd_core.formatting import DASH, count, written
 from fsd_core.settings import get_settings
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _print(trace: Trace, shown: list[Prediction], every: list[Prediction]) -> No
     rows = [
         (
             one.config.label, _share(one.acceptance_rate), _figure(one.tokens_per_pass), _figure(one.passes),
-            _figure(one.tokens_per_second), _figure(one.speed_up), ", ".join(near[_line(one)]) or NONE,
+            _figure(one.tokens_per_second), _figure(one.speed_up), ", ".join(near[_line(one)]) or DASH,
         )
         for one in shown
     ]  # fmt: skip
@@ -209,11 +209,11 @@ def _share(estimate: Estimate) -> str:
 
 
 def _figure(estimate: Estimate | None) -> str:
-    return NONE if estimate is None else written(estimate.value, estimate.low, estimate.high).with_ends(" [{}, {}]")
+    return DASH if estimate is None else written(estimate.value, estimate.low, estimate.high).with_ends(" [{}, {}]")
 
 
 def _value(estimate: Estimate | None) -> str:
-    return NONE if estimate is None else f"{estimate.value:.2f}"
+    return DASH if estimate is None else f"{estimate.value:.2f}"
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

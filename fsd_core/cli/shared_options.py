@@ -13,7 +13,7 @@ import typer
 from fsd_core.config import LONGEST_PROMPT
 from fsd_core.config.building import check_known
 from fsd_core.config.options import ALIASES, METHOD_OPTIONS, OPTIONS, Option
-from fsd_core.config.sweeps import LENGTHS, LISTED
+from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.rules import RULES
 
@@ -24,7 +24,7 @@ def _present(typed: str) -> str:
     return present.replace("_", "-") if present else typed
 
 
-PLAIN: dict[str, Any] = {
+TYPER_OPTIONS: dict[str, Any] = {
     "no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False,
     "context_settings": {"token_normalize_func": _present},
 }  # fmt: skip
@@ -82,7 +82,7 @@ def number(flag: str, kind: type, help: str, low: float | None = None, high: flo
 
 def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parameter:
     """The parameter of a command that is an option, with what Typer must know of it. ``usual``: as help shows it."""
-    several = swept and option.name in (*LISTED, *LENGTHS) and option.name != "divergence"
+    several = swept and option.name in (*LISTED, *LENGTH_OPTIONS) and option.name != "divergence"
     name, declared = option.name, flag(option)
     description, more = option.help, {}
     kind: Any = str if option.is_knob or option.choices else option.type

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.tasks.custom.reading import CheckedFile
 
-task = typer.Typer(help="Tasks of your own, from files of JSON Lines.", **options.PLAIN)
+task = typer.Typer(help="Tasks of your own, from files of JSON Lines.", **options.TYPER_OPTIONS)
 
 File = Annotated[Path, typer.Argument(help="A file of JSON Lines.")]
 Scorer = Annotated[

@@ -13,8 +13,8 @@ from fsd_core.cli import output as output
 from fsd_core.cli import shared_options as options
 from fsd_core.settings import get_settings
 
-train = typer.Typer(help="Train the models that ship with the program.", **options.PLAIN)
-database = typer.Typer(help="Maintain the database.", **options.PLAIN)
+train = typer.Typer(help="Train the models that ship with the program.", **options.TYPER_OPTIONS)
+database = typer.Typer(help="Maintain the database.", **options.TYPER_OPTIONS)
 
 
 @train.command("bundled-pair")
@@ -45,12 +45,15 @@ def train_draft(
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
     from dataclasses import replace
 
-    from fsd_core.training.draft import PLAN
+    from fsd_core.training.draft import ADAPTER_PLAN
     from fsd_core.training.draft import main as train_one
 
-    schedule = replace(PLAN.schedule, steps=steps or PLAN.schedule.steps)
+    schedule = replace(ADAPTER_PLAN.schedule, steps=steps or ADAPTER_PLAN.schedule.steps)
     plan = replace(
-        PLAN, schedule=schedule, texts=texts or PLAN.texts, existing=PLAN.existing if existing is None else existing
+        ADAPTER_PLAN,
+        schedule=schedule,
+        texts=texts or ADAPTER_PLAN.texts,
+        existing=ADAPTER_PLAN.existing if existing is None else existing,
     )
     with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))
@@ -96,10 +99,10 @@ def train_adapter(
     """Teach a target word problems by LoRA, or continue. Needs problems in FSD_DATA_DIR."""
     from dataclasses import replace
 
-    from fsd_core.training.adapter import PLAN
+    from fsd_core.training.adapter import ADAPTER_PLAN
     from fsd_core.training.adapter import main as train_one
 
-    plan = replace(PLAN, schedule=replace(PLAN.schedule, steps=steps or PLAN.schedule.steps))
+    plan = replace(ADAPTER_PLAN, schedule=replace(ADAPTER_PLAN.schedule, steps=steps or ADAPTER_PLAN.schedule.steps))
     with _reporting(f"Adapter of {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report))
 

@@ -8,7 +8,7 @@ from fsd_core.config.decoding_config import DecodingConfig
 from fsd_core.config.drafting import ChainTopology, DrafterConfig, TopologyConfig
 from fsd_core.rules import SEVERAL, Autoregressive, Block, DraftOnly, Rule, Speculative
 
-USUAL = (Autoregressive().kind, Speculative().kind)
+USUAL_BASELINES = (Autoregressive().kind, Speculative().kind)
 """kinds of the rules that a setting is held against, the target alone first"""
 
 
@@ -17,7 +17,9 @@ def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = Fa
     drafts judges among them, and a chain where there is none. ``everything``: behind all of :func:`beside`."""
     wanted = beside(decodings)
     if not everything:
-        wanted = [one for one in wanted if one.acceptance.kind in USUAL and one.sampling == decodings[0].sampling]
+        wanted = [
+            one for one in wanted if one.acceptance.kind in USUAL_BASELINES and one.sampling == decodings[0].sampling
+        ]
     return list(dict.fromkeys([*wanted, *decodings]))
 
 

@@ -19,19 +19,19 @@ from fsd_core.rules import RULES, Autoregressive
 Goal = Literal["accuracy", "acceptance", "speed"]
 Length = Annotated[int, Field(ge=1, le=32)]
 GOALS: tuple[Goal, ...] = ("accuracy", "acceptance", "speed")
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 """the chance, at most, of naming a setting that does not keep the promise"""
 FINALISTS = 3
 """so many settings at most are tried on fresh prompts; the chance of an error is shared among them"""
-MOST_PROMPTS = 600
+MOST_FRESH_PROMPTS = 600
 """that are used where nobody says how many"""
-LENGTHS = (4, 8, 16)
+DRAFT_LENGTHS = (4, 8, 16)
 """draft lengths to measure where nobody names any and replay cannot tell"""
 REPLAYED = tuple(range(1, 17))
 """draft lengths that replay proposes from, where nobody names any"""
 GRANTED = "more_minutes"
 """the one field of a stored calibration that may change"""
-FEWEST = 8
+FEWEST_CHOOSING = 8
 """prompts of the first rung, and of each turn with fresh prompts"""
 
 
@@ -51,7 +51,7 @@ class CalibrationConfig(SweepConfig):
     more_minutes: float = Field(default=0.0, ge=0, le=10_080, exclude_if=lambda minutes: not minutes)
     """granted after these had ended. They go into trying alone, so that what was seen on fresh prompts has no part in
     which finalists there are"""
-    choosing: int = Field(default=64, ge=FEWEST)
+    choosing: int = Field(default=64, ge=FEWEST_CHOOSING)
     lengths: tuple[Length, ...] = ()
     """draft lengths of which replay proposes one for each setting before anything is measured, so that those of
     ``decodings`` do not count; without any, the settings are measured as they are"""
@@ -90,10 +90,10 @@ class CalibrationConfig(SweepConfig):
     def fewest_fresh(self) -> int:
         """Fresh prompts without which the goal cannot be reached even by a setting that loses none."""
         if self.goal != "accuracy":
-            return 2 * FEWEST
+            return 2 * FEWEST_CHOOSING
         # Each prompt without a loss turns a capital of 1 into 1 / (1 − margin) at most; one finalist needs 1 / LEVEL.
         share, prompts, capital = self.margin / 100, 0, 1.0
-        while capital < 1 / LEVEL:
+        while capital < 1 / SIGNIFICANCE_LEVEL:
             prompts, capital = prompts + 1, capital * (1 + share / (1 - share))
         return prompts
 

@@ -14,7 +14,7 @@ from fsd_core.rules import RULES
 
 LISTED = ("acceptance", "drafter", "topology", "divergence")
 """options with names for values, of which a sweep takes several"""
-LENGTHS = ("draft_length",)
+LENGTH_OPTIONS = ("draft_length",)
 """options with numbers for values, of which it takes several too"""
 
 
@@ -22,10 +22,10 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
     """Every rule with every drafter in every shape of every length with every divergence at every value of its knob,
     each once.
 
-    ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` and ``LENGTHS`` may be lists, and
-    a knob is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules, drafters and
-    shapes, those that read an option are given it. A rule whose knob is not given has the values of its own grid.
-    Raises ``InvalidSetting`` for an option that none of them reads, and as
+    ``chosen``: options by name, ``None`` for what was not given; those of ``LISTED`` and ``LENGTH_OPTIONS`` may be
+    lists, and a knob is a list of numbers, with ``None`` for off, or a text such as ``0:0.6:7``. Of several rules,
+    drafters and shapes, those that read an option are given it. A rule whose knob is not given has the values of its
+    own grid. Raises ``InvalidSetting`` for an option that none of them reads, and as
     :func:`fsd_core.config.building.method` does.
     """
     given = {name: value for name, value in by_name(chosen).items() if value != []}
@@ -35,7 +35,9 @@ def methods(chosen: Mapping[str, Any], named: Named = in_python) -> list[Decodin
             check_known(METHOD_OPTIONS[name], value, named)
     forms = _forms(given)
     read = readable(given)
-    shared = {name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in (*LISTED, *LENGTHS)}
+    shared = {
+        name: _values(v) if _is_knob(name) else v for name, v in given.items() if name not in (*LISTED, *LENGTH_OPTIONS)
+    }
     seen: list[dict[str, Any]] = []
     decodings: dict[DecodingConfig, None] = {}
     for form in forms:
@@ -55,7 +57,7 @@ def readable(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def _forms(chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination of what was given of the options that take several values."""
     several = {
-        name: _listed(chosen[name]) for name in (*LISTED, *LENGTHS) if chosen.get(name) not in (None, "", [], ())
+        name: _listed(chosen[name]) for name in (*LISTED, *LENGTH_OPTIONS) if chosen.get(name) not in (None, "", [], ())
     }
     return [dict(zip(several, values, strict=True)) for values in product(*several.values())]
 

@@ -27,11 +27,11 @@ from fsd_core.statistics.ratios import ratio_interval
 from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.lookup import conversations
-from fsd_core.theory import SAMPLINGS, optimal_acceptance
+from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance
 from fsd_core.theory.samplings import MOST_DRAFTS
 
 POSITIONS = 48
-PATHS = 64
+_PATHS = 64
 """of rejections without replacement, where they are sampled: a few a position are enough for a mean over positions"""
 OnPosition = Callable[[int, int], None]
 
@@ -108,12 +108,12 @@ def measure(
 
 def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int], float]]:
     for drafts in range(1, MOST_DRAFTS + 1):
-        for sampling in SAMPLINGS:
+        for sampling in DRAFT_SAMPLINGS:
             yield ("optima", sampling, drafts), optimal_acceptance(p, q, drafts, sampling)
         for name, verifier in VERIFIERS.items():
             if verifier.optimal or verifier.drafts not in (None, drafts):
                 continue  # the one is its drafts' optimum, the other couples another number
-            yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=PATHS)
+            yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=_PATHS)
 
 
 def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> list[Drawn]:

@@ -10,7 +10,7 @@ from typing import Any
 from fsd_core.statistics.intervals import wilson
 from fsd_core.statistics.ratios import difference_interval
 
-KEYS = (
+FIDELITY_KEYS = (
     "same_text", "same_text_low", "same_text_high", "agreed_tokens",
     "excess_nll", "excess_nll_low", "excess_nll_high",
 )  # fmt: skip
@@ -34,7 +34,7 @@ def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedTex
     lossless methods.
     """
     pairs = [(ours[position], targets[position]) for position in sorted(ours.keys() & targets.keys())]
-    figures: dict[str, Any] = dict.fromkeys(KEYS)
+    figures: dict[str, Any] = dict.fromkeys(FIDELITY_KEYS)
     if not pairs:
         return figures
     if greedy:

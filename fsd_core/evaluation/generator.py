@@ -24,11 +24,11 @@ logger = logging.getLogger(__name__)
 
 PairLoader = Callable[[str, str, str], LoadedPair]
 """(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
-T = TypeVar("T")
+_T = TypeVar("T")
 Plan = Sequence[tuple[RunView, Sequence[int]]]
 """runs with the positions of some of their prompts, in the order in which they are to be written"""
 
-WARM_UP_ROUNDS = 3
+_WARM_UP_ROUNDS = 3
 
 
 @runtime_checkable
@@ -54,7 +54,7 @@ class Bench(Protocol):
         """One record for each of the prompts, by position, as soon as it is written; see ``harness.run_examples``."""
         ...
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
         """What a function that can be pickled answers of a pair. Raises what ``load_pair`` and the function raise."""
         ...
 
@@ -84,7 +84,7 @@ class OwnBench:
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
         return question(self._pair_loader(pair, device, dtype))
 
     def threads(self) -> int:
@@ -100,7 +100,7 @@ def about(pair: LoadedPair) -> dict[str, Any]:
 def warm_up(decoder: PairDecoder, example: Example) -> None:
     """See :meth:`Bench.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
     try:
-        list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), WARM_UP_ROUNDS))
+        list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), _WARM_UP_ROUNDS))
     except ModelUnavailable:
         raise
     except Exception as error:  # what is wrong with the prompt is told when its turn comes

@@ -35,7 +35,7 @@ from fsd_core.tracking import provenance
 
 WARM_UP_PROMPTS = 2
 GENERATE, ASSISTED = "transformers-generate", "transformers-assisted"
-EXACT = ("autoregressive", "speculative", ASSISTED)
+EXACT_KINDS = ("autoregressive", "speculative", ASSISTED)
 """contenders whose greedy tokens must be those of transformers' ``generate``"""
 
 
@@ -99,7 +99,7 @@ def measure(
         "dtype": pair.dtype,
         "threads": torch.get_num_threads(),
         "contenders": [_row(contender, timings) for contender in contenders],
-        "outputs_agree": all(timings[name].outputs == timings[GENERATE].outputs for name in EXACT),
+        "outputs_agree": all(timings[name].outputs == timings[GENERATE].outputs for name in EXACT_KINDS),
         "provenance": provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device)),
     }
 

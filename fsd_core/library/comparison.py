@@ -160,7 +160,7 @@ class Comparison:
         need("plotly", "A figure")
         from fsd_core.plots import divergence, gallery
 
-        known = {**gallery.COMPARED, **gallery.MATCHED}
+        known = {**gallery.COMPARISON_FIGURES, **gallery.MATCHED}
         if name in known:
             return known[name](self.runs, self.baseline, self.prompts)
         if name != DIVERGENCE:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from fsd_core.formatting import NONE, number
+from fsd_core.formatting import DASH, number
 from fsd_core.replay.prediction import Prediction
 from fsd_core.replay.replay_trace import Trace
 from fsd_core.replay.validation import Validated
@@ -89,7 +89,7 @@ def _of_rule(kind: str, checks: Sequence[Validated]) -> list[str]:
     return [
         f"`{kind}`", str(len(checks)), _signed(mean(errors)), _signed(max(errors, key=abs)), str(sure),
         f"{_signed(mean(passes))} %", f"{_signed(max(passes, key=abs))} %", f"{min(lengths):.2f} – {max(lengths):.2f}",
-        f"{_signed(mean(speeds))} %" if speeds else NONE,
+        f"{_signed(mean(speeds))} %" if speeds else DASH,
     ]  # fmt: skip
 
 

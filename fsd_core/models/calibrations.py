@@ -16,7 +16,7 @@ from fsd_core.models.model_pairs import get_pair
 
 REGIONS = ("free", "open", "traded", "ruined")
 """what leniency does to accuracy, from the least to the most of it"""
-PROMPTS = 150
+USUAL_PROMPTS = 150
 """as many decide that a setting is within 2 points, at 95 %, if it loses none: 0.98¹⁵⁰ < 0.05"""
 
 

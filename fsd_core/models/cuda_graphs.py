@@ -19,7 +19,7 @@ from torch import Tensor
 from fsd_core.models.kv_cache import KVCache
 
 BUCKET = 256  # positions
-MOST_TOKENS = 64  # of a forward that is captured; a prompt's is not
+_MOST_TOKENS = 64  # of a forward that is captured; a prompt's is not
 
 
 @dataclass
@@ -104,7 +104,7 @@ class StaticForward:
     @staticmethod
     def takes(cache: KVCache, count: int) -> TypeGuard[StaticCache]:
         """Whether ``count`` more tokens of a text run here: a few, behind a prompt that was read, in such a cache."""
-        return isinstance(cache, StaticCache) and count <= MOST_TOKENS and cache.length > 0
+        return isinstance(cache, StaticCache) and count <= _MOST_TOKENS and cache.length > 0
 
     def __call__(self, tokens: Tensor, cache: StaticCache, logits_to_keep: int) -> Tensor:
         """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [1,S]), which are written behind what the cache

@@ -101,7 +101,7 @@ def check_drafter(pair: str, decoding: DecodingConfig) -> None:
         raise InvalidSetting(NO_HEAD)
 
 
-PAIRS: dict[str, PairSpec] = {
+MODEL_PAIRS: dict[str, PairSpec] = {
     spec.name: spec for spec in (_BUNDLED, *_OF_OURS, *(_of_the_hub(*row) for row in _OF_THE_HUB))
 }
 
@@ -118,8 +118,8 @@ def get_pair(name: str) -> PairSpec:
 
     Raises ``UnknownName`` for a name nobody knows and ``ModelUnavailable`` for a folder without the two models.
     """
-    if name in PAIRS:
-        return PAIRS[name]
+    if name in MODEL_PAIRS:
+        return MODEL_PAIRS[name]
     if name.startswith("path:"):
         folder = Path(name.removeprefix("path:")).expanduser()
         for role in ("target", "draft"):
@@ -147,5 +147,6 @@ def get_pair(name: str) -> PairSpec:
         about += "".join(f" and the head {head.repo}" for head in heads)
         return PairSpec(name, title, f"{about}.", target, draft, head=heads[0] if heads else None)
     raise UnknownName(
-        f"There is no model pair called '{name}'. Known pairs: {', '.join(PAIRS)}; or path:FOLDER; or hub:TARGET+DRAFT."
+        f"There is no model pair called '{name}'. Known pairs: {', '.join(MODEL_PAIRS)}; or path:FOLDER; or "
+        "hub:TARGET+DRAFT."
     )

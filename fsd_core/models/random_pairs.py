@@ -22,7 +22,7 @@ def _shape(hidden: int, layers: int, heads: int, kv_heads: int, inner: int, **mo
     )  # fmt: skip
 
 
-SHAPES = {
+RANDOM_PAIR_SHAPES = {
     "llama-8b/1b": (
         _shape(4096, 32, 32, 8, 14_336, **_LLAMA3),
         _shape(2048, 16, 32, 8, 8192, tie_word_embeddings=True, **_LLAMA3),
@@ -33,22 +33,22 @@ SHAPES = {
 
 
 def synthetic_pair(name: str, device: torch.device, dtype: torch.dtype) -> tuple[LanguageModel, LanguageModel]:
-    """Target and draft of a shape in ``SHAPES``, their weights random and the same on every call.
+    """Target and draft of a shape in ``RANDOM_PAIR_SHAPES``, their weights random and the same on every call.
 
     Raises ``UnknownName`` for another name, ``ModelUnavailable`` with the numbers if they do not fit.
     """
-    if name not in SHAPES:
-        raise UnknownName(f"There is no synthetic pair '{name}': expected one of {', '.join(SHAPES)}.")
+    if name not in RANDOM_PAIR_SHAPES:
+        raise UnknownName(f"There is no synthetic pair '{name}': expected one of {', '.join(RANDOM_PAIR_SHAPES)}.")
     with torch.device("meta"):
-        empty = [AutoModelForCausalLM.from_config(config) for config in SHAPES[name]]
+        empty = [AutoModelForCausalLM.from_config(config) for config in RANDOM_PAIR_SHAPES[name]]
     held = dtype.itemsize * copies("llama", device)
     needed = held * sum(parameter.numel() for model in empty for parameter in model.parameters())
     if (free := free_bytes(device)) < needed:
         raise ModelUnavailable(
             f"The synthetic pair '{name}' needs {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free: "
-            f"choose another of {', '.join(SHAPES)}, or the dtype bfloat16."
+            f"choose another of {', '.join(RANDOM_PAIR_SHAPES)}, or the dtype bfloat16."
         )
     torch.manual_seed(0)
     with torch.device(device):
-        target, draft = (AutoModelForCausalLM.from_config(config, dtype=dtype) for config in SHAPES[name])
+        target, draft = (AutoModelForCausalLM.from_config(config, dtype=dtype) for config in RANDOM_PAIR_SHAPES[name])
     return LanguageModel(target), LanguageModel(draft)

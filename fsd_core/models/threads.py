@@ -26,7 +26,7 @@ from fsd_core.models.loading import LoadedPair
 DRAFTED = 5  # tokens of the round that is timed
 ENOUGH = 0.9
 """more threads are taken only if they need less than this share of the time"""
-QUIET = 0.25
+_QUIET = 0.25
 """processors in use by others at which a timing counts as undisturbed"""
 WINDOW = 1.0  # seconds over which the use by others is averaged, at least
 _COLD, _TURNS = 2, 12  # rounds that do not count, since they allocate; and those that do, at most
@@ -102,9 +102,9 @@ def fit() -> None:
     if _fixed is not None or _pair is None or (chosen := _chosen.get(id(_pair.target))) is None:
         return
     used = _neighbours.used()
-    if not chosen.undisturbed and used <= QUIET:
+    if not chosen.undisturbed and used <= _QUIET:
         chosen = _chosen[id(_pair.target)] = _time(_pair)
-    free = int(_neighbours.processors - used + QUIET)
+    free = int(_neighbours.processors - used + _QUIET)
     torch.set_num_threads(max(1, min(chosen.threads, free)))
 
 
@@ -120,7 +120,7 @@ def _time(pair: LoadedPair) -> _Chosen:
             seconds.append(_round_seconds(pair))
     usual = {count: median(seconds[_COLD:]) for count, seconds in times.items()}
     threads = next(count for count, seconds in usual.items() if seconds * ENOUGH <= min(usual.values()))
-    return _Chosen(threads, undisturbed=max(before, _neighbours.used()) <= QUIET)
+    return _Chosen(threads, undisturbed=max(before, _neighbours.used()) <= _QUIET)
 
 
 def _counts(processors: int) -> list[int]:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.analysis.series import PALETTE, measured, run_names
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.plots.style import between, error_bar, escape, figure, height_for, hover, mixed_lines, note
 from fsd_core.statistics.intervals import Estimate
 
@@ -95,7 +95,7 @@ def draw(data: LengthsInfo) -> go.Figure:
             hovertext=[
                 hover(
                     one.name,
-                    f"{one.speed.value:.2f}×{MARK * bool(one.mixed)} the throughput of {data.baseline}"
+                    f"{one.speed.value:.2f}×{MIXED_MARK * bool(one.mixed)} the throughput of {data.baseline}"
                     f"{between(low, high, digits=2)}",
                     *mixed_lines(one.mixed),
                 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Draw = Callable[[Sequence["RunView"], "RunView | None", "Prompts"], go.Figure]
 """of the runs, the baseline, and what was counted of their prompts"""
 
-COMPARED: Mapping[str, Draw] = {
+COMPARISON_FIGURES: Mapping[str, Draw] = {
     "tradeoff": lambda runs, *_: tradeoff.draw(tradeoff.info(runs)),
     "acceptance_rate": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_RATE)),
     "acceptance_length": lambda runs, *_: threshold.draw(threshold.info(runs, threshold.ACCEPTANCE_LENGTH)),
@@ -37,11 +37,11 @@ COMPARED: Mapping[str, Draw] = {
 }
 """figures of all runs together"""
 
-MARGIN = 2.0
+_MARGIN = 2.0
 """points, of the figure at equal accuracy where nobody names others"""
 MATCHED: Mapping[str, Draw] = {
     "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
-    "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), MARGIN),
+    "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), _MARGIN),
     "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
     "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
 }
@@ -51,4 +51,4 @@ MATCHED: Mapping[str, Draw] = {
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
     """Accuracy against throughput, acceptance rate and length against threshold, answers; throughput, acceptance by
     position and over requests."""
-    return [draw(runs, baseline, prompts) for draw in COMPARED.values()]
+    return [draw(runs, baseline, prompts) for draw in COMPARISON_FIGURES.values()]

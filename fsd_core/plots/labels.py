@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-SIZES = tuple(product((240, 360, 560, 1100), (150, 330)))
+FIGURE_SIZES = tuple(product((240, 360, 560, 1100), (150, 330)))
 """widths and heights of the plot in pixels, between which a figure may be drawn"""
-FONT = 11
+LABEL_FONT = 11
 _LETTER, _LINE, _GAP, _MARK = 6.3, 15, 7, 6
 """pixels: width of a letter and height of a line of that font, from a mark's middle to its label, radius of a mark"""
 _EDGE = 14
@@ -43,21 +43,21 @@ def places(points: Sequence[tuple[float, float]], texts: Sequence[str]) -> list[
 
     ``points``: 0 to 1 from left to right and from bottom to top of the plot.
     """
-    marks = [[_mark(point, size) for point in points] for size in SIZES]
-    taken: list[list[Box]] = [[] for _ in SIZES]
+    marks = [[_mark(point, size) for point in points] for size in FIGURE_SIZES]
+    taken: list[list[Box]] = [[] for _ in FIGURE_SIZES]
     found: list[str | None] = []
     for i, (point, text) in enumerate(zip(points, texts, strict=True)):
         others = [[mark for j, mark in enumerate(of_size) if j != i] for of_size in marks]
         place = next((place for place in PLACES if text and _free(point, text, place, taken, others)), None)
         if place is not None:
-            for boxes, size in zip(taken, SIZES, strict=True):
+            for boxes, size in zip(taken, FIGURE_SIZES, strict=True):
                 boxes.append(_label(point, text, place, size))
         found.append(place)
     return found
 
 
 def _free(point: tuple[float, float], text: str, place: str, taken: list[list[Box]], others: list[list[Box]]) -> bool:
-    for size, labels, marks in zip(SIZES, taken, others, strict=True):
+    for size, labels, marks in zip(FIGURE_SIZES, taken, others, strict=True):
         box = _label(point, text, place, size)
         if box.left < -_EDGE or box.right > size[0] + _EDGE or box.bottom < 0 or box.top > size[1] + _EDGE:
             return False

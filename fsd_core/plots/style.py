@@ -13,17 +13,17 @@ from textwrap import wrap
 
 import plotly.graph_objects as go
 
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 
 TEXT = "#71757f"  # at least 4.2:1 on white and on the dark theme's background
-GRID = "rgba(128, 132, 145, 0.22)"
+_GRID = "rgba(128, 132, 145, 0.22)"
 AXIS = "rgba(128, 132, 145, 0.55)"
 MUTED = "#8a8f9c"
-FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+_FONT = "'IBM Plex Sans', system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 EXPORT_CONFIG = {"showSendToCloud": False, "displaylogo": False, "responsive": True}
 
 _AXES = {
-    "gridcolor": GRID,
+    "gridcolor": _GRID,
     "linecolor": AXIS,
     "zeroline": False,
     "showline": True,
@@ -35,7 +35,7 @@ _AXES = {
 }
 TEMPLATE = go.layout.Template(
     layout={
-        "font": {"family": FONT, "size": 12, "color": TEXT},
+        "font": {"family": _FONT, "size": 12, "color": TEXT},
         "title": {"font": {"size": 15}, "x": 0.02, "xref": "container", "xanchor": "left", "y": 0.97, "yanchor": "top"},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
@@ -52,7 +52,7 @@ TEMPLATE = go.layout.Template(
             "tracegroupgap": 0,
             "font": {"size": 12},
         },
-        "hoverlabel": {"align": "left", "font": {"family": FONT, "size": 12}},
+        "hoverlabel": {"align": "left", "font": {"family": _FONT, "size": 12}},
         "xaxis": _AXES,
         "yaxis": _AXES,
         "dragmode": False,  # a drag scrolls the page on a phone; zooming stays in the tool bar
@@ -72,7 +72,7 @@ def hover(title: str, *lines: str) -> str:
 
 def mixed_lines(names: Sequence[str]) -> list[str]:
     """Lines of a hover text that say which conditions differ, for a speed that is not one figure; none for one."""
-    return wrap(f"{MARK} Conditions differ: {', '.join(names)}", 60) if names else []
+    return wrap(f"{MIXED_MARK} Conditions differ: {', '.join(names)}", 60) if names else []
 
 
 def between(low: float, high: float, digits: int = 1) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.analysis.series import families, measured, metrics, run_names
-from fsd_core.conditions import MARK as MIXED
+from fsd_core.conditions import MIXED_MARK as MIXED
 from fsd_core.formatting import decimals, number
 from fsd_core.plots.style import MUTED, TEXT, between, error_bar, escape, figure, hover, mixed_lines, note
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 # Below the middle of its place, where the label's line ends; the mark reaches a little beyond the bar.
 BAR = (0.06, 0.48)
-MARK = (0.0, 0.54)
+MARK_PLACE = (0.0, 0.54)
 ROW, LINE = 42, 20
 """pixels of a bar with its label, and of one line more"""
-LONGEST = 44
+_LONGEST = 44
 """letters of a label that a phone shows on one line"""
 
 
@@ -75,7 +75,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
 def draw(data: ThroughputInfo) -> go.Figure:
     """Bars from top to bottom in the order of the table; right of the mark at 1 is faster."""
     told = [_label(bar, data.baseline or "") for bar in data.bars]
-    long = max((len(name) + len(figures) for name, figures in told), default=0) > LONGEST
+    long = max((len(name) + len(figures) for name, figures in told), default=0) > _LONGEST
     row, between_both = (ROW + LINE, "<br>") if long else (ROW, " · ")
     drawn = figure(
         "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + row * len(data.bars))
@@ -98,7 +98,7 @@ def draw(data: ThroughputInfo) -> go.Figure:
     # So no line may run from top to bottom: the 1 is marked at each bar, and the labels tell what a grid would.
     for place in range(len(data.bars)):
         drawn.add_shape(
-            type="line", x0=1, x1=1, y0=place + MARK[0], y1=place + MARK[1],
+            type="line", x0=1, x1=1, y0=place + MARK_PLACE[0], y1=place + MARK_PLACE[1],
             line={"dash": "dot", "width": 2, "color": TEXT},
         )  # fmt: skip
     drawn.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import plotly.graph_objects as go
 
 from fsd_core.analysis.series import families, interval, measured, metrics, run_names
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import count, written
-from fsd_core.plots.labels import FONT, places
+from fsd_core.plots.labels import LABEL_FONT, places
 from fsd_core.plots.style import (
     MUTED,
     between,
@@ -67,7 +67,7 @@ class QualityMeasure(NamedTuple):
     axis: str
 
 
-ACCURACY = QualityMeasure("accuracy", "Accuracy", "Accuracy (% of prompts)")
+ACCURACY_AXIS = QualityMeasure("accuracy", "Accuracy", "Accuracy (% of prompts)")
 SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy target (% of prompts)")
 
 
@@ -84,7 +84,9 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     """The points of the runs that have an accuracy, or any of them a likeness, and which lie on the Pareto front."""
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
     scores = any(metrics(run)["accuracy"] is not None for run in timed)
-    measure = ACCURACY if scores or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed) else SAME_TEXT
+    measure = (
+        ACCURACY_AXIS if scores or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed) else SAME_TEXT
+    )
     scored = [run for run in timed if _quality(run, measure)[1] is not None]
     names = run_names(scored)
     best = pareto_front([(metrics(run)["tokens_per_second"], _quality(run, measure)[1]) for run in scored])
@@ -135,8 +137,9 @@ def draw(data: TradeoffInfo) -> go.Figure:
         bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
         drawn.add_scatter(
             x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
-            text=[text for text, _ in labels], textposition=[place for _, place in labels], textfont={"size": FONT},
-            cliponaxis=False, marker={"color": group.colour, "symbol": group.symbol, "size": 10},
+            text=[text for text, _ in labels], textposition=[place for _, place in labels],
+            textfont={"size": LABEL_FONT}, cliponaxis=False,
+            marker={"color": group.colour, "symbol": group.symbol, "size": 10},
             error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
             error_y=error_bar(
                 qualities, [p.quality_low for p in group.points], [p.quality_high for p in group.points], bars
@@ -180,7 +183,7 @@ def _hover(p: TradeoffPoint, measure: QualityMeasure) -> str:
     return hover(
         p.name,
         f"{measure.title} {_quality_text(p)}, {count(p.prompts, 'prompt')}",
-        f"{p.speed:.1f} tokens/s{MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
+        f"{p.speed:.1f} tokens/s{MIXED_MARK * bool(p.mixed)}{between(p.speed_low, p.speed_high)}",
         "On the Pareto front: no chosen run is both faster and better" if p.on_front else "",
         *mixed_lines(p.mixed),
     )

@@ -25,7 +25,7 @@ import numpy as np
 
 from fsd_core.replay.replay_trace import Trace
 
-NONE = -1
+_NONE = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def paths_of(trace: Trace) -> Paths:
     on_path, follows, begin, places, positions = [], [], [], 0, 0
     for prompt in trace.prompts:
         begin.append(places)
-        own, after = np.full(prompt.tokens + 1, NONE), np.full(prompt.size, NONE)
+        own, after = np.full(prompt.tokens + 1, _NONE), np.full(prompt.size, _NONE)
         at = 0
         for start, judged, written in prompt.rounds.tolist():
             if judged:
@@ -80,7 +80,7 @@ def paths_of(trace: Trace) -> Paths:
         follows.append(after)
         places += prompt.tokens
         positions += prompt.size
-    first, follow = np.concatenate(on_path), np.append(np.concatenate(follows), NONE)
+    first, follow = np.concatenate(on_path), np.append(np.concatenate(follows), _NONE)
     windows = np.empty((len(first), trace.info.draft_length + 1), np.int64)
     windows[:, 0] = first
     for column in range(1, windows.shape[1]):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fsd_core.decoding.decoder import GeneratedText
 from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.replay.replay_trace import DIVERGENCES, RAW, SAMPLED, SCALARS, WHOLE, PromptTrace, TraceInfo
+from fsd_core.replay.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, TraceInfo
 from fsd_core.rules import AcceptanceResult, Speculative
 
 LEAST = 1e-4
@@ -117,7 +117,7 @@ def reduced(rows: ScoredDraft, uniforms: Tensor, strict: Tensor, top: int, names
         "entropy_target": rows.raw_entropies[0][0], "entropy_draft": rows.raw_entropies[1][0],
         "entropy_sampled": rows.graded_entropy[0],
     }  # fmt: skip
-    columns |= {name: rows.divergence(name, uniforms)[0] for name in DIVERGENCES}
+    columns |= {name: rows.divergence(name, uniforms)[0] for name in TRACED_DIVERGENCES}
     return JudgedRound(
         {name: column.tolist() for name, column in columns.items()},
         kept,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.replay.replay_trace import DIVERGENCES, RAW, SAMPLED, SCALARS, Trace
+from fsd_core.replay.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, Trace
 
 _FEWEST_PIECES, _MOST_PIECES = 8, 64
 
@@ -87,7 +87,7 @@ def reduced_rows(trace: Trace) -> ReducedDraft:
         target, draft = (torch.zeros_like(rows["target"]).scatter_(-1, where, 1) for where in (best, place))
     logits = rows["target"].log() + torch.from_numpy(columns["log_sum"])[:, None]
     logits[:, max(map(len, kept)) :] = -math.inf  # a piece is no token
-    exact = {name: torch.from_numpy(columns[name]).float()[:, None] for name in (*DIVERGENCES, *_EXACT)}
+    exact = {name: torch.from_numpy(columns[name]).float()[:, None] for name in (*TRACED_DIVERGENCES, *_EXACT)}
     target, draft, target_raw, draft_raw, logits = (
         row.float()[:, None] for row in (target, draft, rows["target"], rows["draft"], logits)
     )

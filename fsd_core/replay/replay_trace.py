@@ -11,12 +11,12 @@ from pydantic import Field
 from fsd_core.config import SamplingConfig
 from fsd_core.frozen import Frozen
 
-VERSION = 1
-DIVERGENCES = ("kl", "reverse-kl", "js", "tv", "ag")
+TRACE_VERSION = 1
+TRACED_DIVERGENCES = ("kl", "reverse-kl", "js", "tv", "ag")
 """those of the raw rows that are kept exactly"""
 ENTROPIES = ("target", "draft")
 SCALARS = (
-    "uniform", "log_sum", "max_p", *DIVERGENCES, *(f"entropy_{name}" for name in ENTROPIES),
+    "uniform", "log_sum", "max_p", *TRACED_DIVERGENCES, *(f"entropy_{name}" for name in ENTROPIES),
     "entropy_sampled", "variation",
 )  # fmt: skip
 """one number for each position, beside whole numbers"""
@@ -41,7 +41,7 @@ class Costs(Frozen):
 class TraceInfo(Frozen):
     """What a trace is of: all that its positions share."""
 
-    version: int = VERSION
+    version: int = TRACE_VERSION
     pair: str
     task: str
     seed: int

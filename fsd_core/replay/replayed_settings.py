@@ -11,7 +11,7 @@ from fsd_core.config.sweeps import methods
 from fsd_core.replay.costs import replayable
 from fsd_core.replay.replay_trace import TraceInfo
 
-SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
+_SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
 """options that the trace has decided"""
 
 

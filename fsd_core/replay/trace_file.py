@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.frozen import sentence
-from fsd_core.replay.replay_trace import SCALARS, VERSION, WHOLE, PromptTrace, Trace, TraceInfo
+from fsd_core.replay.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
 
-FORMAT = "fsd-lab-trace"
+_FORMAT = "fsd-lab-trace"
 _DIGITS = 7
 """significant ones; float32 has no more"""
 
@@ -30,7 +30,7 @@ def write(trace: Trace, path: Path) -> int:
     Raises ``InvalidSetting`` for a file that is there, or a folder that is not.
     """
     check_new(path)
-    lines = [{"format": FORMAT} | trace.info.as_json(), *map(_line, trace.prompts)]
+    lines = [{"format": _FORMAT} | trace.info.as_json(), *map(_line, trace.prompts)]
     text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines).encode()
     last = json.dumps({"sha256": hashlib.sha256(text).hexdigest()}) + "\n"
     data = gzip.compress(text + last.encode(), mtime=0)
@@ -75,11 +75,11 @@ def read(path: Path) -> Trace:
 def _parsed(body: bytes, path: Path) -> Trace:
     try:
         first, *prompts = map(json.loads, body.splitlines())
-        if first.pop("format") != FORMAT:
+        if first.pop("format") != _FORMAT:
             raise ValueError("another format")
-        if (version := first.get("version")) != VERSION:
+        if (version := first.get("version")) != TRACE_VERSION:
             raise InvalidSetting(
-                f"The trace {path} has version {version}, and this program reads {VERSION}: use the program that "
+                f"The trace {path} has version {version}, and this program reads {TRACE_VERSION}: use the program that "
                 "wrote it, or record the run again."
             )
         info = TraceInfo(**first)

@@ -13,7 +13,7 @@ from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.review import history
 from fsd_core.review.cases import Case, asked, case_of
 from fsd_core.review.chosen_runs import setting_of
-from fsd_core.review.evidence import TITLES
+from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
 from fsd_core.review.measured_weights import certain_weights, weights
 from fsd_core.roles import Person, require
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import LoggedAct
 
-LONGEST_ID = 64
+_LONGEST_ID = 64
 
 
 class Desk:
@@ -63,7 +63,7 @@ class Desk:
     def use(self, id: str) -> Use:
         log = self.repository.review_log(id)
         if not log:
-            raise UnknownName(f"There is no use '{id[:LONGEST_ID]}': the link is incomplete, or of another database.")
+            raise UnknownName(f"There is no use '{id[:_LONGEST_ID]}': the link is incomplete, or of another database.")
         return history.use(id, log)
 
     def approved(self, use: Use) -> str:
@@ -258,7 +258,7 @@ class Desk:
         if case.missing:
             raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
         if case.open_requirements:
-            left = ", ".join(TITLES[name].lower() for name in case.open_requirements)
+            left = ", ".join(REQUIREMENT_TITLES[name].lower() for name in case.open_requirements)
             raise InvalidSetting(
                 f"The evidence does not settle {left}: measure more prompts, or have somebody waive it in words."
             )
@@ -284,7 +284,7 @@ class Desk:
 def id_of(name: str) -> str:
     """The id of a use, for addresses: its name in small letters, digits and hyphens."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    id = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:LONGEST_ID].strip("-")
+    id = re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:_LONGEST_ID].strip("-")
     if not id:
         raise InvalidSetting(f"The name “{name[:40]}” has no letter or digit of its own for an address: add one.")
     return id

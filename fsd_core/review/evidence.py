@@ -19,9 +19,9 @@ from fsd_core.storage.review_events import Requirements
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
-EXACT = "Lossless: it writes what the target says, however many prompts there are"
+_EXACT = "Lossless: it writes what the target says, however many prompts there are"
 Outcome = Literal["met", "not met", "undecided"]
-TITLES = {name: field.title or name for name, field in Requirements.model_fields.items()}
+REQUIREMENT_TITLES = {name: field.title or name for name, field in Requirements.model_fields.items()}
 
 
 class RequirementCheck(NamedTuple):
@@ -142,7 +142,7 @@ def _accuracy(margin: float, run: RunView, baseline: RunView, prompts: Prompts) 
         f"[{number(low, 1, signed=True)}, {number(high, 1, signed=True)}] on {paired.n:,} prompts"
     )
     if outcome == "undecided" and _exact(run, baseline):
-        return RequirementCheck("margin", "met", f"{points}: {EXACT}")
+        return RequirementCheck("margin", "met", f"{points}: {_EXACT}")
     return RequirementCheck("margin", outcome, f"{points}: {said.sentence(margin)}")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from fsd_core.ops.scored_draft import ScoredDraft
 
-GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
+JS_GRID = (0.02, 0.05, 0.1, 0.2, 0.4)
 
 
 def _check_threshold(threshold: float | None, divergence: str) -> None:
@@ -52,7 +52,7 @@ def near(divergences: Tensor, threshold: float | None) -> Tensor:
 class Thresholded(Rule):
     """Accept where ``divergence`` <= ``threshold`` (nats for the entropies); ``None`` is off: exact SD."""
 
-    knob = Knob("threshold", GRID)
+    knob = Knob("threshold", JS_GRID)
     divergence: DivergenceName = option("js", "Divergence", "How far the two models are apart", plural="Divergences")
     threshold: float | None = option(
         0.1, "Threshold", "Largest divergence forgiven; off is exact SD", plural="Thresholds"
@@ -120,7 +120,7 @@ class FuzzyOfficial(Rule):
 
     title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"
     explanation = "Greedy draft and the divergence ag on raw distributions, to reproduce the published numbers."
-    knob = Knob("threshold", GRID, is_off=False)
+    knob = Knob("threshold", JS_GRID, is_off=False)
     greedy_draft = True
     divergence: ClassVar[DivergenceName] = "ag"
     kind: Literal["fsd-official"] = "fsd-official"

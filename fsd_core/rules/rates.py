@@ -10,10 +10,12 @@ from typing import Any
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.rules import VERIFIERS
 from fsd_core.theory.distributions import check_drafts, for_each_row
-from fsd_core.theory.rejections import SAMPLED
+from fsd_core.theory.rejections import POSITIONS_SAMPLED
 
 
-def acceptance_rate(rule: str, target_probs: Any, draft_probs: Any, num_drafts: int, paths: int = SAMPLED) -> Any:
+def acceptance_rate(
+    rule: str, target_probs: Any, draft_probs: Any, num_drafts: int, paths: int = POSITIONS_SAMPLED
+) -> Any:
     """The chance that the emitted token is one of ``num_drafts`` drafts, under the verifier ``rule``.
 
     ``target_probs``, ``draft_probs``: p and q, arrays or tensors [V] or [R,V]. Returns a float, or float64 [R].

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from fsd_core.frozen import option
 from fsd_core.rules.base import Knob, Truncation
-from fsd_core.rules.fuzzy import GRID, Thresholded, near
+from fsd_core.rules.fuzzy import JS_GRID, Thresholded, near
 from fsd_core.rules.general import GeneralForm, head, head_truncation, within
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FuzzyHead(Reducible):
         "Writes from the draft where the two models differ by at most the threshold, as far as its tokens are among "
         "the target's likeliest; exact SD elsewhere."
     )
-    knob = Knob("threshold", GRID, monotone=False)
+    knob = Knob("threshold", JS_GRID, monotone=False)
     kind: Literal["fsd-head"] = "fsd-head"
     token_width: float = option(
         0.2, "Token width", "How far below the likeliest token's probability a kept token may be, as a share of it",

@@ -1,7 +1,7 @@
 """Plain data as bytes: what the program and the judge tell each other.
 
 A value is one byte that names its kind, then its content; containers hold further values. None, bool, int, float,
-complex, str, bytes, list, tuple, dict, set and frozenset cross as they are, and so do the types of ``PARTS``. A
+complex, str, bytes, list, tuple, dict, set and frozenset cross as they are, and so do the types of ``_PARTS``. A
 subclass crosses as the built-in type that it extends, with the data of that type, whatever methods it overrides.
 Any other object is *opaque*: a number stands for it.
 
@@ -27,7 +27,7 @@ _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 
 # Types of the standard library that cross, by module and name: what one is made of again, and of which types that is.
 _INT, _TEXT, _LIST, _DICT = (int,), (str,), (list,), (dict,)
-PARTS: dict[tuple[str, str], tuple[Callable[[Any], tuple], tuple[tuple[type, ...], ...]]] = {
+_PARTS: dict[tuple[str, str], tuple[Callable[[Any], tuple], tuple[tuple[type, ...], ...]]] = {
     ("builtins", "range"): (lambda x: (x.start, x.stop, x.step), (_INT, _INT, _INT)),
     ("builtins", "bytearray"): (lambda x: (bytes(x),), ((bytes,),)),
     ("builtins", "dict_keys"): (lambda x: (list(x),), (_LIST,)),
@@ -67,8 +67,8 @@ def encode(value: object, number_of: Callable[[object], int]) -> bytes:
         name = (kind.__module__, kind.__qualname__)
         if value is None or kind is bool:
             out.extend(b"N" if value is None else b"T" if value else b"F")
-        elif name in PARTS and kind is getattr(sys.modules.get(name[0]), name[1], kind):
-            several(b"x", 3, (*name, PARTS[name][0](value)), depth)
+        elif name in _PARTS and kind is getattr(sys.modules.get(name[0]), name[1], kind):
+            several(b"x", 3, (*name, _PARTS[name][0](value)), depth)
         elif issubclass(kind, int):
             sized(b"i", int.to_bytes(value, int.bit_length(value) // 8 + 1, "big", signed=True))
         elif issubclass(kind, float):
@@ -146,8 +146,8 @@ def decode(data: bytes, object_of: Callable[[int], object]) -> Any:
 
 
 def _built(module: str, name: str, parts: tuple) -> Any:
-    """One of ``PARTS`` again. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for parts that make none."""
-    _, types = PARTS[module, name]
+    """One of ``_PARTS`` again. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for parts that make none."""
+    _, types = _PARTS[module, name]
     if len(parts) != len(types) or any(type(part) not in allowed for part, allowed in zip(parts, types, strict=True)):
         raise TypeError(f"parts of no {name}")
     match name:

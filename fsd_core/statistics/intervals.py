@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-FEWEST = 3
+FEWEST_PROMPTS = 3
 """prompts below which no interval of a ratio or a median is shown"""
 _FEWEST_OF_ANY_DISTRIBUTION = 6
 
@@ -56,7 +56,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     array = np.asarray(values, float)
     if not array.size:
         raise ValueError("The median of no values has no interval.")
-    if array.size < FEWEST:
+    if array.size < FEWEST_PROMPTS:
         return None
     if array.size < _FEWEST_OF_ANY_DISTRIBUTION:
         logs = np.log(array)

@@ -11,7 +11,7 @@ import numpy as np
 from fsd_core.errors import InvalidSetting
 from fsd_core.statistics.paired import PairedDifference, tango_score
 
-MARGINS = (0.0, 20.0)
+_MARGINS = (0.0, 20.0)
 """points of accuracy between which a margin lies"""
 LEVEL, POWER = 0.05, 0.8
 _NUISANCES = 40
@@ -39,7 +39,7 @@ class Verdict(NamedTuple):
 
 def checked_margin(points: float | None) -> float:
     """A margin in points. Raises ``InvalidSetting`` outside of 0 to 20."""
-    if points is None or not MARGINS[0] <= points <= MARGINS[1]:  # NaN is neither
+    if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN is neither
         given = "missing" if points is None else f"{points:g} points"
         raise InvalidSetting(f"The margin is {given}: expected 0 to 20 points of accuracy.")
     return points

@@ -21,11 +21,11 @@ import numpy as np
 
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.noninferiority import about, quantiles_of_power
-from fsd_core.statistics.tradeoff_curves import LEVEL, Along, Curves, Place, known, quantile
+from fsd_core.statistics.tradeoff_curves import BAND_LEVEL, Along, Curves, Place, known, quantile
 
 RATIOS = (1.1, 1.2, 1.3, 1.5, 2.0)
 """how many times fewer, of the table at equal cost"""
-MARGINS = (1.0, 2.0, 5.0)
+MARGINS_LISTED = (1.0, 2.0, 5.0)
 """points, of the table at equal accuracy"""
 LEADS, TIED, BEHIND, OUTSIDE = "leads", "tied", "behind", "outside"
 """ranks: the first one, not told apart from it, surely after it, and not measured there"""
@@ -96,7 +96,7 @@ def _ranks(curves: Curves, values: np.ndarray, resampled: np.ndarray) -> tuple[l
     first, second = np.triu_indices(count, 1)
     apart = resampled[:, first] - resampled[:, second]
     error = curves.error(apart)
-    greatest = np.quantile((np.abs(apart - (values[first] - values[second])) / error).max(1), 1 - LEVEL)
+    greatest = np.quantile((np.abs(apart - (values[first] - values[second])) / error).max(1), 1 - BAND_LEVEL)
     critical = max(_student(greatest, curves.n), quantile(curves.n))
     gaps, errors = (values[0] - values)[1:], error[: count - 1]  # pairs with the first come first
     behind = gaps * curves.shrunk > critical * errors
@@ -118,7 +118,7 @@ def within(curves: Curves, paths: Paths, points: float, exact: Collection[str] =
     rows, cautious = [], {}
     for name, path in paths.items():
         along = curves.along(path, curves.grid(path))
-        levels = LEVEL, LEVEL / len(paths)
+        levels = BAND_LEVEL, BAND_LEVEL / len(paths)
         ends = [_ends(curves, path, along, margin, level, name in exact) for level in levels]
         rows.append(_within(curves, name, path, along, margin, ends[0]))
         cautious[name] = ends[1]

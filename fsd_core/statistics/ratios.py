@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsd_core.statistics.intervals import FEWEST, Interval
+from fsd_core.statistics.intervals import FEWEST_PROMPTS, Interval
 
 Pairs = Sequence[tuple[float, float]]
 """numerator and denominator of each prompt"""
@@ -136,7 +136,7 @@ def _half(
         # Few prompts may make up most of the spread, too; of normal residuals half of them do not.
         effective = np.fmin(_effective(weights), 2 * _effective(influence**2)).clip(2)
         error = np.sqrt((n - 1) / n * (influence**2).sum(-1))
-    spread = (telling.sum(-1) >= FEWEST) & (error > _ROUNDING)
+    spread = (telling.sum(-1) >= FEWEST_PROMPTS) & (error > _ROUNDING)
     return np.where(spread, stdtrit(effective - 1, 0.975) * error, np.nan)
 
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fsd_core.statistics.intervals import FEWEST, Interval
+from fsd_core.statistics.intervals import FEWEST_PROMPTS, Interval
 
 RESAMPLES = 1000
-LEVEL = 0.05
+BAND_LEVEL = 0.05
 _GRID = 24
 """costs between the ends of a path at which its band is computed, beside those of its settings"""
 _NOTHING = 1e-18
@@ -135,9 +135,9 @@ class Curves:
         """Differences of the measured settings and their resamples, [K] and [B,K]."""
         return self.difference, self._resampled[0]
 
-    def cost_intervals(self, level: float = LEVEL) -> list[Interval | None]:
+    def cost_intervals(self, level: float = BAND_LEVEL) -> list[Interval | None]:
         """Of each setting's relative cost; ``None`` where nothing varies, and for few prompts."""
-        if self.n < FEWEST:
+        if self.n < FEWEST_PROMPTS:
             return [None] * len(self.cost)
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.log(self._resampled[1]).std(0, ddof=1) * np.sqrt(self.n / (self.n - 1))
@@ -151,12 +151,14 @@ class Curves:
 
     def error(self, resampled: np.ndarray) -> np.ndarray:
         """The standard error of differences by their resamples, [B,...] → [...]; NaN below three prompts."""
-        if self.n < FEWEST:
+        if self.n < FEWEST_PROMPTS:
             return np.full(resampled.shape[1:], np.nan)
         added = 2 / (self.n + 2) ** 2 if self.is_share else _NOTHING
         return np.sqrt(resampled.var(0) * self.shrunk**2 * self.n / (self.n - 1) + added)
 
-    def ends(self, value: np.ndarray, resampled: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+    def ends(
+        self, value: np.ndarray, resampled: np.ndarray, level: float = BAND_LEVEL
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Both ends of the intervals of differences, two-sided at ``level``."""
         middle, half = value * self.shrunk, quantile(self.n, level) * self.error(resampled)
         furthest = 1.0 if self.is_share else np.inf
@@ -168,7 +170,7 @@ def known(low: float, high: float) -> Interval | None:
     return Interval(float(low), float(high)) if high - low > _NO_WIDTH else None
 
 
-def quantile(n: int, level: float = LEVEL) -> float:
+def quantile(n: int, level: float = BAND_LEVEL) -> float:
     """Student's, two-sided, of n prompts."""
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 

@@ -9,7 +9,7 @@ from fsd_core.errors import InvalidSetting
 
 Subject = Literal["run", "experiment"]
 
-LONGEST_NAME = 255
+LONGEST_RUN_NAME = 255
 LONGEST_NOTE = 10_000
 LONGEST_TAG, MOST_TAGS = 30, 12
 
@@ -38,8 +38,8 @@ def checked_name(name: str) -> str:
     name = name.strip()
     if not name:
         raise InvalidSetting("The experiment needs a name: type one.")
-    if len(name) > LONGEST_NAME:
-        raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_NAME}.")
+    if len(name) > LONGEST_RUN_NAME:
+        raise InvalidSetting(f"The name of the experiment has {len(name)} characters: use at most {LONGEST_RUN_NAME}.")
     return name
 
 

@@ -15,11 +15,11 @@ from fsd_core.errors import DataDamaged
 from fsd_core.frozen import Frozen
 
 LONGEST_WORDS = 10_000
-LONGEST_NAME = 120
-MOST_RUNS = 400
+LONGEST_USE_TITLE = 120
+_MOST_RUNS = 400
 """that one proposal rests on; turns of a calibration are runs"""
 
-T = TypeVar("T")
+_T = TypeVar("T")
 Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -51,7 +51,7 @@ class UseDescribed(_Act):
     """A use is made, or described anew."""
 
     kind: Literal["use-described"] = "use-described"
-    name: str = Field(min_length=1, max_length=LONGEST_NAME)
+    name: str = Field(min_length=1, max_length=LONGEST_USE_TITLE)
     description: Words = ""
     requirements: Requirements = Requirements()
     approvals: int = Field(default=1, ge=1, le=20)
@@ -67,9 +67,9 @@ class Proposed(_Act):
     proposal: RunId
     setting: SettingId
     requirements: Requirements
-    runs: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    runs: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
     """of the setting: its evidence"""
-    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
     rationale: Words = ""
 
 
@@ -78,8 +78,8 @@ class EvidenceChosen(_Act):
 
     kind: Literal["evidence-chosen"] = "evidence-chosen"
     proposal: RunId
-    runs: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
-    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=MOST_RUNS)
+    runs: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
+    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
 
 
 class Waived(_Act):

@@ -10,8 +10,8 @@ from pathlib import Path
 from fsd_core.tasks.base import Example, Score, Task, cut_off
 from fsd_core.tasks.generators import long_problems as arithmetic
 
-HELD_OUT = Path(__file__).parents[1] / "assets" / "bundled" / "arithmetic.jsonl"
-HELD_OUT_SIZE = 600
+ARITHMETIC_PROBLEMS = Path(__file__).parents[1] / "assets" / "bundled" / "arithmetic.jsonl"
+ARITHMETIC_PROBLEM_COUNT = 600
 
 # A final answer stands on a line of its own. Eighteen digits are more than any problem has, and keep a model that
 # repeats one digit for ever from being read as a number.
@@ -41,14 +41,14 @@ class Arithmetic(Task):
 
 @cache
 def _held_out() -> tuple[Example, ...]:
-    with HELD_OUT.open(encoding="utf-8") as lines:
+    with ARITHMETIC_PROBLEMS.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     return tuple(Example(row["id"], row["prompt"], str(row["answer"])) for row in rows)
 
 
-def write_held_out(path: Path = HELD_OUT) -> int:
+def write_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
     """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
-    problems = arithmetic.held_out(HELD_OUT_SIZE)
+    problems = arithmetic.held_out(ARITHMETIC_PROBLEM_COUNT)
     rows = (
         {
             "id": f"arithmetic-{i:04d}",

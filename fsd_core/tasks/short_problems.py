@@ -11,8 +11,8 @@ from fsd_core.tasks.final_numbers import canonical
 from fsd_core.tasks.generators import one_step_problems as short_problems
 from fsd_core.tasks.word_problems import Numbers, zero_shot_prompt
 
-HELD_OUT = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
-HELD_OUT_SIZE = 200
+SHORT_PROBLEMS = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
+SHORT_PROBLEM_COUNT = 200
 
 
 class ShortProblems(Numbers):
@@ -36,13 +36,13 @@ def held_out_questions() -> frozenset[str]:
 
 
 def _rows() -> list[dict]:
-    with HELD_OUT.open(encoding="utf-8") as lines:
+    with SHORT_PROBLEMS.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
-def write_held_out(path: Path = HELD_OUT) -> int:
+def write_held_out(path: Path = SHORT_PROBLEMS) -> int:
     """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
-    problems = short_problems.held_out(HELD_OUT_SIZE)
+    problems = short_problems.held_out(SHORT_PROBLEM_COUNT)
     rows = (
         {
             "id": f"short-problems-{i:04d}",

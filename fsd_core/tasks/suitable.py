@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.models.specs import PairSpec
 from fsd_core.tasks import TASKS, Task
 
@@ -14,7 +14,7 @@ def suits(task: str, pair: PairSpec) -> bool:
     brings a task knows what it is for."""
     if task in pair.tasks or "@" in task:
         return True
-    return not pair.narrow and not any(other.narrow and task in other.tasks for other in PAIRS.values())
+    return not pair.narrow and not any(other.narrow and task in other.tasks for other in MODEL_PAIRS.values())
 
 
 def offered(pair: PairSpec, own: Iterable[Task] = ()) -> list[Task]:

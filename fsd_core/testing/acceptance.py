@@ -40,7 +40,7 @@ def cases(rule: type[Rule]) -> list[Rule]:
     return list(dict.fromkeys(found))
 
 
-EXACT = 1e-6
+ROUNDING = 1e-6
 """how far a computed distribution may be from the target's, in float32"""
 _BELOW_ONE = 1 - 2.0**-53
 """the largest uniform that can be drawn"""
@@ -64,7 +64,7 @@ def check_rule(rule: type[Rule], count: int = 20_000) -> None:
 
     A rule is told in words, and its settings survive JSON. At every value of its grid it accepts and corrects as an
     acceptance rule does. Where it promises the target's distribution, :func:`written_distribution` must be it to
-    ``EXACT``, and a χ² test over ``count`` tokens must find it. At its strict value it is speculative decoding token
+    ``ROUNDING``, and a χ² test over ``count`` tokens must find it. At its strict value it is speculative decoding token
     for token, and a larger knob never accepts less. A verifier of several drafts keeps the contract of
     :func:`fsd_core.testing.verifiers.check_verifier`. A plug-in's author calls this in a test of the package.
     """
@@ -90,7 +90,7 @@ def _check_case(case: Rule, q: Tensor, count: int) -> None:
     if is_lossless(case):
         exact = fit(trial.emitted, P) > 1e-6
         if not reads_noise(case):
-            exact = exact and bool((written_distribution(case, P, q) - P).abs().max() < EXACT)
+            exact = exact and bool((written_distribution(case, P, q) - P).abs().max() < ROUNDING)
         require(exact, f"{case!r} is lossless, and writes another distribution than the target's.")
         if not case.lossless:
             same = torch.equal(trial.emitted, strict.emitted) and torch.equal(trial.accepted, strict.accepted)

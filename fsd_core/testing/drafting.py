@@ -41,7 +41,7 @@ from fsd_core.testing.decoding_checks import beginnings, distribution_of_texts, 
 from fsd_core.testing.fit import fit, require
 from fsd_core.testing.toy import in_memory, related, toy_head, toy_model
 
-PROMPTS: tuple[Sequence[int], ...] = ((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5), (7,), (2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4))
+_PROMPTS: tuple[Sequence[int], ...] = ((3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5), (7,), (2, 7, 1, 8, 2, 8, 1, 8, 2, 8, 4))
 _SAMPLED = SamplingConfig(temperature=0.8, top_k=20, top_p=0.95)
 _TOKENS = 24
 _CHAIN = (Speculative(), ChainTopology())
@@ -133,15 +133,15 @@ def _check(config: DecodingConfig, models: ModelSet | None) -> None:
     models = models or toy_models()
     name = config.label
     method = _watched(compose(models, config.model_copy(update={"max_new_tokens": _TOKENS})))
-    for prompt in PROMPTS:
+    for prompt in _PROMPTS:
         alone = _greedy(models, prompt)
         require(_text(method, prompt, 0) == alone, f"'{name}' writes another text than the greedy target.")
     sampled = config.model_copy(update={"sampling": _SAMPLED, "max_new_tokens": _TOKENS})
     method = _watched(compose(models, sampled))
     first = _checked_text(method, name)
-    _text(method, PROMPTS[2], 4)
+    _text(method, _PROMPTS[2], 4)
     require(
-        _text(method, PROMPTS[0], 3) == first, f"'{name}' writes another text with the same seed, after another one."
+        _text(method, _PROMPTS[0], 3) == first, f"'{name}' writes another text with the same seed, after another one."
     )
     speculation = method.speculation
     if speculation is not None and speculation.drafter.side_by_side and speculation.topology.side_by_side:
@@ -157,7 +157,7 @@ def _text(method: Method, prompt: Sequence[int], seed: int) -> list[int]:
 
 def _checked_text(method: Method, name: str) -> list[int]:
     """A text, after every round of which the target's cache was that of the text."""
-    with DecodingSession(method, PROMPTS[0], 3, frozenset()) as session:
+    with DecodingSession(method, _PROMPTS[0], 3, frozenset()) as session:
         while session.stop_reason is None:
             session.run_round()
             cached, expected = session.cache.length, len(session.history) - 1
@@ -166,7 +166,7 @@ def _checked_text(method: Method, name: str) -> list[int]:
                 next_logits(session), recomputed_logits(method.model, session.history), atol=1e-4, rtol=1e-4
             )
             require(near, f"'{name}' leaves rejected tokens in the target's cache.")
-        return session.history[len(PROMPTS[0]) :]
+        return session.history[len(_PROMPTS[0]) :]
 
 
 def _check_side_by_side(models: ModelSet, config: DecodingConfig) -> None:
@@ -174,7 +174,7 @@ def _check_side_by_side(models: ModelSet, config: DecodingConfig) -> None:
     pair: LoadedPair = replace(in_memory(models.target, models.draft), head=models.head)
     decoder = PairDecoder(pair, config)
     decoder.eos = frozenset()
-    prompts = [list(prompt) for prompt in PROMPTS]
+    prompts = [list(prompt) for prompt in _PROMPTS]
     for place, text in decoder.generate_all(prompts, range(len(prompts)), rows=2):
         same = text.tokens == decoder.generate(prompts[place], place).tokens
         require(same, f"'{config.label}' writes another text beside others than alone.")

@@ -18,7 +18,7 @@ from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.models.specs import PairSpec
 
 END = "<|end|>"
-SAMPLED = DecodingConfig(
+SAMPLED_FSD = DecodingConfig(
     acceptance=FuzzyReducible(threshold=0.05),
     topology=ChainTopology(length=3),
     sampling=SamplingConfig(temperature=1.0),

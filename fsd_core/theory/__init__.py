@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.theory.samplings import SAMPLINGS, DraftSampling
+from fsd_core.theory.samplings import DRAFT_SAMPLINGS, DraftSampling
 
 if TYPE_CHECKING:
     from fsd_core.theory.optimum import optimal_acceptance
 
-__all__ = ["SAMPLINGS", "DraftSampling", "optimal_acceptance"]
+__all__ = ["DRAFT_SAMPLINGS", "DraftSampling", "optimal_acceptance"]
 
 
 def __getattr__(name: str) -> Any:

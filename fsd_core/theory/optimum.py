@@ -18,7 +18,7 @@ import numpy as np
 
 from fsd_core.errors import UnknownName
 from fsd_core.theory.distributions import Vector, check_drafts, for_each_row, once_in
-from fsd_core.theory.samplings import SAMPLINGS
+from fsd_core.theory.samplings import DRAFT_SAMPLINGS
 
 
 def optimal_acceptance(target_probs: Any, draft_probs: Any, num_drafts: int, sampling: str) -> Any:
@@ -32,8 +32,8 @@ def optimal_acceptance(target_probs: Any, draft_probs: Any, num_drafts: int, sam
     Raises ``UnknownName`` for another sampling, ``InvalidSetting`` for what are no distributions.
     """
     check_drafts(num_drafts)
-    if sampling not in SAMPLINGS:
-        raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(SAMPLINGS)}.")
+    if sampling not in DRAFT_SAMPLINGS:
+        raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(DRAFT_SAMPLINGS)}.")
     compute = {"with_replacement": _with, "without_replacement": _without, "greedy": greedy_acceptance}[sampling]
     return for_each_row(target_probs, draft_probs, lambda p, q: compute(p, q, int(num_drafts)))
 

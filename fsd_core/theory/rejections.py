@@ -18,7 +18,7 @@ from fsd_core.theory.distributions import Vector
 
 MOST_PATHS = 2_000_000
 """paths times tokens that are gone through one by one; where there are more, paths are sampled"""
-SAMPLED = 1024
+POSITIONS_SAMPLED = 1024
 _NOTHING = 1e-300
 
 
@@ -63,7 +63,7 @@ def _table(p: Vector, q: Vector) -> tuple[_Table, float]:
     return _Table(p, q, p / q, p_from, q_from, likeliest, float(np.delete(q, likeliest).sum())), never
 
 
-def without_replacement(p: Vector, q: Vector, count: int, sampled: int = SAMPLED) -> float:
+def without_replacement(p: Vector, q: Vector, count: int, sampled: int = POSITIONS_SAMPLED) -> float:
     """The acceptance of ``count`` drafts, all of q's support if it has fewer tokens. ``sampled``: how many paths are
     drawn where there are too many to go through."""
     table, never = _table(p, q)

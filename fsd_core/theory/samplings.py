@@ -7,10 +7,10 @@ from typing import Literal, get_args
 DraftSampling = Literal["with_replacement", "without_replacement", "greedy"]
 """How the first tokens of several drafts are drawn: each from q; one after the other from what is left of q; or the
 likeliest of q, and one drawn from the rest."""
-SAMPLINGS: tuple[DraftSampling, ...] = get_args(DraftSampling)
+DRAFT_SAMPLINGS: tuple[DraftSampling, ...] = get_args(DraftSampling)
 MOST_DRAFTS = 8
 """that are measured and drawn"""
-TITLES: dict[DraftSampling, str] = {
+SAMPLING_TITLES: dict[DraftSampling, str] = {
     "with_replacement": "with replacement",
     "without_replacement": "without replacement",
     "greedy": "greedy, the last sampled",

@@ -9,7 +9,7 @@ import numpy as np
 from fsd_core.errors import UnknownName
 from fsd_core.theory.distributions import Vector
 from fsd_core.theory.optimum import greedy_drafts
-from fsd_core.theory.samplings import SAMPLINGS
+from fsd_core.theory.samplings import DRAFT_SAMPLINGS
 
 Joint = dict[tuple[int, ...], float]
 """the drafts in the order in which they are drawn → their probability"""
@@ -20,8 +20,8 @@ def joint_distribution(q: Vector, count: int, sampling: str) -> Joint:
 
     Raises ``UnknownName``.
     """
-    if sampling not in SAMPLINGS:
-        raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(SAMPLINGS)}.")
+    if sampling not in DRAFT_SAMPLINGS:
+        raise UnknownName(f"There is no sampling '{sampling}': expected one of {', '.join(DRAFT_SAMPLINGS)}.")
     if sampling == "with_replacement":
         drafts = {x: float(np.prod(q[list(x)])) for x in product(range(len(q)), repeat=count)}
     elif sampling == "without_replacement":

@@ -14,7 +14,7 @@ from fsd_core.settings import sqlite_url
 
 logger = logging.getLogger(__name__)
 
-PATIENCE = 3  # seconds
+CREATION_PATIENCE = 3  # seconds
 
 
 def create_store(uri: str, artifacts: Path) -> None:
@@ -50,7 +50,7 @@ def create_store(uri: str, artifacts: Path) -> None:
 
 def _unfinished(url: URL) -> bool:
     """Whether the file has nothing but some of MLflow's tables, and no run. ``False`` for what cannot be read."""
-    engine = create_engine(url, connect_args={"timeout": PATIENCE})
+    engine = create_engine(url, connect_args={"timeout": CREATION_PATIENCE})
     try:
         with engine.connect() as connection:
             tables = set(inspect(connection).get_table_names())

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsd_core.conditions import MARK
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.errors import FsdError, TrackingUnavailable
 from fsd_core.metrics import listed
 from fsd_core.storage.database.repository import Repository
@@ -248,7 +248,7 @@ def _summary(run: RunView) -> str:
     """
     done = f"{run.prompts_done:,} of {run.prompts_total:,} prompts"
     found = run.metrics or {}
-    mark = MARK * bool(run.speed_mixed)
+    mark = MIXED_MARK * bool(run.speed_mixed)
     shown = [metric for metric in listed() if _is_number(found.get(metric.key))]
     parts = [f"{found[m.key]:.4g}{mark * m.timed} {m.key.replace('_', ' ')}" for m in shown]
     return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 EXPERIMENT = "FSD Lab"
-PATIENCE = 3  # seconds
+STORE_PATIENCE = 3  # seconds
 LIMITS = {  # MLflow's own are two minutes and seven tries; what the user has set stays
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(PATIENCE),
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": str(STORE_PATIENCE),
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
 }
@@ -110,7 +110,9 @@ def _check_database(uri: str) -> None:
     sqlite = url.get_backend_name() == "sqlite"
     if sqlite:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": PATIENCE} if sqlite else {"connect_timeout": PATIENCE})
+    engine = create_engine(
+        url, connect_args={"timeout": STORE_PATIENCE} if sqlite else {"connect_timeout": STORE_PATIENCE}
+    )
     try:
         with engine.connect() as connection:
             if sqlite:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOTHING = "This run drafted nothing."
+NOTHING_DRAFTED = "This run drafted nothing."
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Figures</title>
 <style>body {{ margin: 0; background: white }} svg {{ width: 100%; max-width: 900px; height: auto }}</style>
@@ -54,7 +54,7 @@ def _draw(figure: Figure, metrics: dict[str, Any], divergence: str) -> None:
     rates = metrics.get("acceptance_at_position") or []
     histogram = metrics.get("divergence_histogram") or {}
     if not rates and not histogram:
-        figure.text(0.5, 0.5, NOTHING, ha="center", size="large")
+        figure.text(0.5, 0.5, NOTHING_DRAFTED, ha="center", size="large")
         return
     left, right = figure.subplots(1, 2)
     left.bar([i + 1 for i in range(len(rates))], rates, color="#0f6b65")

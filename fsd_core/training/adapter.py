@@ -33,8 +33,8 @@ from fsd_core.tasks.short_problems import held_out_questions
 from fsd_core.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.training.loop import Schedule, learning, train
 
-HELD_OUT = 64  # problems that are only looked at
-LONGEST = 320  # tokens; the few longer problems are left out
+HELD_OUT_PROBLEMS = 64  # problems that are only looked at
+_LONGEST = 320  # tokens; the few longer problems are left out
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class AdapterPlan:
     """shares of the problems: made up with one or two steps, made up with more, of GSM8K's training split"""
 
 
-PLAN = AdapterPlan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
+ADAPTER_PLAN = AdapterPlan(Schedule(steps=280, batch=16, adamw_lr=1e-3, muon_lr=None, every=50))
 
 Row = tuple[list[int], list[int]]
 """token ids of a problem as it is put to the model, and of its solution with the end token"""
@@ -86,7 +86,7 @@ def encoded(tokenizer: PreTrainedTokenizerBase, source: Iterator[tuple[str, str]
     for question, solution in source:
         answer = [*tokenizer(solution, add_special_tokens=False)["input_ids"], cast(int, tokenizer.eos_token_id)]
         prompt = encode_prompt(tokenizer, question)
-        if len(prompt) + len(answer) <= LONGEST:
+        if len(prompt) + len(answer) <= _LONGEST:
             yield prompt, answer
 
 
@@ -122,7 +122,12 @@ def answer_loss(model: PreTrainedModel | PeftModel, batch: Batch) -> Tensor:
 
 
 def main(
-    target: str, out: Path, data: Path, plan: AdapterPlan = PLAN, seed: int = 0, report: Callable[[dict], None] = print
+    target: str,
+    out: Path,
+    data: Path,
+    plan: AdapterPlan = ADAPTER_PLAN,
+    seed: int = 0,
+    report: Callable[[dict], None] = print,
 ) -> dict:
     """Trains an adapter into ``out/adapter`` with its log; returns its figures. Resumes an interrupted training.
 
@@ -139,7 +144,7 @@ def main(
     told = LoraConfig(r=plan.rank, lora_alpha=2 * plan.rank, target_modules="all-linear", task_type="CAUSAL_LM")
     model: Any = get_peft_model(base, told)
     rows = encoded(tokenizer, chain([first], source))
-    watched = list(islice(rows, HELD_OUT))
+    watched = list(islice(rows, HELD_OUT_PROBLEMS))
     held_out, rows = stack(watched), (row for row in rows if row not in watched)
 
     @torch.inference_mode()

@@ -17,7 +17,7 @@ from fsd_core.statistics.intervals import wilson
 from fsd_core.tasks import get_task
 from fsd_core.training.draft_card import LONGEST, ROWS, Report, setting
 
-FOLDER = ASSETS / "smollm2-135m" / "adapter"
+_FOLDER = ASSETS / "smollm2-135m" / "adapter"
 PROBLEM_SETS = ("addsub", "singleeq", "multiarith", "svamp")
 _CONTENDERS = (
     ("SmolLM2-135M-Instruct as it comes", DRAFTED, Autoregressive()),
@@ -72,7 +72,7 @@ def measure_adapter(limit: int, report: Report) -> list[dict[str, Any]]:
 
 def write_adapter_card(rows: list[dict[str, Any]]) -> None:
     """Writes the card and, beside it, the rows of :func:`measure_adapter` that it shows."""
-    training, size = json.loads((FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
+    training, size = json.loads((_FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
     table = [f"| | {' | '.join(f'`{task}`' for task in PROBLEM_SETS)} |", "|---|" + "---|" * size]
     for i, (title, _, _) in enumerate(_CONTENDERS):
         cells = (
@@ -84,11 +84,11 @@ def write_adapter_card(rows: list[dict[str, Any]]) -> None:
         **{**training, **training["plan"], **training["plan"]["schedule"], **training["plan"]["mix"]},
         minutes=training["seconds"] / 60, limit=rows[0]["problems"], longest=LONGEST, adapted=ADAPTED,
     )  # fmt: skip
-    (FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
-    (FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    (_FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
+    (_FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
 
 
 def main(limit: int = 64, report: Report = lambda row: None) -> str:
     """Measures and writes the card; returns its path."""
     write_adapter_card(measure_adapter(limit, report))
-    return str(FOLDER / "README.md")
+    return str(_FOLDER / "README.md")

@@ -30,7 +30,7 @@ from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, train, weighted_loss
 
 PAD, END = "<|pad|>", "<|end|>"
-HELD_OUT = 600
+_HELD_OUT = 600
 WATCHED = 100  # other problems, for the learning curve
 CONTEXT = 512
 
@@ -48,7 +48,7 @@ class BundledPlan:
     style: Style
 
 
-PLANS = {  # the draft first: it is done in minutes, and can be looked at while the target learns
+BUNDLED_PLANS = {  # the draft first: it is done in minutes, and can be looked at while the target learns
     "draft": BundledPlan(
         hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
     ),
@@ -74,7 +74,7 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    streams = [arithmetic.stream(seed, style=plan.style) for plan in PLANS.values()]
+    streams = [arithmetic.stream(seed, style=plan.style) for plan in BUNDLED_PLANS.values()]
     pairs = islice(chain.from_iterable(zip(*streams, strict=True)), samples)
     texts = (problem.prompt + text for problem, text in pairs)
     core.train_from_iterator(texts, trainer)
@@ -171,7 +171,7 @@ def train_role(
         figures = json.loads(made.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
             return figures
-    problems, watched = arithmetic.held_out(HELD_OUT), arithmetic.held_out(WATCHED, seed=1)
+    problems, watched = arithmetic.held_out(_HELD_OUT), arithmetic.held_out(WATCHED, seed=1)
     unseen = frozenset(p.question for p in (*problems, *watched))
     model = build_model(plan, tokenizer, seed)
     log = train(
@@ -188,7 +188,7 @@ def train_role(
         "seed": seed,
         "parameters": sum(p.numel() for p in model.parameters()),
         "held_out_accuracy": solved(model, tokenizer, problems),
-        "held_out_problems": HELD_OUT,
+        "held_out_problems": _HELD_OUT,
         "seconds": log[-1]["seconds"],
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
     }
@@ -202,6 +202,6 @@ def train_role(
 def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
     """Trains tokenizer, draft and target into ``out`` and writes their model card."""
     tokenizer = train_tokenizer()
-    for role, plan in PLANS.items():
+    for role, plan in BUNDLED_PLANS.items():
         train_role(role, plan, tokenizer, out, seed, report)
     write_card(out)

@@ -19,7 +19,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.sampling import draw
 
-KEPT = 32
+TOP_TOKENS = 32
 """of each distribution, the likeliest tokens; the rest shares too little to be worth its bytes"""
 
 
@@ -72,7 +72,7 @@ def answer(
             for row, states in zip(rows.tolist(), aux.states.bfloat16(), strict=True):
                 if not ended[row]:
                     seen[row].append(states)
-        values, indices = log_p.topk(KEPT)
+        values, indices = log_p.topk(TOP_TOKENS)
         drawn = draw(
             log_p.exp(), torch.rand(len(rows), generator=generator)
         )  # torch.multinomial takes ten times as long

@@ -24,8 +24,8 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
 from fsd_core.models.local_models import origin
-from fsd_core.models.model_pairs import PAIRS, TARGETS
-from fsd_core.training.adapter import PLAN as ADAPTER_PLAN
+from fsd_core.models.model_pairs import MODEL_PAIRS, TARGETS
+from fsd_core.training.adapter import ADAPTER_PLAN
 from fsd_core.training.adapter import problems as adapter_problems
 from fsd_core.training.distillation import (
     TrainingText,
@@ -42,7 +42,7 @@ from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 
 Report = Callable[[dict], None]
-HELD_OUT = 64  # texts that are only looked at
+HELD_OUT_ANSWERS = 64  # texts that are only looked at
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class DraftPlan:
     """texts that the target writes with each adapter that ships for it, to problems such as the adapter learnt from"""
 
 
-PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
+DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
 
 
 def build_draft(
@@ -92,7 +92,7 @@ def write_all(
     work = [("texts", None, training_prompts(data, seed), plan.texts)]
     work += [
         (f"texts-{spec.name}", spec.adapter, problems, plan.problems)
-        for spec in PAIRS.values()
+        for spec in MODEL_PAIRS.values()
         if spec.adapter is not None and spec.target == TARGETS[target]
     ]
     texts = []
@@ -119,7 +119,7 @@ def main(
     target: str,
     out: Path,
     data: Path,
-    plan: DraftPlan = PLAN,
+    plan: DraftPlan = DRAFT_PLAN,
     seed: int = 0,
     report: Report = print,
     start: Path | None = None,
@@ -139,12 +139,12 @@ def main(
     read = read_all(folder, out, data, plan, seed, report) if plan.existing else []
     texts = written + read
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
-    if len(texts) <= HELD_OUT:
+    if len(texts) <= HELD_OUT_ANSWERS:
         raise InvalidSetting(
-            f"Only {len(texts)} texts were written or read, of which {HELD_OUT} are held out: "
+            f"Only {len(texts)} texts were written or read, of which {HELD_OUT_ANSWERS} are held out: "
             "ask for more with --texts."
         )
-    held_out, texts = texts[:HELD_OUT], texts[HELD_OUT:]
+    held_out, texts = texts[:HELD_OUT_ANSWERS], texts[HELD_OUT_ANSWERS:]
     whole = module.float()
     draft = build_draft(plan, whole, target, texts, held_out) if start is None else reduced_vocab.load(start, whole)
     log = train(

@@ -24,7 +24,7 @@ from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.models.model_pairs import ASSETS, DRAFTED
 from fsd_core.tasks import get_task
 
-FOLDER = ASSETS / "smollm2-135m" / "draft"
+_FOLDER = ASSETS / "smollm2-135m" / "draft"
 PROMPT_SETS = (
     "gsm8k", "mbpp", "spec-bench-mt", "spec-bench-translation", "spec-bench-summarization", "spec-bench-qa",
     "spec-bench-math", "spec-bench-rag",
@@ -112,7 +112,7 @@ def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str
 
 def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
     """Writes the card and, beside it, the rows of :func:`measure_draft` that it shows."""
-    training = json.loads((FOLDER / "training.json").read_text())
+    training = json.loads((_FOLDER / "training.json").read_text())
     plan = training["plan"]
     before = {(row["task"], row["temperature"]): row for row in (training.get("start") or {}).get("measured", [])}
     table = _table(rows, before)
@@ -127,9 +127,9 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         minutes=training["seconds"] / 60,
         gamma=DRAFT_LENGTH, longest=LONGEST, limit=rows[0]["prompts"], here=f"{platform.machine()}, {dtype}",
     )  # fmt: skip
-    (FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
-    (FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    return FOLDER / "README.md"
+    (_FOLDER / "README.md").write_text(card + "\n".join(table) + "\n")
+    (_FOLDER / "measured.json").write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    return _FOLDER / "README.md"
 
 
 def _table(rows: list[dict[str, Any]], before: dict[tuple[str, float], dict[str, Any]]) -> list[str]:

@@ -23,7 +23,7 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
-from fsd_core.tasks.arithmetic import HELD_OUT_SIZE
+from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT
 from fsd_core.tasks.generators import long_problems as arithmetic
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
@@ -33,7 +33,7 @@ from fsd_core.training.prompts import training_prompts
 from fsd_core.training.states import batches, lessons, stack
 
 Report = Callable[[dict], None]
-HELD_OUT = 64  # texts that are only looked at
+HELD_OUT_TEXTS = 64  # texts that are only looked at
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class HeadPlan:
         return 0.2 if self.generation == 1 else 0.0
 
 
-PLANS = {
+HEAD_PLANS = {
     DRAFTED: HeadPlan(
         Schedule(steps=600, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100),
         generation=3, texts=2_048, longest_answer=160, steps=3, head_tokens=16_384, existing=6_000,
@@ -86,11 +86,11 @@ def plan_for(
 ) -> HeadPlan:
     """The plan of the head that ships for a target, changed where something is given. Raises ``UnknownName`` for a
     target that has none, ``InvalidSetting`` for a generation that there is not."""
-    if target not in PLANS:
-        raise UnknownName(f"No EAGLE head can be trained for '{target}': expected one of {', '.join(PLANS)}.")
+    if target not in HEAD_PLANS:
+        raise UnknownName(f"No EAGLE head can be trained for '{target}': expected one of {', '.join(HEAD_PLANS)}.")
     if generation not in (None, 1, 3):
         raise InvalidSetting("Heads are of generation 1 (EAGLE, EAGLE-2) or 3 (EAGLE-3): choose one of these.")
-    plan = PLANS[target]
+    plan = HEAD_PLANS[target]
     return replace(
         plan,
         generation=generation or plan.generation,
@@ -103,7 +103,7 @@ def plan_for(
 def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
     if target == "bundled":
         # Not those that the target learnt from, so that it writes as it does to a stranger.
-        without = frozenset(problem.question for problem in arithmetic.held_out(HELD_OUT_SIZE))
+        without = frozenset(problem.question for problem in arithmetic.held_out(ARITHMETIC_PROBLEM_COUNT))
         return (problem.prompt for problem, _ in arithmetic.stream(seed + 7_000, without))
     return training_prompts(data, seed)
 
@@ -173,11 +173,12 @@ def main(
             reader, tokenizer, existing, out / "read", plan.existing, plan.longest_answer, layers=layers, report=report
         )
         written += (read := lessons(out / "read"))
-    if len(written) <= HELD_OUT:
+    if len(written) <= HELD_OUT_TEXTS:
         raise InvalidSetting(
-            f"Only {len(written)} texts were written, of which {HELD_OUT} are held out: ask for more with --texts."
+            f"Only {len(written)} texts were written, of which {HELD_OUT_TEXTS} are held out: "
+            "ask for more with --texts."
         )
-    held_out, written = written[:HELD_OUT], written[HELD_OUT:]
+    held_out, written = written[:HELD_OUT_TEXTS], written[HELD_OUT_TEXTS:]
     whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
     torch.manual_seed(seed)  # what of the head does not come from the target
     if start is None:
@@ -186,7 +187,7 @@ def main(
         head = _taught_before(start, plan, whole)
     head.lm_head.requires_grad_(False)
     learner = Lessons(head, plan.steps, **plan.weights)
-    watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT, 16)]
+    watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]
     log = train(
         learner,
         plan.schedule,

@@ -19,7 +19,7 @@ from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.prompt import encode_prompt
 from fsd_core.tasks.word_problems import worked
-from fsd_core.training.distillation import KEPT, TrainingText, save_texts
+from fsd_core.training.distillation import TOP_TOKENS, TrainingText, save_texts
 from fsd_core.training.prompts import dolly, instruction, json_lines, mbpp, named_if_missing, prose
 
 TOKENS_AT_ONCE = 4096
@@ -72,7 +72,7 @@ def read(
     logits = target.forward(tokens, target.new_cache(width, len(whole)), aux_hidden_states=aux)  # [B,width,V]
     found = []
     for row, (text, (prompt, _)) in enumerate(zip(whole, texts, strict=True)):
-        log_p, top = logits[row, len(prompt) - 1 : len(text) - 1].log_softmax(-1).topk(KEPT)
+        log_p, top = logits[row, len(prompt) - 1 : len(text) - 1].log_softmax(-1).topk(TOP_TOKENS)
         states = None if aux is None else aux.states[row, : len(text) - 1].bfloat16()
         found.append(TrainingText(text.int(), len(prompt), top.int(), log_p.half(), states))
     return found

@@ -32,7 +32,7 @@ CONTENDERS: dict[str, tuple[DrafterConfig, TopologyConfig]] = {
     "draft, tree": (DraftModelDrafter(), _TREE),
     "head, tree": (EagleDrafter(), _TREE),
 }
-PROMPTS = {DRAFTED: [task for task in PROMPT_SETS if task.startswith("spec-bench")], "bundled": ["arithmetic"]}
+_PROMPTS = {DRAFTED: [task for task in PROMPT_SETS if task.startswith("spec-bench")], "bundled": ["arithmetic"]}
 
 _CARD = """\
 # EAGLE head for the target of `{target}`
@@ -80,7 +80,7 @@ def folder_of(target: str) -> Path:
 def measure_head(pair: LoadedPair, limit: int, report: Report) -> list[dict[str, Any]]:
     """Acceptance of draft and head, chain and tree, on every prompt set, greedily."""
     rows = []
-    for task in PROMPTS[pair.spec.name]:
+    for task in _PROMPTS[pair.spec.name]:
         for name, (drafter, shape) in CONTENDERS.items():
             config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=shape, max_new_tokens=LONGEST)
             rows.append({"contender": name} | acceptance(pair, task, config, limit, rows=1))
@@ -123,7 +123,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
 def main(limit: int = 8, report: Report = lambda row: None) -> str:
     """Measures and writes the cards of all heads; returns their paths."""
     written = []
-    for target in PROMPTS:
+    for target in _PROMPTS:
         pair = load_pair(target)
         written.append(write_head_card(target, measure_head(pair, limit, report), pair.dtype))
     return "\n".join(map(str, written))

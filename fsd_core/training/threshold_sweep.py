@@ -27,14 +27,14 @@ from fsd_core.tasks import get_task
 SEED = 0
 LIMIT, TIMED, ROWS = 600, 100, 50
 """problems for what is solved, problems for times, and how many texts are written at once where no time is taken"""
-SAMPLINGS: dict[str, dict[str, float]] = {
+SWEPT_SAMPLINGS: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0},
     "sampled, top-p 0.95": {"temperature": 1.0, "top_p": 0.95},  # the guard then keeps digits that the target rules out
 }
 EXACT_LENGTHS, LENIENT_LENGTHS = (4, 5, 6), (8, 16)
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
-MARGIN = 2.0
+_MARGIN = 2.0
 """points of accuracy that a free threshold may lose at most"""
 RUIN = 0.15
 """of accuracy, that a ruinous threshold loses at least"""
@@ -65,7 +65,7 @@ def judged(rows: Sequence[Row], solved: Sequence[Mapping[int, bool]]) -> list[Ro
     told = []
     for row, ours in zip(rows, solved, strict=True):
         paired = paired_difference(ours, solved[rows.index(base)])
-        region = "ruined" if paired.difference <= -RUIN else _REGIONS[verdict(paired, MARGIN).kind]
+        region = "ruined" if paired.difference <= -RUIN else _REGIONS[verdict(paired, _MARGIN).kind]
         speedup = row["tokens_per_second"] / base["tokens_per_second"]
         low, high = paired.interval
         told.append(
@@ -106,11 +106,11 @@ def main(
         )
     models = load_pair(pair)
     told = {
-        "pair": pair, "task": task, "prompts": limit, "timed": timed, "seed": SEED, "margin": MARGIN,
+        "pair": pair, "task": task, "prompts": limit, "timed": timed, "seed": SEED, "margin": _MARGIN,
         "machine": f"{platform.machine()}, {models.dtype}, {torch.get_num_threads()} CPU threads",
     }  # fmt: skip
     parts: dict[str, Any] = {}
-    for name, sampling in SAMPLINGS.items():
+    for name, sampling in SWEPT_SAMPLINGS.items():
         parts[name] = _measured(models, task, settings(sampling), limit, timed, report)
         file.write_text(json.dumps(told | {"samplings": parts}, indent=1) + "\n")
     return file

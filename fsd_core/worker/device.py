@@ -12,7 +12,7 @@ from fsd_core.evaluation.generator import Bench, OwnBench
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, resolve_device
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.settings import Settings
 from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.storage.records import RunView
@@ -75,7 +75,7 @@ class OwnDevice:
 
     def preload(self) -> None:
         """The pair that pages offer first, which ships with the program."""
-        self.pair(next(iter(PAIRS)))
+        self.pair(next(iter(MODEL_PAIRS)))
 
     def pair(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
         """A pair, for which the threads are chosen from now on."""

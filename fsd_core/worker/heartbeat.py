@@ -15,7 +15,7 @@ from fsd_core.storage.records import JobView
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 2.0  # seconds
+_INTERVAL = 2.0  # seconds
 IDLE = "idle"
 
 
@@ -70,5 +70,5 @@ class Heartbeat:
                 if not silent:
                     logger.warning("No heartbeat: %s", error)
                 silent = True
-            if self._stop.wait(INTERVAL):
+            if self._stop.wait(_INTERVAL):
                 return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
+_INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
 
 
 class Mirroring:
@@ -68,4 +68,4 @@ class Mirroring:
                 logger.exception("Runs are mirrored later, after an unexpected error:")
             self._down = True
         finally:
-            self._next = time.monotonic() + INTERVAL
+            self._next = time.monotonic() + _INTERVAL

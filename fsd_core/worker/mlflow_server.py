@@ -25,7 +25,7 @@ from fsd_core.auth.middleware.logs import bound_log_lines
 from fsd_core.settings import Settings, get_settings
 from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.worker import lock
-from fsd_core.worker.mlflow_service import LOCK, READING
+from fsd_core.worker.mlflow_service import LOCK, MLFLOW_READ_PATHS
 from fsd_core.worker.service import SUPERVISED
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
     create_store(store, artifacts)
     initialize_backend_stores(store, store, artifacts.as_uri())
     serve_artifacts_of(artifacts)
-    return AllowList(app, READING)
+    return AllowList(app, MLFLOW_READ_PATHS)
 
 
 def _store(settings: Settings) -> tuple[str, Path]:

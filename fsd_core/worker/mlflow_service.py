@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LOCK = "mlflow.lock"
 _API = "/(ajax-)?api/2.0/mlflow"
-READING = {
+MLFLOW_READ_PATHS = {
     "GET": (
         r"/|/health|/version|/get-artifact",
         r"/static-files/(?!.*\.\.)[\w.@~/-]+",

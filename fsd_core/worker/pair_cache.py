@@ -13,11 +13,11 @@ from fsd_core.models.loading import LoadedPair, load_pair
 
 logger = logging.getLogger(__name__)
 
-MOST = 3
+_MOST = 3
 
 
 class PairCache:
-    """Loads pairs and keeps those used last: at most ``MOST``, and as many as fit beside each other."""
+    """Loads pairs and keeps those used last: at most ``_MOST``, and as many as fit beside each other."""
 
     def __init__(self, device: str, on_progress: OnProgress = lambda what, done, total: None) -> None:
         """``device``: the installation's, used where a run says ``auto``. ``on_progress`` is told of downloads
@@ -34,7 +34,7 @@ class PairCache:
         return pair
 
     def _load(self, key: tuple[str, str, str]) -> LoadedPair:
-        while len(self._pairs) >= MOST:
+        while len(self._pairs) >= _MOST:
             self._evict()
         begun = time.monotonic()
         while True:

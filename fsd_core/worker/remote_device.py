@@ -18,7 +18,7 @@ from fsd_core.evaluation.generator import Bench, Plan
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, obtain_pair
-from fsd_core.models.model_pairs import PAIRS, get_pair
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 from fsd_core.settings import Settings
 from fsd_core.space import zero_gpu as on_zero_gpu
 from fsd_core.storage.messages import Chunk, PlaygroundJob
@@ -44,7 +44,7 @@ from fsd_core.worker.remote_calls import (
 MOST_PIECES = 200
 """of one call: more than its time allows need not travel"""
 
-T = TypeVar("T")
+_T = TypeVar("T")
 Ask = Callable[[Call], Generator[Any]]
 
 
@@ -71,7 +71,7 @@ class LentDevice:
     def preload(self) -> None:
         """Nothing on ZeroGPU, where a GPU would be charged for it."""
         if not self._is_zero_gpu:
-            self._describe("", Where(next(iter(PAIRS))))
+            self._describe("", Where(next(iter(MODEL_PAIRS))))
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -162,7 +162,7 @@ class LentBench:
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]
 
-    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], T]) -> T:
+    def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
         where = Where(pair, device, dtype)
         self._describe(where)  # fetches the pair
         with closing(self._ask(Question(where, question))) as answers:

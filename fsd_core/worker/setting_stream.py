@@ -19,7 +19,7 @@ from fsd_core.worker.token_builder import TokenBuilder
 
 logger = logging.getLogger(__name__)
 
-WARM_UP_ROUNDS = 2  # the first rounds of a process are slow and would be charged to the first setting
+_WARM_UP_ROUNDS = 2  # the first rounds of a process are slow and would be charged to the first setting
 
 
 @dataclass
@@ -60,7 +60,7 @@ class SettingStream:
         try:
             decoder = PairDecoder(self.pair, job.decoding(self.index))
             ids = decoder.prompt_ids(job.prompt)
-            list(islice(decoder.stream(ids, job.seed), WARM_UP_ROUNDS))
+            list(islice(decoder.stream(ids, job.seed), _WARM_UP_ROUNDS))
             with self._clock():
                 self.session = decoder.session(ids, job.seed)
         except (FsdError, RuntimeError) as error:

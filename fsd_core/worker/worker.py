@@ -45,7 +45,7 @@ from fsd_core.worker.service import SUPERVISED
 from fsd_core.worker.worker_log import log_to
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
+_T = TypeVar("T")
 
 LEASE = 10.0  # seconds
 POLL = 0.2  # seconds between two looks at an empty queue
@@ -160,7 +160,7 @@ class Worker:
         self.stop()
         signal.signal(number, signal.SIG_DFL)  # a second one is obeyed at once
 
-    def _patiently(self, action: Callable[[], T]) -> T:
+    def _patiently(self, action: Callable[[], _T]) -> _T:
         """The action's result, repeated until the database answers."""
         wait = FIRST_RETRY
         while True:

@@ -20,7 +20,7 @@ from fsd_core.tasks.generators import one_step_problems as short_problems
 from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import adapter, draft
-from fsd_core.training.adapter import PLAN, answer_loss, batches, encoded, problems, stack
+from fsd_core.training.adapter import ADAPTER_PLAN, answer_loss, batches, encoded, problems, stack
 from fsd_core.training.distillation import read_texts
 from fsd_core.training.loop import Schedule
 
@@ -91,8 +91,8 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
 ) -> None:
     name = save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(TARGETS, "toy", tmp_path / "pair" / "target")
-    monkeypatch.setattr(adapter, "HELD_OUT", 6)
-    plan = replace(PLAN, rank=4, schedule=Schedule(steps=8, batch=4, adamw_lr=1e-2, muon_lr=None, every=4))
+    monkeypatch.setattr(adapter, "HELD_OUT_PROBLEMS", 6)
+    plan = replace(ADAPTER_PLAN, rank=4, schedule=Schedule(steps=8, batch=4, adamw_lr=1e-2, muon_lr=None, every=4))
     out, rows = tmp_path / "out", []
 
     class Killed(Exception):
@@ -127,7 +127,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     # A draft for this target learns from what the adapter makes it write, too.
     monkeypatch.setattr(draft, "PAIRS", {name: replace(spec, target=TARGETS["toy"])})
     monkeypatch.setattr(draft, "training_prompts", lambda data, seed: repeat("Once upon"))
-    few = replace(draft.PLAN, texts=2, problems=3, longest_answer=4)
+    few = replace(draft.DRAFT_PLAN, texts=2, problems=3, longest_answer=4)
     texts = draft.write_all("toy", tmp_path / "pair" / "target", out, data, few, 0, rows.append)
     assert len(texts) == 5
     assert [len(read_texts(out / folder)) for folder in ("texts", f"texts-{name}")] == [2, 3]

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.auth.middleware.bodies import BoundedBody
-from fsd_core.auth.middleware.logs import LONGEST, bound_log_lines
+from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE, bound_log_lines
 from fsd_core.auth.middleware.origin import SameOrigin
 from tests.tools.sizes import PATIENCE
 
@@ -185,4 +185,4 @@ def test_what_is_written_to_the_log_at_once_is_bounded(
     assert said.startswith("short\nbegin")
     assert said.endswith("end")
     assert "984,008 characters left out" in said
-    assert len(said) < LONGEST + 100
+    assert len(said) < LONGEST_LOG_MESSAGE + 100

@@ -17,7 +17,7 @@ import fsd_core
 from fsd_core.calibration.proposing import EXACT_LENGTHS
 from fsd_core.calibration.running import calibrate
 from fsd_core.config import FuzzyReducible, Speculative
-from fsd_core.config.calibration_config import LENGTHS, CalibrationConfig, candidates, read_sweep
+from fsd_core.config.calibration_config import DRAFT_LENGTHS, CalibrationConfig, candidates, read_sweep
 from fsd_core.config.sweeps import methods
 from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
@@ -128,7 +128,7 @@ def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Reposit
             assert (run.predicted is None) == (run.decoding.drafter.kind == "prompt-lookup")
     assert lengths["draft-model", FuzzyReducible(threshold=0.1)] == 1
     assert lengths["draft-model", Speculative()] == EXACT_LENGTHS
-    assert lengths["prompt-lookup", FuzzyReducible(threshold=0.1)] == len(LENGTHS)
+    assert lengths["prompt-lookup", FuzzyReducible(threshold=0.1)] == len(DRAFT_LENGTHS)
     assert ("draft-model", Margin(logit_ratio=1.0)) not in lengths  # forgives nothing that would make it faster
     outcome = calibrate(repository, id, config, lambda *_: pair)
     assert outcome.chosen.decoding in [run.decoding for run in begun]

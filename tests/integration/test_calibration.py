@@ -52,13 +52,13 @@ def test_a_calibration_holds_every_setting_and_the_best(tmp_path: Path, monkeypa
     file = calibration.main(limit=2, timed=1, file=tmp_path / "calibration.json", report=rows.append)
     told = json.loads(file.read_text())
     assert (told["pair"], told["task"], told["prompts"]) == ("bundled", "arithmetic", 2)
-    assert [*told["samplings"]] == [*calibration.SAMPLINGS]
+    assert [*told["samplings"]] == [*calibration.SWEPT_SAMPLINGS]
     assert [r for part in told["samplings"].values() for r in part["rows"]] == rows
     for name, part in told["samplings"].items():
         assert [r["acceptance"] for r in part["rows"]] == ["autoregressive"] + 2 * ["speculative"] + 2 * [
             "fsd-reducible"
         ]
-        assert all(calibration.SAMPLINGS[name].items() <= r.items() for r in part["rows"])
+        assert all(calibration.SWEPT_SAMPLINGS[name].items() <= r.items() for r in part["rows"])
         assert part["exact"] in part["rows"]
         assert part["exact"]["speedup"] == 1
         assert part["free"] == {} or part["free"] in part["rows"]

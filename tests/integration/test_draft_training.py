@@ -18,7 +18,7 @@ from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import distillation, draft
-from fsd_core.training.distillation import KEPT, answer, common_tokens, read_texts, share_of_others, stack
+from fsd_core.training.distillation import TOP_TOKENS, answer, common_tokens, read_texts, share_of_others, stack
 from fsd_core.training.existing_texts import existing_texts, read, read_existing
 from fsd_core.training.loop import Schedule
 from fsd_core.training.prompts import training_prompts
@@ -105,7 +105,7 @@ def test_what_is_read_has_the_targets_distribution_at_every_token(target: Langua
         assert text.tokens.tolist() == [*prompt, *answered]
         assert text.prompt == len(prompt)
         logits = target.module(text.tokens[None].long()).logits[0, len(prompt) - 1 : -1]
-        log_p, top = logits.log_softmax(-1).topk(KEPT)
+        log_p, top = logits.log_softmax(-1).topk(TOP_TOKENS)
         torch.testing.assert_close(text.log_p.float(), log_p, atol=0.02, rtol=0.02)
         assert text.top[:, 0].tolist() == top[:, 0].tolist()
     (alone,) = read(target, pairs[:1], layers=(1, 2))
@@ -147,7 +147,7 @@ def test_an_answer_is_the_targets_own_with_its_distribution(target: LanguageMode
             0, asked - 1 : -1
         ]  # what predicted each token of the answer
         log_p = logits.log_softmax(-1)
-        torch.testing.assert_close(text.log_p.float(), log_p.topk(KEPT).values, atol=0.02, rtol=0.02)
+        torch.testing.assert_close(text.log_p.float(), log_p.topk(TOP_TOKENS).values, atol=0.02, rtol=0.02)
         if greedy[row]:
             assert text.tokens[asked:].tolist() == logits.argmax(-1).tolist()
             assert text.top[:, 0].tolist() == logits.argmax(-1).tolist()
@@ -217,7 +217,7 @@ def test_the_whole_command_goes_on_where_it_was_interrupted(
     save_toy_pair(tmp_path / "pair")
     monkeypatch.setitem(draft.TARGETS, "toy", tmp_path / "pair" / "target")
     out, rows = tmp_path / "out", []
-    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT", 8)
+    monkeypatch.setattr("fsd_core.training.draft.HELD_OUT_ANSWERS", 8)
 
     class Killed(Exception):
         pass

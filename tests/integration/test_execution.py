@@ -25,12 +25,12 @@ from fsd_core.models.loading import LoadedPair, make_pair
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
 from fsd_core.tasks import Example, Score, Task, get_task
-from fsd_core.testing.toy import SAMPLED, related, toy_model, toy_pair, toy_tokenizer
+from fsd_core.testing.toy import SAMPLED_FSD, related, toy_model, toy_pair, toy_tokenizer
 
 TASK = get_task("arithmetic")
 
 
-def new_run(repository: Repository, decoding: DecodingConfig = SAMPLED, limit: int = 5, seed: int = 0) -> str:
+def new_run(repository: Repository, decoding: DecodingConfig = SAMPLED_FSD, limit: int = 5, seed: int = 0) -> str:
     return repository.create_run(
         RunConfig(setting=SettingConfig(pair="bundled", decoding=decoding), limit=limit, seed=seed)
     )
@@ -82,7 +82,7 @@ def test_the_loader_is_asked_for_what_the_run_says(repository: Repository, pair:
         asked.append(arguments)
         return pair
 
-    config = RunConfig(setting=SettingConfig(decoding=SAMPLED), limit=1, device="cpu", dtype="float32")
+    config = RunConfig(setting=SettingConfig(decoding=SAMPLED_FSD), limit=1, device="cpu", dtype="float32")
     execute_runs(repository, [repository.create_run(config)], loader)
     assert asked == [("bundled", "cpu", "float32")]
 
@@ -359,7 +359,7 @@ def narrow_pair(context: int) -> LoadedPair:
 
 def test_texts_side_by_side_are_those_written_alone(repository: Repository, pair: LoadedPair) -> None:
     def config(batch: int) -> RunConfig:
-        return RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=7, batch=batch)
+        return RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED_FSD), limit=7, batch=batch)
 
     alone, together, broken = (repository.create_run(config(batch)) for batch in (1, 3, 3))
     execute_runs(repository, [alone, together], lambda *_: pair)
@@ -381,7 +381,7 @@ def test_a_prompt_that_cannot_be_done_leaves_the_batch_alone(repository: Reposit
     lengths = [len(example.prompt) for example in TASK.examples(5)]
     context = sorted(lengths)[2] + 1
     narrow = narrow_pair(context)
-    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=5, batch=4)
+    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED_FSD), limit=5, batch=4)
     run_id = repository.create_run(config)
     execute_runs(repository, [run_id], lambda *_: narrow)
     outcomes = {g.position: g.outcome for g in repository.generations(run_id)}
@@ -424,7 +424,7 @@ def killed_by(repository: Repository, run_id: str, pair: LoadedPair, deadly: int
 def test_a_deadly_prompt_is_found_and_set_aside(
     repository: Repository, pair: LoadedPair, batch: int, deadly: int
 ) -> None:
-    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=7, batch=batch)
+    config = RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED_FSD), limit=7, batch=batch)
     undisturbed, disturbed = repository.create_run(config), repository.create_run(config)
     execute_runs(repository, [undisturbed], lambda *_: pair)
     assert killed_by(repository, disturbed, pair, deadly) == 3
@@ -450,7 +450,7 @@ def test_a_scorer_that_fails_costs_that_prompt_its_verdict_alone(
 
     monkeypatch.setattr(type(TASK), "score", fails_at_first)
     run_id = repository.create_run(
-        RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED), limit=4, batch=batch)
+        RunConfig(setting=SettingConfig(pair="bundled", decoding=SAMPLED_FSD), limit=4, batch=batch)
     )
     execute_runs(repository, [run_id], lambda *_: pair)
     run = repository.run(run_id)

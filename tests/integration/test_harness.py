@@ -10,22 +10,22 @@ from fsd_core.decoding.trace import RoundRecord
 from fsd_core.evaluation.harness import negative_log_likelihood, prompt_seed, run_example
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Example, get_task
-from fsd_core.testing.toy import SAMPLED
+from fsd_core.testing.toy import SAMPLED_FSD
 
 TASK = get_task("arithmetic")
 
 
 def test_an_output_depends_on_seed_and_position_alone(pair: LoadedPair) -> None:
-    decoder, example = PairDecoder(pair, SAMPLED), TASK.examples(1)[0]
+    decoder, example = PairDecoder(pair, SAMPLED_FSD), TASK.examples(1)[0]
     first = run_example(decoder, TASK, example, 3, seed=1)
-    again = run_example(PairDecoder(pair, SAMPLED), TASK, example, 3, seed=1)
+    again = run_example(PairDecoder(pair, SAMPLED_FSD), TASK, example, 3, seed=1)
     assert first.text == again.text
     assert run_example(decoder, TASK, example, 4, seed=1).text != first.text
     assert run_example(decoder, TASK, example, 3, seed=2).text != first.text
 
 
 def test_an_empty_prompt_is_a_failed_one(pair: LoadedPair) -> None:
-    record = run_example(PairDecoder(pair, SAMPLED), TASK, Example("x", "  ", "7"), 0, seed=0)
+    record = run_example(PairDecoder(pair, SAMPLED_FSD), TASK, Example("x", "  ", "7"), 0, seed=0)
     assert (record.outcome, record.records) == ("failed", [])
     assert record.error == "The prompt is empty: write at least one word."
 

@@ -17,7 +17,7 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import InvalidSetting, ModelUnavailable, UnknownName
 from fsd_core.models.eagle_files import load_head
 from fsd_core.models.loading import load_pair
-from fsd_core.models.model_pairs import PAIRS
+from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.training import eagle_head, head_card, loop
 from fsd_core.training.eagle_head import HeadPlan, main, plan_for
 from fsd_core.training.loop import Schedule
@@ -29,7 +29,7 @@ SMALL = Schedule(steps=STEPS, batch=4, adamw_lr=1e-2, muon_lr=0.05, every=STEPS 
 
 @pytest.fixture(autouse=True)
 def _little_is_held_out_and_much_reported(monkeypatch):
-    monkeypatch.setattr(eagle_head, "HELD_OUT", 8)
+    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 8)
     monkeypatch.setattr(loop, "REPORT_EVERY", STEPS // 2)
 
 
@@ -127,7 +127,7 @@ def test_an_earlier_head_is_trained_on(tmp_path: Path, trained) -> None:
 def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, monkeypatch) -> None:
     """States and distributions that were written beside the texts are those that the target says of them."""
     plan = replace(_plan(1, 1), texts=10, side_by_side=10)
-    monkeypatch.setattr(eagle_head, "HELD_OUT", 2)
+    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 2)
     main("bundled", tmp_path, tmp_path, replace(plan, schedule=replace(SMALL, steps=1)), report=lambda row: None)
     found = lessons(tmp_path / "texts")
     batch, target = stack(found[:3]), load_pair("bundled").target
@@ -151,7 +151,7 @@ def test_a_slot_is_asked_for_the_distribution_behind_its_token(tmp_path: Path, m
 def test_a_head_also_learns_from_texts_that_its_target_reads(tmp_path: Path, monkeypatch) -> None:
     existing = [("Question: What is 1 + 1?\nAnswer:", " It is 2."), ("Question: Why?\nAnswer:", " Because it is so.")]
     monkeypatch.setattr(eagle_head, "existing_texts", lambda data, seed: iter(existing))
-    monkeypatch.setattr(eagle_head, "HELD_OUT", 2)
+    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 2)
     plan = replace(_plan(1, 1), texts=8, side_by_side=8, existing=2, schedule=replace(SMALL, steps=1))
     figures = main("bundled", tmp_path, tmp_path, plan, report=lambda row: None)
     assert (figures["texts_read"], figures["texts"]) == (2, 8)
@@ -169,15 +169,15 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, monkeypatch) -> None:
     with pytest.raises(InvalidSetting, match="of generation 1"):
         plan_for("bundled", generation=2)
     assert plan_for("bundled", generation=3, steps=4, texts=7, batches=9) == replace(
-        eagle_head.PLANS["bundled"], generation=3, steps=4, texts=7,
-        schedule=replace(eagle_head.PLANS["bundled"].schedule, steps=9),
+        eagle_head.HEAD_PLANS["bundled"], generation=3, steps=4, texts=7,
+        schedule=replace(eagle_head.HEAD_PLANS["bundled"].schedule, steps=9),
     )  # fmt: skip
-    monkeypatch.setattr(eagle_head, "HELD_OUT", 64)
+    monkeypatch.setattr(eagle_head, "HELD_OUT_TEXTS", 64)
     with pytest.raises(InvalidSetting, match="Only 4 texts were written"):
         main("bundled", tmp_path, tmp_path, replace(_plan(1, 1), texts=4), report=lambda row: None)
 
 
-@pytest.mark.parametrize("name", [name for name, spec in PAIRS.items() if isinstance(spec.head, Path)])
+@pytest.mark.parametrize("name", [name for name, spec in MODEL_PAIRS.items() if isinstance(spec.head, Path)])
 def test_heads_that_ship_are_small_and_have_their_cards(name: str) -> None:
     folder = head_card.folder_of(name)
     assert (folder / "model.safetensors").stat().st_size <= 12e6

@@ -19,7 +19,7 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.loading import load_pair
 from fsd_core.models.local_models import obtained, origin
 from fsd_core.models.memory import check_memory, weight_bytes
-from fsd_core.models.model_pairs import PAIRS, get_pair
+from fsd_core.models.model_pairs import MODEL_PAIRS, get_pair
 from fsd_core.models.specs import HubModel, Wheel
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 
@@ -198,7 +198,7 @@ def test_a_pair_of_the_hub_is_named_by_its_ids() -> None:
 
 
 def test_every_preset_says_where_its_models_are() -> None:
-    for name, spec in PAIRS.items():
+    for name, spec in MODEL_PAIRS.items():
         assert spec.name == name
         for model in (spec.target, spec.draft):
             assert isinstance(model, Path) or model.repo.count("/") == 1

@@ -185,10 +185,10 @@ def test_the_table_has_every_option_metric_and_difference(measured: fsd_core.Com
 
 
 def test_the_figures_are_those_of_compare(measured: fsd_core.Comparison) -> None:
-    from fsd_core.plots.gallery import COMPARED, comparison_figures
+    from fsd_core.plots.gallery import COMPARISON_FIGURES, comparison_figures
 
     shown = comparison_figures(measured.runs, measured.baseline, measured.prompts)
-    assert [measured.figure(name) for name in COMPARED] == shown
+    assert [measured.figure(name) for name in COMPARISON_FIGURES] == shown
     assert measured.figure("divergence", row=1).data
     with pytest.raises(UnknownName, match="There is no figure 'pie': expected one of tradeoff"):
         measured.figure("pie")

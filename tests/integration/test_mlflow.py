@@ -35,7 +35,7 @@ from fsd_core.tracking import mlflow_creation, mlflow_store
 from fsd_core.tracking.mlflow_creation import create_store
 from fsd_core.tracking.mlflow_links import run_url
 from fsd_core.tracking.mlflow_mirror import MlflowMirror, prepare_store
-from fsd_core.tracking.run_page import NOTHING, write_figures
+from fsd_core.tracking.run_page import NOTHING_DRAFTED, write_figures
 from fsd_core.worker.mirroring import Mirroring
 from tests.tools import plausible
 from tests.tools.tracking_examples import generation, run_config, sweep
@@ -161,7 +161,7 @@ def test_no_text_of_an_imported_run_becomes_markdown(repository: Repository, sto
 
 def test_a_run_that_drafted_nothing_says_so(tmp_path: Path) -> None:
     write_figures(tmp_path / "figures.html", {"accuracy": 0.5, "acceptance_at_position": []}, "js")
-    assert NOTHING in (tmp_path / "figures.html").read_text()
+    assert NOTHING_DRAFTED in (tmp_path / "figures.html").read_text()
 
 
 def test_a_second_copy_changes_the_first(repository: Repository, store: str) -> None:
@@ -406,8 +406,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, tries in (("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1"), ("MLFLOW_HTTP_REQUEST_TIMEOUT", "3")):
         assert mlflow_store.LIMITS[name] == tries
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
-    monkeypatch.setattr(mlflow_store, "PATIENCE", 0.2)
-    monkeypatch.setattr(mlflow_creation, "PATIENCE", 0.2)
+    monkeypatch.setattr(mlflow_store, "STORE_PATIENCE", 0.2)
+    monkeypatch.setattr(mlflow_creation, "CREATION_PATIENCE", 0.2)
 
 
 def refused(uri: str, repository: Repository, run_id: str) -> str:

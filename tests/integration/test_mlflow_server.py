@@ -23,9 +23,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from dashboard.server.mlflow_pages import READ_ONLY, STARTING, TURNED_OFF, mlflow_routes
+from dashboard.server.mlflow_pages import MLFLOW_STARTING, READ_ONLY, TURNED_OFF, mlflow_routes
 from fsd_core.auth import credentials as accounts
-from fsd_core.auth.middleware.logs import LONGEST
+from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
@@ -226,7 +226,7 @@ def test_other_host_names_and_large_bodies_are_refused(pages: Pages) -> None:
     assert send_request(pages.url, "POST", f"{API[0]}/runs/search", json.dumps(search), **JSON)[0] == 413
     search |= {"filter": "x" * 1_900_000}
     assert send_request(pages.url, "POST", f"{API[0]}/runs/search", json.dumps(search), **JSON)[0] >= 400
-    assert log.stat().st_size - logged < 2 * LONGEST
+    assert log.stat().st_size - logged < 2 * LONGEST_LOG_MESSAGE
 
 
 @pytest.mark.parametrize("query", ["x" * 63_000, "x" * 66_000, "%00", "%ff%fe", "a\x7fb", "\xe9", "run_id=%s%d"])
@@ -290,7 +290,7 @@ def test_while_mlflow_is_away_a_sentence_says_so_and_an_answer_that_is_cut_off_i
         assert (status, b"not up yet" in text) == (503, True)
         assert send_request(url, "GET", "/mlflow")[1]["location"] == "/mlflow/"
         status, _, text = send_request(url, "GET", f"/mlflow{API[0]}/experiments/search")
-        assert (status, text.decode()) == (503, STARTING)
+        assert (status, text.decode()) == (503, MLFLOW_STARTING)
         # One that has died says where it was until the next one holds its lock.
         held = lock.acquire(tmp_path / "mlflow.lock")
         assert held is not None

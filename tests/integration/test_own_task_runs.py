@@ -29,7 +29,7 @@ from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks.custom.custom_task import OwnTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
-from fsd_core.testing.toy import SAMPLED
+from fsd_core.testing.toy import SAMPLED_FSD
 
 TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
 GREEDY = DecodingConfig(max_new_tokens=8)
@@ -92,7 +92,7 @@ def test_the_pair_is_given_the_conversation_itself(repository: Repository, pair:
     turns = [("system", "be brief"), ("user", "a"), ("assistant", "b"), ("user", "c")]
     rows = {"messages": [{"role": role, "content": content} for role, content in turns]}
     task = keep(repository, task_of(rows, {"prompt": "c"}), "Ann")
-    run = new_run(repository, task.full_name, 2, SAMPLED)
+    run = new_run(repository, task.full_name, 2, SAMPLED_FSD)
     execute_runs(repository, [run], lambda *_: pair)
     first, second = repository.generations(run)
     assert (first.outcome, second.outcome) == ("failed", "unscored")

@@ -88,7 +88,7 @@ def test_rounds_take_about_what_their_parts_take() -> None:
 
 
 def test_bench_times_a_synthetic_pair(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(synthetic.SHAPES, "small/small", (SMALL, SMALL))
+    monkeypatch.setitem(synthetic.RANDOM_PAIR_SHAPES, "small/small", (SMALL, SMALL))
     status, out, _ = call("bench", "--synthetic", "small/small", "--draft-length", "2")
     assert status == 0
     assert "Round, SD" in out

@@ -15,17 +15,17 @@ from fsd_core.evaluation.roofline import bytes_read
 from fsd_core.models import reduced_vocab
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import adapted
-from fsd_core.models.model_pairs import ADAPTED, DRAFTED, PAIRS
-from fsd_core.models.random_pairs import SHAPES
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS
+from fsd_core.models.random_pairs import RANDOM_PAIR_SHAPES
 from fsd_core.training.adapter_card import PROBLEM_SETS
 
-DRAFT = PAIRS[DRAFTED].draft
-ADAPTER = PAIRS[ADAPTED].adapter
+DRAFT = MODEL_PAIRS[DRAFTED].draft
+ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 
 
 @pytest.fixture(scope="module")
 def target() -> PreTrainedModel:
-    _, shape = SHAPES["smollm2-1.7b/135m"]
+    _, shape = RANDOM_PAIR_SHAPES["smollm2-1.7b/135m"]
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16).eval()
 
@@ -34,7 +34,7 @@ def test_they_are_small_enough_to_ship() -> None:
     assert sum(file.stat().st_size for file in DRAFT.iterdir()) < 30_000_000
     assert ADAPTER is not None
     assert sum(file.stat().st_size for file in ADAPTER.iterdir()) < 12_000_000
-    assert PAIRS[ADAPTED].draft == DRAFT
+    assert MODEL_PAIRS[ADAPTED].draft == DRAFT
 
 
 @torch.inference_mode()

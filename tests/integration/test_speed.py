@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from fsd_core.evaluation.speed import ASSISTED, EXACT, GENERATE, measure
+from fsd_core.evaluation.speed import ASSISTED, EXACT_KINDS, GENERATE, measure
 from fsd_core.models.loading import LoadedPair
 from fsd_core.testing.toy import toy_pair
 
@@ -22,9 +22,9 @@ def test_all_contenders_are_timed_and_the_exact_ones_agree(pair: LoadedPair) -> 
     report = measure(pair, PROMPTS, draft_length=3, threshold=0.1, max_new_tokens=20, on_prompt=done.append)
 
     rows = {row["name"]: row for row in report["contenders"]}
-    assert set(rows) == {*EXACT, "fsd-reducible", GENERATE}
+    assert set(rows) == {*EXACT_KINDS, "fsd-reducible", GENERATE}
     assert report["outputs_agree"] is True
-    for name in (*EXACT, GENERATE):
+    for name in (*EXACT_KINDS, GENERATE):
         assert rows[name]["identical"] == report["prompts"] == 3
         assert rows[name]["tokens"] == rows[GENERATE]["tokens"] <= 3 * 20
     for row in rows.values():

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dashboard.server.mlflow_pages import STARTING
+from dashboard.server.mlflow_pages import MLFLOW_STARTING
 from fsd_core.worker import lock
 from tests.tools.attack.http import send_request
 from tests.tools.forked import Forked
@@ -124,7 +124,7 @@ def test_on_spaces_it_listens_to_the_world_on_the_port_of_gradio(app: App) -> No
 def mlflow_answers(port: int) -> bool:
     """Whether MLflow's pages are up; until then a sentence says that they are not."""
     status, _, text = send_request(f"http://127.0.0.1:{port}", "GET", "/mlflow/version")
-    assert status == 200 or (status, text.decode()) == (503, STARTING)
+    assert status == 200 or (status, text.decode()) == (503, MLFLOW_STARTING)
     return status == 200
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fsd_core.tasks.generators import long_problems as arithmetic
-from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
 from fsd_core.training import bundled_pair, loop
 from fsd_core.training.card import write_card
@@ -45,7 +45,7 @@ def test_words_to_choose_from_have_first_tokens_of_their_own(tokenizer, style):
 
 
 def test_the_plans_have_a_style_each():
-    assert {role: plan.style for role, plan in bundled_pair.PLANS.items()} == {
+    assert {role: plan.style for role, plan in bundled_pair.BUNDLED_PLANS.items()} == {
         "target": TARGET_STYLE,
         "draft": DRAFT_STYLE,
     }
@@ -69,9 +69,9 @@ def test_training_leaves_the_held_out_problems_out():
 def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
     """The tokenizer remembers the padding that an evaluation asks for; training text must not get any."""
     model = bundled_pair.build_model(TINY, tokenizer, seed=0)
-    tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN))
+    tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
     bundled_pair.solved(model, tokenizer, arithmetic.held_out(3))
-    again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN))
+    again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
     assert torch.equal(tokens, again)
     assert torch.equal(weights, weights_again)
     assert (tokens == tokenizer.pad_token_id).sum() == (weights == 0).sum()
@@ -80,7 +80,7 @@ def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
 def test_an_interrupted_training_resumes_to_the_same_weights(tokenizer, tmp_path):
     def run(report=lambda row: None):
         model = bundled_pair.build_model(TINY, tokenizer, seed=0)
-        source = bundled_pair.batches(tokenizer, 2, 0, frozenset(), PLAIN)
+        source = bundled_pair.batches(tokenizer, 2, 0, frozenset(), PLAIN_STYLE)
         return model, train(
             model, TINY.schedule, source, weighted_loss, tmp_path / "c.checkpoint", lambda: {"accuracy": 0.5}, report
         )

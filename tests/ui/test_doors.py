@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dashboard.web import PAGES
-from fsd_core.auth.middleware.logs import LONGEST
+from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
 from tests.tools.attack.http import send_request
 from tests.tools.attack.visitor import Visitor
 from tests.tools.site import Site, serving
@@ -179,7 +179,7 @@ def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
         for _ in range(3):
             kind = {"Content_Type": "application/json"}
             assert send_request(site.url, "POST", "/gradio_api/run/predict", json.dumps(wrong), **kind)[0] == 500
-        assert LONGEST < site.log.stat().st_size - logged < 3 * 2 * LONGEST
+        assert LONGEST_LOG_MESSAGE < site.log.stat().st_size - logged < 3 * 2 * LONGEST_LOG_MESSAGE
 
 
 @pytest.mark.parametrize("query", ["deep_link=..%2F..%2Fetc", "view=api", "__theme=dark"])

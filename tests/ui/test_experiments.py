@@ -13,7 +13,7 @@ from fsd_core.calibration.planning import Outcome, Step
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import SettingConfig
-from fsd_core.config.calibration_config import FEWEST, CalibrationConfig
+from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.review.desk import Desk
@@ -366,7 +366,7 @@ def played(repository: Repository, id: str) -> Outcome:
     while isinstance(step := standing(repository, config, repository.experiment(id).runs), Step):
         foretold = {}
         if step.lengths_open:
-            step = Step((config.target, *config.decodings), 0, FEWEST)
+            step = Step((config.target, *config.decodings), 0, FEWEST_CHOOSING)
             foretold = {SettingConfig(pair=config.pair, decoding=one).id: FORETOLD for one in config.decodings}
         ids = repository.extend_experiment(id, config.turn(step.decodings, step.start, step.end), foretold)
         for run in repository.runs(ids, limit=None):

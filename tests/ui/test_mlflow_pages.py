@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from dashboard.server.mlflow_pages import READ_ONLY, STARTING
+from dashboard.server.mlflow_pages import MLFLOW_STARTING, READ_ONLY
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
@@ -132,7 +132,7 @@ def test_a_page_that_comes_too_early_waits(fresh: Page, tmp_path: Path) -> None:
     with serving(tmp_path, FSD_MLFLOW_UI="true", FSD_MLFLOW_URI="") as site:
         page = fresh
         page.goto(f"{site.url}/mlflow/#/experiments")
-        expect(page.get_by_text(STARTING)).to_be_visible()
+        expect(page.get_by_text(MLFLOW_STARTING)).to_be_visible()
         settings = Settings(home=tmp_path)
         settings.make_folders()
         service = mlflow_service(settings, {**os.environ, "FSD_HOME": str(tmp_path)})

@@ -30,7 +30,7 @@ ROUNDS = 3  # what is kept of visitors is kept in each of them, what the allocat
 
 def serve_few(listening: socket.socket, orders: Connection) -> None:
     """As usual, and remembers fewer of those who have left."""
-    sessions.KEPT = KEPT
+    sessions.MOST_CLOSED_SESSIONS = KEPT
     serve_anew(listening, orders)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from fsd_core.conditions import SHARED
+from fsd_core.conditions import SHARED_DEVICE
 from tests.tools.sizes import PATIENCE
 from tests.tools.zero_gpu.app_process import Space
 
@@ -39,7 +39,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 def test_a_text_is_charged_to_who_asked_and_its_speed_is_said_to_be_shared(page: Page, space: Space) -> None:
     page.goto(space.url)
-    expect(page.locator("body")).to_contain_text(SHARED)
+    expect(page.locator("body")).to_contain_text(SHARED_DEVICE)
     page.get_by_role("button", name="Generate").click()
     for lane in ("#lane-1", "#lane-2"):
         expect(page.locator(f"{lane} [data-done=true]")).to_have_count(1, timeout=LONG)
@@ -65,7 +65,7 @@ def test_an_experiment_is_charged_to_who_started_it(page: Page, space: Space) ->
     expect(page.locator("article.exp")).to_contain_text("finished", timeout=LONG)
     assert {call["token"] for call in space.calls if call["call"] == "Slice"} == {"a visitor"}
     page.goto(f"{space.url}/runs")
-    expect(page.locator("td .fsd-mark").first).to_have_attribute("title", SHARED, timeout=LONG)
+    expect(page.locator("td .fsd-mark").first).to_have_attribute("title", SHARED_DEVICE, timeout=LONG)
 
 
 def test_the_log_is_quiet(space: Space) -> None:

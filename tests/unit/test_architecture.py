@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,36 @@ def test_no_file_names_a_path_of_the_machine_it_was_written_on() -> None:
     assert not found
 
 
-def test_a_name_is_used_once_in_the_rooms_of_the_pages() -> None:
-    names = Counter(path.stem for path in (ROOT / "dashboard").rglob("*.py") if path.stem != "__init__")
-    assert [name for name, uses in names.items() if uses > 1] == []
+PARTS_OF_A_METHOD = {"base", "chain", "draft_model", "eagle"}
+"""files that each room of a method's parts has under one name: settings, drafter, topology, verification"""
+
+
+def modules() -> Iterator[tuple[Path, ast.Module]]:
+    for room in ("fsd_core", "dashboard"):
+        for path in (ROOT / room).rglob("*.py"):
+            yield path, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def twice(names: Iterable[str]) -> list[str]:
+    return [name for name, uses in Counter(names).items() if uses > 1]
+
+
+def test_no_two_modules_share_a_name() -> None:
+    assert (
+        twice(path.stem for path, _ in modules() if path.stem.strip("_") not in {"init", "main", *PARTS_OF_A_METHOD})
+        == []
+    )
+
+
+def test_no_two_classes_share_a_name() -> None:
+    assert twice(node.name for _, tree in modules() for node in tree.body if isinstance(node, ast.ClassDef)) == []
+
+
+def test_no_two_public_constants_share_a_name() -> None:
+    assert twice(name for _, tree in modules() for node in tree.body for name in constants(node)) == []
+
+
+def constants(node: ast.stmt) -> Iterator[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    named = (target.id for target in targets if isinstance(target, ast.Name))
+    return (name for name in named if re.fullmatch("[A-Z][A-Z0-9_]+", name))

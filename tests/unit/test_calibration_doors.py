@@ -17,7 +17,7 @@ from fsd_core.calibration.request import asked_for
 from fsd_core.calibration.status import standing
 from fsd_core.cli import calibrate_command as calibrating
 from fsd_core.config import DecodingConfig, SweepConfig
-from fsd_core.config.calibration_config import LENGTHS, REPLAYED, CalibrationConfig
+from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import Person
@@ -94,7 +94,7 @@ def test_without_settings_every_rule_that_forgives_takes_part_at_lengths_that_re
     some = programs.config(settings=[CHOSEN, {"acceptance": "typical"}])
     assert some.lengths == ()
     typical = [one for one in some.decodings if one.acceptance.kind == "typical"]
-    assert {one.topology.length for one in typical if one.topology} == {*LENGTHS}
+    assert {one.topology.length for one in typical if one.topology} == {*DRAFT_LENGTHS}
     form = {name: value for name, value in FORM.items() if name != "draft_length"}
     assert calibration_of(form, "speed", None, 1.0, get_task).lengths == REPLAYED
     assert len({one.acceptance.kind for one in config.decodings}) > 5

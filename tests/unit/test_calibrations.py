@@ -11,7 +11,7 @@ import pytest
 from dashboard.playground.prompt_form import examples_of
 from dashboard.ui.beginnings import UNCALIBRATED, beginning
 from fsd_core.errors import InvalidSetting, ModelUnavailable
-from fsd_core.models.calibrations import PROMPTS, calibration_of
+from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
 from fsd_core.testing.toy import save_toy_pair
 from fsd_core.training import threshold_sweep as calibration
 
@@ -73,14 +73,14 @@ def test_the_shipped_pair_begins_with_what_was_measured_of_it() -> None:
     assert (begun.threshold, begun.draft_length, begun.exact_length) == (
         told.threshold, told.draft_length, told.exact_length,
     )  # fmt: skip
-    assert begun.limit == PROMPTS
+    assert begun.limit == USUAL_PROMPTS
     examples = examples_of("bundled")
     assert len(examples) == len({prompt for _, prompt in examples}) == 8
     assert examples[0][1] == f"Question: {examples[0][0]}\nAnswer:"
 
 
 def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
-    assert 0.98**PROMPTS < 0.05 < 0.98 ** (PROMPTS - 3)
+    assert 0.98**USUAL_PROMPTS < 0.05 < 0.98 ** (USUAL_PROMPTS - 3)
 
 
 def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) -> None:

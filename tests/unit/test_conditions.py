@@ -9,7 +9,7 @@ import pytest
 from fsd_core import conditions
 from fsd_core.conditions import (
     EXECUTOR,
-    SHARED,
+    SHARED_DEVICE,
     SHARED_EXECUTOR,
     UNRECORDED,
     conditions_of,
@@ -75,7 +75,7 @@ def test_what_the_mark_says() -> None:
 
 
 def test_what_a_shared_executor_s_mark_says() -> None:
-    assert mixed_sentence((SHARED_EXECUTOR,)) == SHARED
+    assert mixed_sentence((SHARED_EXECUTOR,)) == SHARED_DEVICE
     assert (
         phrases(ONE | {EXECUTOR: "ZeroGPU"}, [SHARED_EXECUTOR, "number of threads"]) == "by ZeroGPU and with 1 thread"
     )

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import update
 
-from dashboard.compare.compared_runs import MOST_RUNS, compare, experiment_runs
+from dashboard.compare.compared_runs import MOST_COMPARED_RUNS, compare, experiment_runs
 from dashboard.compare.comparison_html import (
     comparison_html,
     nothing_chosen,
@@ -143,9 +143,15 @@ def test_a_run_without_numbers_never_stands_in_as_baseline(repository: Repositor
 
 def test_unknown_and_too_many_runs_are_warnings(repository: Repository, experiment: str):
     known = experiment_runs(repository, experiment)[0]
-    found = compare(repository, [known, known, "\x00' OR 1=1", *(f"{n:032x}" for n in range(MOST_RUNS))], "gone")
+    found = compare(
+        repository, [known, known, "\x00' OR 1=1", *(f"{n:032x}" for n in range(MOST_COMPARED_RUNS))], "gone"
+    )
     assert [run.id for run in found.runs] == [known]
-    assert [sentence.split(" ")[0] for sentence in found.warnings] == [str(MOST_RUNS + 2), str(MOST_RUNS - 1), "The"]
+    assert [sentence.split(" ")[0] for sentence in found.warnings] == [
+        str(MOST_COMPARED_RUNS + 2),
+        str(MOST_COMPARED_RUNS - 1),
+        "The",
+    ]
     with pytest.raises(UnknownName):
         experiment_runs(repository, "nonsense")
 

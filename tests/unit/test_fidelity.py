@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fsd_core.evaluation.fidelity import KEYS, ComparedText, fidelity
+from fsd_core.evaluation.fidelity import FIDELITY_KEYS, ComparedText, fidelity
 from fsd_core.statistics.intervals import wilson
 
 TARGETS = {
@@ -44,5 +44,5 @@ def test_when_sampling_two_exact_methods_differ_as_well() -> None:
 @pytest.mark.parametrize("ours", [{}, {7: ComparedText([1], 1.0)}, {0: ComparedText([], 0.0)}])
 def test_what_cannot_be_told_is_none(ours: dict[int, ComparedText]) -> None:
     found = fidelity(ours, TARGETS, greedy=False)
-    assert set(found) == set(KEYS)
+    assert set(found) == set(FIDELITY_KEYS)
     assert found["excess_nll"] is None

@@ -79,7 +79,7 @@ def test_where_nothing_is_scored_likeness_to_the_target_stands_for_accuracy():
     assert (points[alone.id].quality, points[loose.id].quality, points[loose.id].quality_low) == (100, 80, 70)
     assert info.left_out == 1
     assert tradeoff.draw(info).layout.yaxis.title.text == "Same text as the greedy target (% of prompts)"
-    assert tradeoff.info([alone, loose, TARGET]).measure is tradeoff.ACCURACY
+    assert tradeoff.info([alone, loose, TARGET]).measure is tradeoff.ACCURACY_AXIS
 
 
 def test_tradeoff_leaves_out_what_was_not_scored_and_counts_it():
@@ -135,8 +135,8 @@ def test_the_mark_at_one_is_at_the_bars_alone_and_the_labels_name_the_ratios():
     drawn = throughput.draw(throughput.info(RUNS, TARGET, PROMPTS))
     bar, labels = drawn.data
     marks = [(shape.x0, shape.x1, shape.y0, shape.y1) for shape in drawn.layout.shapes]
-    assert marks == [(1, 1, i + throughput.MARK[0], i + throughput.MARK[1]) for i in range(len(RUNS))]
-    assert throughput.MARK[0] < bar.offset < bar.offset + bar.width < throughput.MARK[1]
+    assert marks == [(1, 1, i + throughput.MARK_PLACE[0], i + throughput.MARK_PLACE[1]) for i in range(len(RUNS))]
+    assert throughput.MARK_PLACE[0] < bar.offset < bar.offset + bar.width < throughput.MARK_PLACE[1]
     told = [text.split("<br>") for text in labels.text[:2]]  # on two lines, since a name is too long for one
     assert told == [["Target alone", "100 tokens/s · baseline"], ["Draft alone", "400 tokens/s · 4.00×"]]
 

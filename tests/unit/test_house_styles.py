@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from fsd_core.tasks.generators import long_problems as arithmetic
-from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN, TARGET_STYLE, Choice, Style
+from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE, Choice, Style
 
 
 def js(p: list[float], q: list[float]) -> float:
@@ -38,7 +38,7 @@ def test_words_to_choose_from_differ_at_once(name: str) -> None:
     assert len({*firsts}) == len(firsts) > 1
 
 
-@pytest.mark.parametrize("style", [PLAIN, TARGET_STYLE, DRAFT_STYLE], ids=["plain", "target", "draft"])
+@pytest.mark.parametrize("style", [PLAIN_STYLE, TARGET_STYLE, DRAFT_STYLE], ids=["plain", "target", "draft"])
 def test_every_style_tells_the_same_numbers_in_the_same_order(style: Style) -> None:
     for problem, text in islice(arithmetic.stream(3, style=style), 500):
         told = re.findall(r"\d+", text)

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from fsd_core.plots.labels import PLACES, SIZES, _label, _mark, places
+from fsd_core.plots.labels import FIGURE_SIZES, PLACES, _label, _mark, places
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -21,7 +21,7 @@ def test_no_label_covers_another_or_a_mark(seed: int) -> None:
     assert not any(place for place, text in zip(found, texts, strict=True) if not text)
     placed = [i for i, place in enumerate(found) if place]
     assert len(placed) >= 2
-    for size in SIZES:
+    for size in FIGURE_SIZES:
         boxes = {i: _label(points[i], texts[i], found[i] or "", size) for i in placed}
         assert not [pair for pair in combinations(placed, 2) if boxes[pair[0]].meets(boxes[pair[1]])]
         marks = [_mark(point, size) for point in points]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.playground.setting_views import BUSY, OutputPanel, PlaygroundJob, comparison, payload
+from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, OutputPanel, PlaygroundJob, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.messages import EmittedToken, StreamFigures
@@ -45,7 +45,7 @@ def test_speeds_on_a_busy_machine_are_doubted(cpu: float | None, doubted: bool) 
     assert busy.figures is not None
     told = None if cpu is None else cpu * busy.figures.seconds
     busy.figures = StreamFigures.read(asdict(replace(busy.figures, cpu_seconds=told)))
-    assert (BUSY in comparison([lane([1, 2]), busy])) == doubted
+    assert (OTHER_PROGRAMS_BUSY in comparison([lane([1, 2]), busy])) == doubted
 
 
 def test_sampled_lossless_texts_may_differ_and_greedy_ones_are_not_excused() -> None:

@@ -19,7 +19,7 @@ from dashboard.runs.run_list import runs_html
 from dashboard.theory import speedup_figure
 from fsd_core.analysis.cells import compared
 from fsd_core.cli import output
-from fsd_core.conditions import EXECUTOR, MARK, SHARED, SHARED_EXECUTOR, conditions_of
+from fsd_core.conditions import EXECUTOR, MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, conditions_of
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.library.comparison import ComparedRuns as Measured
 from fsd_core.plots import throughput, tradeoff
@@ -70,7 +70,7 @@ def test_a_mark_is_one_letter_with_a_description(repository: Repository, runs: l
     html = runs_html([repository.run(runs[2])], filtered=False)
     (mark,) = [attributes for tag, attributes in Reader(html).elements if tag == "sup"]  # of tokens/s alone
     assert mark == {"class": "fsd-mark", "role": "img", "tabindex": "0", "title": WHY, "aria-label": WHY}
-    assert Reader(html).text.count(MARK) == 1
+    assert Reader(html).text.count(MIXED_MARK) == 1
     assert marks(runs_html([repository.run(runs[1])], filtered=False)) == []
 
 
@@ -111,7 +111,7 @@ def test_against_a_mixed_baseline_every_ratio_is_marked(repository: Repository, 
 def test_runs_that_are_alike_carry_no_mark(repository: Repository, runs: list[str]) -> None:
     alike = compare(repository, runs[:2], None)
     assert alike.warnings == []
-    assert MARK not in comparison_html(alike) + markdown(alike, "Alike")
+    assert MIXED_MARK not in comparison_html(alike) + markdown(alike, "Alike")
     assert pd.read_csv(io.StringIO(csv_text(alike)))["speed_mixed"].isna().all()
 
 
@@ -126,9 +126,9 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     repository.finish_run(run.id, summarise(written, (g.records for g in written)))
     found = compare(repository, [runs[0], run.id], None)
     (warning,) = found.warnings
-    assert warning == f"{found.rows[1].name}: {SHARED} Their speeds and times are marked {MARK}."
-    assert marks(comparison_html(found)) == [SHARED] * 4
-    assert SHARED in markdown(found, "Lent")
+    assert warning == f"{found.rows[1].name}: {SHARED_DEVICE} Their speeds and times are marked {MIXED_MARK}."
+    assert marks(comparison_html(found)) == [SHARED_DEVICE] * 4
+    assert SHARED_DEVICE in markdown(found, "Lent")
     table = pd.read_csv(io.StringIO(csv_text(found)))
     assert table["speed_mixed"].fillna("").tolist() == ["", SHARED_EXECUTOR]
     assert table["speed_ratio_mixed"].fillna("").tolist() == ["", SHARED_EXECUTOR]
@@ -136,7 +136,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     evidence = review_evidence(fast, found.runs[1], found.runs[0], found.prompts)
     assert [finding.outcome for finding in evidence] == ["undecided"]
     again = repository.run(run.id)
-    assert marks(tiles_html(again)) == [SHARED] * 3
+    assert marks(tiles_html(again)) == [SHARED_DEVICE] * 3
     assert "by ZeroGPU, on cpu" in Reader(provenance_html(again, repository.sitting_positions(run.id))).text
 
 
@@ -147,18 +147,18 @@ def test_files_name_what_differs(comparison: ComparedRuns) -> None:
         assert read[column].fillna("").tolist() == ["number of threads" if place else "" for place in mixed]
     text = markdown(comparison, "Resumed")
     rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    assert [line.count(MARK) for line in rows] == [4 if place == 2 else 0 for place in range(len(rows))]
+    assert [line.count(MIXED_MARK) for line in rows] == [4 if place == 2 else 0 for place in range(len(rows))]
     assert f"{MARKED}\n\n- {comparison.rows[2].name}: {WHY}" in text
     assert "1 CPU threads" in text
     assert "2 CPU threads" in text
 
 
 def test_figures_say_so_where_a_speed_is_shown(comparison: ComparedRuns) -> None:
-    line = f"{MARK} Conditions differ: number of threads"
+    line = f"{MIXED_MARK} Conditions differ: number of threads"
     bars = throughput.draw(throughput.info(comparison.runs, comparison.baseline, comparison.prompts))
-    labels = [text for text in bars.data[1].text if MARK in text]
+    labels = [text for text in bars.data[1].text if MIXED_MARK in text]
     assert len(labels) == 1
-    assert labels[0].count(MARK) == 2
+    assert labels[0].count(MIXED_MARK) == 2
     assert [line in text for text in bars.data[0].hovertext] == [place == 2 for place in range(len(comparison.runs))]
     points = tradeoff.draw(tradeoff.info(comparison.runs))
     hovers = [text for trace in points.data for text in trace.hovertext or ()]
@@ -172,8 +172,8 @@ def test_the_command_line_marks_its_table_and_names_it_in_json(
     comparison: ComparedRuns, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output.print_runs(comparison.runs)
-    table, note = capsys.readouterr().out.rsplit(f"\n{MARK} ", 1)
-    assert table.count(MARK) == 2
+    table, note = capsys.readouterr().out.rsplit(f"\n{MIXED_MARK} ", 1)
+    assert table.count(MIXED_MARK) == 2
     assert note == f"{comparison.rows[2].run.label}: {WHY}\n"
     found = output.run_json(comparison.runs[2])
     assert found["speed_mixed"] == ["number of threads"]

@@ -9,14 +9,14 @@ import pytest
 
 from dashboard.experiments import experiment_form
 from dashboard.playground import playground_page
-from dashboard.playground.setting_card import NAMES, arranged
-from dashboard.ui.algorithms import PLAIN, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
+from dashboard.playground.setting_card import CARD_OPTIONS, arranged
+from dashboard.ui.algorithms import PLAIN_RULES, RULE_CHOICES, SEVERAL, TUNED, about, knob_range
 from dashboard.ui.option_fields import chosen, settings_of
 from fsd_core.config import RULES, VERIFIERS, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 
-USUAL = {name: METHOD_OPTIONS[name].default for name in NAMES}
+USUAL = {name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS}
 
 
 def card(kind: str, **given: Any) -> dict[str, Any]:
@@ -25,12 +25,12 @@ def card(kind: str, **given: Any) -> dict[str, Any]:
 
 
 def test_every_rule_is_offered_by_every_page() -> None:
-    assert {*PLAIN, *TUNED, *SEVERAL} == set(RULES)
+    assert {*PLAIN_RULES, *TUNED, *SEVERAL} == set(RULES)
     assert [kind for _, kind in RULE_CHOICES] == [*RULES]
     assert len({title for title, _ in RULE_CHOICES}) == len(RULES)
     assert set(playground_page.DEFAULTS) <= set(RULES)
     offered = {*experiment_form.DEPENDENT, *experiment_form.CHOSEN, "acceptance", "draft_length"}
-    assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*NAMES}
+    assert {n for n, o in METHOD_OPTIONS.items() if o.part not in ("sampling", "decoding")} <= offered | {*CARD_OPTIONS}
 
 
 def test_untouched_fields_ask_for_the_usual_method() -> None:
@@ -83,11 +83,11 @@ def test_fields_that_nothing_reads_are_hidden() -> None:
         return {name for name, options in shown.items() if not options.get("visible", True)}
 
     shown = {"divergence", "threshold", "guard", "drafter", "topology", "draft_length", "strict_first"}
-    assert hidden() == {*NAMES} - shown - {"acceptance"}
+    assert hidden() == {*CARD_OPTIONS} - shown - {"acceptance"}
     shown = {"kl_budget", "drafter", "draft_length", "strict_first"}
-    assert hidden(acceptance="mentored") == {*NAMES} - shown - {"acceptance"}
+    assert hidden(acceptance="mentored") == {*CARD_OPTIONS} - shown - {"acceptance"}
     assert "strict_first" in hidden(acceptance="block")
-    assert hidden(acceptance="autoregressive") == {*NAMES} - {"acceptance"}
+    assert hidden(acceptance="autoregressive") == {*CARD_OPTIONS} - {"acceptance"}
     assert "divergence_top_k" not in hidden(divergence="top-k-js")
     assert "max_ngram" not in hidden(drafter="prompt-lookup")
     assert "drafts" in hidden(acceptance="spec-hub")

@@ -9,7 +9,7 @@ import pytest
 from fsd_core.errors import InvalidSetting
 from fsd_core.tasks.custom import reading
 from fsd_core.tasks.custom.custom_task import OwnTask
-from fsd_core.tasks.custom.reading import LONGEST_LINE, MOST_LISTED, MOST_PROMPTS, check
+from fsd_core.tasks.custom.reading import LONGEST_TASK_LINE, MOST_PROBLEMS_LISTED, MOST_TASK_PROMPTS, check
 
 ASK = {"prompt": "Why?"}
 TALK = [
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_line_is_one_sentence_that_names_it(row: object, to
         (b"[" * 100_000, "nested too deep"),
         (b'{"prompt": "\xff"}', "It is not UTF-8 from byte 13 on"),
         (b'{"prompt": "\\ud800"}', "half of a character"),
-        (b'{"prompt": "' + b"x" * LONGEST_LINE + b'"}', "expected at most 1,000,000"),
+        (b'{"prompt": "' + b"x" * LONGEST_TASK_LINE + b'"}', "expected at most 1,000,000"),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(line: bytes, told: str) -> None:
@@ -161,7 +161,7 @@ def test_what_is_wrong_with_the_whole_file() -> None:
     assert problems(lines(ASK), "bleu")[0].startswith("The scorer 'bleu' is not known: expected one of number, choice,")
     assert problems(b" " * (reading.LARGEST_FILE + 1))[0].startswith("The file is larger than 8,000,000 bytes")
     assert problems(b"\n" * 100_001)[0].startswith("The file has 100,001 lines: expected at most 20,000 prompts")
-    many = b"".join(b'{"prompt": "%d"}\n' % i for i in range(MOST_PROMPTS + 1))
+    many = b"".join(b'{"prompt": "%d"}\n' % i for i in range(MOST_TASK_PROMPTS + 1))
     assert problems(many) == ["The file has 20,001 prompts: expected at most 20,000."]
     assert "not known beside scorer" in problems(lines({"scorer": "none", "author": "x"}, ASK))[0]
     assert "Line 1: The title cannot be used" in problems(lines({"scorer": "none", "title": "a\nb"}, ASK))[0]
@@ -182,8 +182,8 @@ def test_a_prompt_counts_once() -> None:
 def test_all_problems_are_told_up_to_a_count_in_the_order_of_the_lines() -> None:
     data = b"".join(b"x\n" if i % 2 else b'{"prompt": ""}\n' for i in range(300))
     checked = check(data)
-    assert [problem.line for problem in checked.problems] == list(range(1, MOST_LISTED + 1))
-    assert (len(checked.problems), checked.unlisted) == (MOST_LISTED, 300 - MOST_LISTED)
+    assert [problem.line for problem in checked.problems] == list(range(1, MOST_PROBLEMS_LISTED + 1))
+    assert (len(checked.problems), checked.unlisted) == (MOST_PROBLEMS_LISTED, 300 - MOST_PROBLEMS_LISTED)
     with pytest.raises(InvalidSetting, match=r"x.jsonl has 300 problems. Line 1: .*`fsd-lab task check` lists"):
         checked.require("x.jsonl")
 

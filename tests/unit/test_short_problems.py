@@ -9,15 +9,15 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
-from fsd_core.models.model_pairs import ADAPTED, PAIRS
+from fsd_core.models.model_pairs import ADAPTED, MODEL_PAIRS
 from fsd_core.tasks import Score, get_task
 from fsd_core.tasks.final_numbers import canonical, final_number
-from fsd_core.tasks.generators.one_step_problems import SHAPES, SHOWN, generate, stream
-from fsd_core.tasks.short_problems import HELD_OUT, HELD_OUT_SIZE, held_out_questions, write_held_out
+from fsd_core.tasks.generators.one_step_problems import PROBLEM_KINDS, PROBLEMS_SHOWN, generate, stream
+from fsd_core.tasks.short_problems import SHORT_PROBLEM_COUNT, SHORT_PROBLEMS, held_out_questions, write_held_out
 from fsd_core.tasks.word_problems import zero_shot_prompt
 
 TASK = get_task("short-problems")
-ADAPTER = PAIRS[ADAPTED].adapter
+ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 
 
 def test_every_equation_holds_and_the_last_one_gives_the_answer() -> None:
@@ -50,14 +50,16 @@ def test_every_shape_comes_up_and_no_solution_is_misread() -> None:
     for problem, solution in islice(stream(2), 3000):
         steps.add(tuple(re.sub(r"[\d.]+", "n", step) for step in problem.steps))
         assert final_number(solution) == canonical(str(problem.answer))
-    assert len(steps) == len({tuple(re.sub(r"\b[a-dr]\b", "n", s) + " = n" for s in shape.steps) for shape in SHAPES})
+    assert len(steps) == len(
+        {tuple(re.sub(r"\b[a-dr]\b", "n", s) + " = n" for s in shape.steps) for shape in PROBLEM_KINDS}
+    )
     assert list(islice(stream(2), 20)) == list(islice(stream(2), 20))
 
 
 def test_the_shipped_problems_are_the_same_whenever_they_are_written(tmp_path: Path) -> None:
-    assert write_held_out(tmp_path / "again.jsonl") == HELD_OUT_SIZE == TASK.size
-    assert (tmp_path / "again.jsonl").read_bytes() == HELD_OUT.read_bytes()
-    assert len(held_out_questions()) == len({example.id for example in TASK.all_examples()}) == HELD_OUT_SIZE
+    assert write_held_out(tmp_path / "again.jsonl") == SHORT_PROBLEM_COUNT == TASK.size
+    assert (tmp_path / "again.jsonl").read_bytes() == SHORT_PROBLEMS.read_bytes()
+    assert len(held_out_questions()) == len({example.id for example in TASK.all_examples()}) == SHORT_PROBLEM_COUNT
 
 
 def test_the_adapter_that_ships_saw_none_of_them() -> None:
@@ -66,12 +68,12 @@ def test_the_adapter_that_ships_saw_none_of_them() -> None:
     schedule = trained["plan"]["schedule"]
     assert trained["seed"] == 0
     # 64 are only looked at, and problems are drawn 16 batches at a time; few of GSM8K are too long and drawn in vain.
-    assert 64 + schedule["batch"] * (schedule["steps"] + 16) < SHOWN
-    shown = [problem.question for problem, _ in islice(stream(0), SHOWN)]
+    assert 64 + schedule["batch"] * (schedule["steps"] + 16) < PROBLEMS_SHOWN
+    shown = [problem.question for problem, _ in islice(stream(0), PROBLEMS_SHOWN)]
     assert not held_out_questions() & set(shown)
     # So what is left out from now on changes nothing in how that adapter was made.
     left_out = stream(0, without=held_out_questions())
-    assert [problem.question for problem, _ in islice(left_out, SHOWN)] == shown
+    assert [problem.question for problem, _ in islice(left_out, PROBLEMS_SHOWN)] == shown
 
 
 def test_a_stream_leaves_questions_out() -> None:
@@ -82,7 +84,7 @@ def test_a_stream_leaves_questions_out() -> None:
 
 def test_the_task_asks_and_scores_as_the_published_problems() -> None:
     assert TASK.available
-    rows = [json.loads(line) for line in HELD_OUT.read_text().splitlines()]
+    rows = [json.loads(line) for line in SHORT_PROBLEMS.read_text().splitlines()]
     for row, example in zip(rows, TASK.all_examples(), strict=True):
         assert example.prompt == zero_shot_prompt(row["question"])
         text = " ".join(row["steps"]) + f"\n#### {row['answer']}"

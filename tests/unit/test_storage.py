@@ -25,7 +25,7 @@ from tests.tools.tracking_examples import sweep
 @pytest.fixture(autouse=True)
 def no_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other process may take its time."""
-    monkeypatch.setattr(storage, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(storage, "PROBE_PATIENCE", PATIENCE)
 
 
 def test_a_folder_of_this_machine_lacks_nothing(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.models.model_pairs import ADAPTED, DRAFTED, PAIRS, get_pair
+from fsd_core.models.model_pairs import ADAPTED, DRAFTED, MODEL_PAIRS, get_pair
 from fsd_core.tasks import TASKS, get_task
 from fsd_core.tasks.suitable import kept_or_first, offered, suits
 
@@ -22,7 +22,7 @@ def names(pair: str) -> list[str]:
     return [task.name for task in offered(get_pair(pair))]
 
 
-@pytest.mark.parametrize("pair", [*PAIRS, "hub:a/b+c/d"])
+@pytest.mark.parametrize("pair", [*MODEL_PAIRS, "hub:a/b+c/d"])
 def test_every_pair_begins_with_a_task_that_ships_and_suits_it(pair: str) -> None:
     spec = get_pair(pair)
     assert set(spec.tasks) <= set(TASKS)

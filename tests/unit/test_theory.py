@@ -15,7 +15,7 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.ops.sampling import greedy_distribution, likeliest
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
-from fsd_core.theory import SAMPLINGS, optimal_acceptance
+from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance
 from fsd_core.theory import rejections as of_rejections
 from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
 from fsd_core.theory.transport import joint_distribution, optimal_coupling
@@ -45,9 +45,9 @@ def cases(count: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]
         yield p, (p if rng.random() < 0.05 else distribution(rng, width)), int(rng.integers(1, 4))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", DRAFT_SAMPLINGS)
 def test_the_optimum_is_that_of_the_linear_program(sampling: str) -> None:
-    for p, q, n in cases(size(150, 1500), seed=SAMPLINGS.index(sampling)):
+    for p, q, n in cases(size(150, 1500), seed=DRAFT_SAMPLINGS.index(sampling)):
         optimum, weights = optimal_coupling(p, joint_distribution(q, n, sampling))
         assert optimal_acceptance(p, q, n, sampling) == pytest.approx(optimum, abs=1e-7), (p, q, n)
         assert np.sum(list(weights.values()), axis=0) == pytest.approx(p, abs=1e-7)
@@ -87,7 +87,7 @@ def test_two_drafts_without_replacement_have_a_closed_form() -> None:
     assert 1 - missing_without_replacement(q, 2)[1:] == pytest.approx(both, abs=1e-12)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", DRAFT_SAMPLINGS)
 def test_a_large_vocabulary_takes_well_under_a_second(sampling: str) -> None:
     rng = np.random.default_rng(7)
     p, q = rng.dirichlet(np.full(152_000, 0.01)), rng.dirichlet(np.full(152_000, 0.01))
@@ -103,7 +103,7 @@ def test_more_drafts_are_accepted_more_often_and_one_draft_is_speculative_decodi
     for _ in range(size(8, 50)):
         p, q = distribution(rng, 20), distribution(rng, 20)
         speculative = np.minimum(p, q).sum()
-        for sampling in SAMPLINGS:
+        for sampling in DRAFT_SAMPLINGS:
             rates = [optimal_acceptance(p, q, n, sampling) for n in range(1, 9)]
             assert rates[0] == pytest.approx(speculative, abs=1e-12)
             if sampling != "greedy":

@@ -442,7 +442,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused(
     def bomb(_: bytes) -> bytes:
         return b'{"id": "' + b"0" * 2_000_000 + b'"}\n'
 
-    monkeypatch.setattr(archive, "LONGEST_LINE", 1_000_000)
+    monkeypatch.setattr(archive, "LONGEST_ARCHIVE_LINE", 1_000_000)
     bombed = rewritten(file, tmp_path / "bomb.zip", {"runs.jsonl": bomb}, honest=True)
     with pytest.raises(DataDamaged, match="runs is longer"):
         take(other, bombed, tmp_path)

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.auth.middleware.refusal import refuse
 
-NOTHING = "There is nothing at this address."
+NOTHING_HERE = "There is nothing at this address."
 
 
 class AllowList:
@@ -31,7 +31,7 @@ class AllowList:
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request that is not let in."""
-        await refuse(receive, send, 404, NOTHING)
+        await refuse(receive, send, 404, NOTHING_HERE)
 
     def is_open(self, scope: Scope) -> bool:
         """Whether somebody needs what the request asks for."""

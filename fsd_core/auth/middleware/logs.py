@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Any, TextIO, cast
 
-LONGEST = 16_000  # characters that are written at once: a traceback is shorter, a request that is quoted need not be
+LONGEST_LOG_MESSAGE = (
+    16_000  # characters that are written at once: a traceback is shorter, a request that is quoted need not be
+)
 
 
 class _Bounded:
@@ -15,8 +17,8 @@ class _Bounded:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        if (left_out := len(text) - LONGEST) > 0:
-            half = LONGEST // 2
+        if (left_out := len(text) - LONGEST_LOG_MESSAGE) > 0:
+            half = LONGEST_LOG_MESSAGE // 2
             self._stream.write(f"{text[:half]} … ({left_out:,} characters left out) … {text[-half:]}")
         else:
             self._stream.write(text)

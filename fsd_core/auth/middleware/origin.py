@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsd_core.auth.middleware.refusal import refuse
 
-READING = ("GET", "HEAD")
+READING_METHODS = ("GET", "HEAD")
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -35,7 +35,7 @@ class SameOrigin:
             return self._is_own(origin, headers.get("host", ""))
         # Without an origin: a program, or a request that reads. An old browser tells nothing of those.
         elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
-        followed_link = method in READING and headers.get("sec-fetch-mode") == "navigate"
+        followed_link = method in READING_METHODS and headers.get("sec-fetch-mode") == "navigate"
         return followed_link or not elsewhere
 
     def _is_own(self, origin: str, host: str) -> bool:

@@ -23,11 +23,11 @@ from fsd_core.errors import DataDamaged, FsdError, InvalidSetting
 from fsd_core.frozen import Frozen
 from fsd_core.storage.database import schema
 
-FORMAT = "fsd-lab workspace"
-VERSION = 1
+_FORMAT = "fsd-lab workspace"
+_VERSION = 1
 MANIFEST = "manifest.json"
 LONGEST_MANIFEST = 1_000_000
-LONGEST_LINE = 64_000_000
+LONGEST_ARCHIVE_LINE = 64_000_000
 """bytes of one row, so that no file can fill the memory"""
 MOST_INFLATED, ALWAYS_INFLATED = 250, 10**9
 """times the file's own size that its members may have, for text is not denser than that; bytes that they always may"""
@@ -75,7 +75,7 @@ class ArchiveWriter:
 
     def close(self, exported_at: datetime, whole: bool) -> None:
         manifest = Manifest(
-            format=FORMAT, version=VERSION, revision=schema.head(), exported_at=exported_at, whole=whole,
+            format=_FORMAT, version=_VERSION, revision=schema.head(), exported_at=exported_at, whole=whole,
             members=self._members,
         )  # fmt: skip
         self._zip.writestr(MANIFEST, json.dumps(manifest.as_json(), indent=2))
@@ -99,10 +99,10 @@ class Archive:
         at the row that shows it, or after the last one."""
         expected, digest, count, size = self.manifest.members[table], hashlib.sha256(), 0, 0
         with self._zip.open(_member(table)) as lines:
-            while line := lines.readline(LONGEST_LINE + 1):
+            while line := lines.readline(LONGEST_ARCHIVE_LINE + 1):
                 digest.update(line)
                 size, count = size + len(line), count + 1
-                if size > expected.bytes or len(line) > LONGEST_LINE:
+                if size > expected.bytes or len(line) > LONGEST_ARCHIVE_LINE:
                     raise damaged(self._file, f"{table} is longer than its manifest says")
                 try:
                     row = json.loads(line)
@@ -165,10 +165,10 @@ def _manifest(file: Path, source: zipfile.ZipFile) -> Manifest:
             said = json.loads(inside.read(LONGEST_MANIFEST))
     except (KeyError, ValueError):
         raise _foreign(file) from None
-    if not isinstance(said, dict) or said.get("format") != FORMAT:
+    if not isinstance(said, dict) or said.get("format") != _FORMAT:
         raise _foreign(file)
     newer = f"{file} was exported by a newer version of FSD Lab: update this one, then import it."
-    if isinstance(said.get("version"), int) and said["version"] > VERSION:
+    if isinstance(said.get("version"), int) and said["version"] > _VERSION:
         raise InvalidSetting(newer)
     try:
         manifest = Manifest.model_validate(said)

@@ -9,10 +9,10 @@ from fsd_core.tasks.base import Messages
 from fsd_core.tasks.custom.scorers import Scorer
 
 FIELDS = ("prompt", "messages", "reference", "id")
-ROLES = ("system", "user", "assistant")
+_ROLES = ("system", "user", "assistant")
 LONGEST_REFERENCE = 10_000
 """characters"""
-LONGEST_ID = 100
+_LONGEST_ID = 100
 """characters"""
 MOST_MESSAGES = 100
 
@@ -82,8 +82,8 @@ def _messages(value: Any) -> str | Messages:
     for number, one in enumerate(value, 1):
         if not isinstance(one, dict) or set(one) != {"role", "content"}:
             raise Wrong(f"Message {number} is not of role and content alone: expected these two fields.")
-        if one["role"] not in ROLES:
-            raise Wrong(f"The role of message {number} is not known: expected one of {', '.join(ROLES)}.")
+        if one["role"] not in _ROLES:
+            raise Wrong(f"The role of message {number} is not known: expected one of {', '.join(_ROLES)}.")
         found.append((one["role"], _text(f"message {number}", one["content"])))
     turns = [role for role, _ in found]
     turns = turns[1:] if turns[0] == "system" else turns
@@ -118,6 +118,6 @@ def _reference(value: Any, scorer: Scorer) -> str | None:
 def _id(value: Any) -> str | None:
     if value is None:
         return None
-    if not isinstance(value, str) or not 1 <= len(value) <= LONGEST_ID or not value.isprintable():
-        raise Wrong(f"Its id cannot be used: expected a text of 1 to {LONGEST_ID} printable characters.")
+    if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_ID or not value.isprintable():
+        raise Wrong(f"Its id cannot be used: expected a text of 1 to {_LONGEST_ID} printable characters.")
     return value

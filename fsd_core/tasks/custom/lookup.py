@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import TaskView
 
-LONGEST_NAME = 40
-_NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{LONGEST_NAME - 1}}}")
+_LONGEST_NAME = 40
+_NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{_LONGEST_NAME - 1}}}")
 _SHORTEST_VERSION = 6  # hex digits that are enough
 
 
@@ -26,7 +26,7 @@ def checked_name(name: str) -> str:
     """A name for a task of one's own. Raises ``InvalidSetting``."""
     if not _NAME.fullmatch(name):
         raise InvalidSetting(
-            f"The task name {name[:60]!r} cannot be used: expected 1 to {LONGEST_NAME} small letters, digits and "
+            f"The task name {name[:60]!r} cannot be used: expected 1 to {_LONGEST_NAME} small letters, digits and "
             "hyphens, such as support-questions."
         )
     if name in TASKS:
@@ -36,7 +36,7 @@ def checked_name(name: str) -> str:
 
 def suggested_name(stem: str) -> str:
     """A name made of a file's; may be empty."""
-    return re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-")[:LONGEST_NAME].strip("-")
+    return re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
 
 
 def keep(repository: Repository, task: OwnTask, who: str) -> TaskView:
@@ -82,7 +82,7 @@ def _of(view: TaskView, repository: Repository) -> OwnTask:
     return OwnTask(view, lambda: repository.task_content(view.name, view.version))
 
 
-FOLDER = "task folder"
+_FOLDER = "task folder"
 """who brings what lies in the folder"""
 MOST_FILES = 200
 
@@ -134,5 +134,5 @@ class TaskFolder:
         versions = repository.task_versions(task.view.name)
         here = task.view.version in {view.version for view in versions}
         # What somebody else added since stays the latest; what the folder brought gives way to what it brings now.
-        if not here or (versions[0].added_by == FOLDER and versions[0].version != task.view.version):
-            keep(repository, task, FOLDER)
+        if not here or (versions[0].added_by == _FOLDER and versions[0].version != task.view.version):
+            keep(repository, task, _FOLDER)

@@ -14,12 +14,12 @@ from fsd_core.tasks.custom.scorers import SCORERS, Scorer
 
 LARGEST_FILE = 8_000_000
 """bytes"""
-LONGEST_LINE = 1_000_000
+LONGEST_TASK_LINE = 1_000_000
 """bytes"""
-MOST_PROMPTS = 20_000
+MOST_TASK_PROMPTS = 20_000
 MOST_LINES = 100_000
 """with empty ones"""
-MOST_LISTED = 50
+MOST_PROBLEMS_LISTED = 50
 """so many problems are listed; the others are counted"""
 
 
@@ -69,7 +69,7 @@ class _Found:
     lines: list[TaskLine] = field(default_factory=list)
     problems: list[LineProblem] = field(default_factory=list)
     count: int = 0
-    room: int = MOST_LISTED
+    room: int = MOST_PROBLEMS_LISTED
     """how many more problems are kept until the file is looked through from its beginning again"""
 
     def wrong(self, line: int | None, sentence: str) -> None:
@@ -99,7 +99,7 @@ def check(data: bytes, scorer: str | None = None) -> CheckedFile:
         found.wrong(None, f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
         return _checked("none", "", found)
     if (count := data.count(b"\n")) > MOST_LINES:
-        found.wrong(None, f"The file has {count:,} lines: expected at most {MOST_PROMPTS:,} prompts, one a line.")
+        found.wrong(None, f"The file has {count:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line.")
         return _checked("none", "", found)
     rows = list(_rows(data.removeprefix(b"\xef\xbb\xbf"), found))
     title, named = "", None
@@ -110,21 +110,21 @@ def check(data: bytes, scorer: str | None = None) -> CheckedFile:
     _read_prompts(rows, SCORERS.get(chosen, SCORERS["none"]), found)
     if not found.count and not found.lines:
         found.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
-    if len(found.lines) > MOST_PROMPTS:
-        found.wrong(None, f"The file has {len(found.lines):,} prompts: expected at most {MOST_PROMPTS:,}.")
+    if len(found.lines) > MOST_TASK_PROMPTS:
+        found.wrong(None, f"The file has {len(found.lines):,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
     return _checked(chosen, title, found)
 
 
 def _checked(scorer: str, title: str, found: _Found) -> CheckedFile:
-    listed = sorted(found.problems, key=lambda problem: problem.line or 0)[:MOST_LISTED]
+    listed = sorted(found.problems, key=lambda problem: problem.line or 0)[:MOST_PROBLEMS_LISTED]
     return CheckedFile(scorer, title, tuple(found.lines), tuple(listed), found.count - len(listed))
 
 
 def _rows(data: bytes, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
     """The lines that hold an object, with their numbers; empty lines are none."""
     for number, raw in enumerate(data.split(b"\n"), 1):
-        if len(raw) > LONGEST_LINE:
-            found.wrong(number, f"It has {len(raw):,} bytes: expected at most {LONGEST_LINE:,}.")
+        if len(raw) > LONGEST_TASK_LINE:
+            found.wrong(number, f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
             continue
         try:
             if text := raw.decode().strip():
@@ -190,7 +190,7 @@ def _scorer(name: str | None, rows: list[tuple[int, dict[str, Any]]], found: _Fo
 
 
 def _read_prompts(rows: list[tuple[int, dict[str, Any]]], scorer: Scorer, found: _Found) -> None:
-    found.room = MOST_LISTED
+    found.room = MOST_PROBLEMS_LISTED
     asked: dict[Any, int] = {}
     ids: dict[str, int] = {}
     for number, row in rows:

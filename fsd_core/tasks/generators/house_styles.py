@@ -69,7 +69,7 @@ def _draw(choice: Choice, rng: random.Random, count: int = 1) -> list[str]:
     return rng.choices(words, odds, k=count)
 
 
-PLAIN = Style(
+PLAIN_STYLE = Style(
     openers=(("First,", 40), ("Start:", 35), ("We begin:", 25)),
     connectives=(("Then", 32), ("Next,", 28), ("Now", 22), ("After that,", 18)),
     closers=(("So the answer is {0}.", 38), ("That makes {0}.", 34), ("The result is {0}.", 28)),

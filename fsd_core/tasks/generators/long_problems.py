@@ -15,9 +15,9 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fsd_core.tasks.generators.house_styles import PLAIN, Style
+from fsd_core.tasks.generators.house_styles import PLAIN_STYLE, Style
 
-NAMES = ("Ava", "Ben", "Cara", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ivy", "Jack", "Kim", "Leo", "Mia", "Noah")
+_NAMES = ("Ava", "Ben", "Cara", "Dan", "Eva", "Finn", "Gia", "Hugo", "Ivy", "Jack", "Kim", "Leo", "Mia", "Noah")
 ITEMS = ("apples", "books", "cards", "coins", "eggs", "nuts", "pens", "shells", "stamps", "toys")
 BOXES = ("bags", "boxes", "jars", "packs")
 
@@ -35,7 +35,7 @@ class Problem:
         """The text a model is given."""
         return f"Question: {self.question}\nAnswer:"
 
-    def solution(self, rng: random.Random, style: Style = PLAIN) -> str:
+    def solution(self, rng: random.Random, style: Style = PLAIN_STYLE) -> str:
         """A worked solution in wording drawn from ``rng``; begins with a space, ends with the answer."""
         return style.solution(self.steps, self.answer, rng)
 
@@ -46,7 +46,7 @@ def _step(a: int, operator: str, b: int) -> tuple[str, int]:
 
 
 def _story(rng: random.Random) -> tuple[str, str, str]:
-    first, second = rng.sample(NAMES, 2)
+    first, second = rng.sample(_NAMES, 2)
     return first, second, rng.choice(ITEMS)
 
 
@@ -161,12 +161,12 @@ def share(rng: random.Random) -> Problem:
     return Problem(question, (first, second), each)
 
 
-SHAPES: tuple[Callable[[random.Random], Problem], ...] = (chain, chain, packs, compare, shop, share)
+_SHAPES: tuple[Callable[[random.Random], Problem], ...] = (chain, chain, packs, compare, shop, share)
 
 
 def generate(rng: random.Random) -> Problem:
     """One problem of a shape drawn at random."""
-    return rng.choice(SHAPES)(rng)
+    return rng.choice(_SHAPES)(rng)
 
 
 def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
@@ -178,7 +178,9 @@ def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
     return list(problems.values())
 
 
-def stream(seed: int, without: frozenset[str] = frozenset(), style: Style = PLAIN) -> Iterator[tuple[Problem, str]]:
+def stream(
+    seed: int, without: frozenset[str] = frozenset(), style: Style = PLAIN_STYLE
+) -> Iterator[tuple[Problem, str]]:
     """Endless (problem, solution) pairs whose question is not in ``without``."""
     rng = random.Random(seed)
     while True:

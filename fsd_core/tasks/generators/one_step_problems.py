@@ -71,7 +71,7 @@ def _shape(steps: str, *texts: str, money: bool = False) -> Shape:
     return Shape(tuple(steps.split("; ")), texts, money)
 
 
-SHAPES = (
+PROBLEM_KINDS = (
     # join
     _shape(
         "a + b",
@@ -253,7 +253,7 @@ def _written(value: Fraction) -> str:
 
 def generate(rng: random.Random) -> Problem:
     """One problem of a shape and a wording drawn at random."""
-    shape = rng.choice(SHAPES)
+    shape = rng.choice(PROBLEM_KINDS)
     values, equations, result = _numbers(rng, shape)
     is_she = rng.random() < 0.5
     name = rng.choice(_SHE if is_she else _HE)
@@ -271,13 +271,13 @@ def generate(rng: random.Random) -> Problem:
     return Problem(text[0].upper() + text[1:], equations, _written(result))
 
 
-SHOWN = 5_000
+PROBLEMS_SHOWN = 5_000
 """The adapter that ships was taught fewer problems than that, of all kinds together; ours came from ``stream(0)``."""
 
 
 def held_out(count: int, seed: int = 20_261_103) -> list[Problem]:
     """``count`` distinct problems that the adapter that ships never saw; training streams leave these questions out."""
-    shown = {problem.question for problem, _ in islice(stream(0), SHOWN)}
+    shown = {problem.question for problem, _ in islice(stream(0), PROBLEMS_SHOWN)}
     rng, found = random.Random(seed), {}
     while len(found) < count:
         problem = generate(rng)

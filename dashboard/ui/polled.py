@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from cachetools import TTLCache
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 _MOST = 256
 """answers that are kept at once, each for other arguments"""
 

@@ -45,15 +45,15 @@ def train_draft(
     """Train a small draft on texts that the target writes or reads, or continue. Needs questions in FSD_DATA_DIR."""
     from dataclasses import replace
 
-    from fsd_core.training.draft import ADAPTER_PLAN
+    from fsd_core.training.draft import DRAFT_PLAN
     from fsd_core.training.draft import main as train_one
 
-    schedule = replace(ADAPTER_PLAN.schedule, steps=steps or ADAPTER_PLAN.schedule.steps)
+    schedule = replace(DRAFT_PLAN.schedule, steps=steps or DRAFT_PLAN.schedule.steps)
     plan = replace(
-        ADAPTER_PLAN,
+        DRAFT_PLAN,
         schedule=schedule,
-        texts=texts or ADAPTER_PLAN.texts,
-        existing=ADAPTER_PLAN.existing if existing is None else existing,
+        texts=texts or DRAFT_PLAN.texts,
+        existing=DRAFT_PLAN.existing if existing is None else existing,
     )
     with _reporting(f"Draft for {target}") as report:
         output.print_json(train_one(target, out, get_settings().data_folder, plan, seed, report, start))

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 PairLoader = Callable[[str, str, str], LoadedPair]
 """(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
-_T = TypeVar("T")
+_T = TypeVar("_T")
 Plan = Sequence[tuple[RunView, Sequence[int]]]
 """runs with the positions of some of their prompts, in the order in which they are to be written"""
 

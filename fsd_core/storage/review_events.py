@@ -19,7 +19,7 @@ LONGEST_USE_TITLE = 120
 _MOST_RUNS = 400
 """that one proposal rests on; turns of a calibration are runs"""
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]

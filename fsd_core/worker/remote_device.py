@@ -44,7 +44,7 @@ from fsd_core.worker.remote_calls import (
 MOST_PIECES = 200
 """of one call: more than its time allows need not travel"""
 
-_T = TypeVar("T")
+_T = TypeVar("_T")
 Ask = Callable[[Call], Generator[Any]]
 
 

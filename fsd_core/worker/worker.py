@@ -45,7 +45,7 @@ from fsd_core.worker.service import SUPERVISED
 from fsd_core.worker.worker_log import log_to
 
 logger = logging.getLogger(__name__)
-_T = TypeVar("T")
+_T = TypeVar("_T")
 
 LEASE = 10.0  # seconds
 POLL = 0.2  # seconds between two looks at an empty queue

@@ -28,12 +28,6 @@ from tests.tools.serve import serve_anew
 from tests.tools.sizes import PATIENCE
 
 Serve = Callable[[socket.socket, Connection], None]
-BROWSER_OPTIONS = [
-    "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--no-first-run",
-]  # fmt: skip
-BROWSER_PATIENCE = 120_000
-"""milliseconds in which what must come to a page comes, on a busy machine as well"""
 MOST_KEPT = 4
 """applications that are kept at once, each some 100 MB, for the next home in the same environment"""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
+from tests.tools.chromium import BROWSER_PATIENCE, found, launch
 from tests.tools.settled import watch
-from tests.tools.site import BROWSER_OPTIONS, BROWSER_PATIENCE, Site, serving
+from tests.tools.site import Site, serving
 
 expect.set_options(timeout=BROWSER_PATIENCE)
 
@@ -26,11 +26,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """Headless Chromium; without one the tests are skipped, but in CI they fail."""
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
+    if found() is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=BROWSER_OPTIONS, timeout=BROWSER_PATIENCE)
+        browser = launch(playwright)
         yield browser
         browser.close()
 

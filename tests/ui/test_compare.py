@@ -15,9 +15,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
 from dashboard.compare.compared_runs import Stage, experiment_runs
 from fsd_core.evaluation.aggregate import summarise
+from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
 from tests.tools.settled import polled, settled
-from tests.tools.site import BROWSER_PATIENCE, Site
+from tests.tools.site import Site
 from tests.ui.conftest import forget, problems_of
 
 pytestmark = pytest.mark.ui

@@ -22,9 +22,10 @@ from fsd_core.storage.review_events import Requirements
 from fsd_core.tasks.custom.custom_task import OwnTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
+from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.plausible import add_finished
 from tests.tools.settled import settled, watch
-from tests.tools.site import BROWSER_PATIENCE, Site, serving
+from tests.tools.site import Site, serving
 from tests.ui.test_playground import chunk
 from tests.ui.test_sign_in import status
 

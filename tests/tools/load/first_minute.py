@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from urllib.request import urlopen
 from playwright.sync_api import Browser, sync_playwright
 
 from tests.tools.attack.server import ROOT, START_SECONDS
-from tests.tools.site import BROWSER_OPTIONS
+from tests.tools.chromium import launch
 
 
 def turn(browser: Browser, home: Path) -> dict[str, float]:
@@ -74,7 +73,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     turns = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+        browser = launch(playwright)
         for _ in range(given.turns):
             with tempfile.TemporaryDirectory() as home:
                 turns.append(turn(browser, Path(home)))

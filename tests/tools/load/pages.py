@@ -26,8 +26,8 @@ from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from tests.tools.attack.server import ROOT, served
+from tests.tools.chromium import launch
 from tests.tools.load.crowd import STAY, View, crowd
-from tests.tools.site import BROWSER_OPTIONS
 
 FIRST_TABLE = {
     "Playground": "textarea", "Experiments": "article.exp", "Compare": "table.cmp tbody tr",
@@ -60,7 +60,7 @@ def alone(url: str, pages: Sequence[View], visits: int) -> dict[str, dict[str, f
     """Seconds in a browser: of a first visit with nothing kept, and the median of later ones."""
     found = {}
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=BROWSER_OPTIONS)
+        browser = launch(playwright)
         looks = [(view, view.name, FIRST_TABLE[view.name]) for view in pages]
         looks += [
             (view, f"{view.name}, figure", FIRST_FIGURE[view.name]) for view in pages if view.name in FIRST_FIGURE

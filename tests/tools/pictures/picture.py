@@ -7,14 +7,13 @@ What Compare shows of these runs in a window 1,280 pixels wide, from the table t
 from __future__ import annotations
 
 import argparse
-import shutil
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
 from fsd_core.settings import get_settings
 from tests.tools.attack.server import served
-from tests.tools.site import BROWSER_OPTIONS
+from tests.tools.chromium import launch
 
 WINDOW = {"width": 1280, "height": 2400}
 
@@ -27,7 +26,7 @@ if __name__ == "__main__":
     parser.add_argument("--dark", action="store_true")
     given = parser.parse_args()
     with served(get_settings().home) as (url, _), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+        browser = launch(playwright)
         page = browser.new_page(viewport=WINDOW, color_scheme="dark" if given.dark else "light")
         page.goto(f"{url}/compare?runs={','.join(given.runs)}&baseline={given.baseline}")
         figures = page.locator(".js-plotly-plot")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import shutil
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
@@ -16,7 +15,7 @@ from playwright.sync_api import sync_playwright
 from fsd_core.config.building import method
 from fsd_core.plots import predicted
 from fsd_core.statistics.intervals import Estimate
-from tests.tools.site import BROWSER_OPTIONS
+from tests.tools.chromium import launch
 
 
 def points(file: Path) -> list[predicted.Point]:
@@ -45,7 +44,7 @@ if __name__ == "__main__":
     given = parser.parse_args()
     drawn = predicted.draw(predicted.by_rule(points(given.file)))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+        browser = launch(playwright)
         page = browser.new_page(viewport={"width": 1000, "height": int(drawn.layout.height) + 20})
         page.set_content(drawn.to_html(include_plotlyjs=True))
         page.locator(".js-plotly-plot").screenshot(path=given.out)

@@ -11,7 +11,6 @@ import argparse
 import io
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
@@ -28,8 +27,8 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
+from tests.tools.chromium import launch
 from tests.tools.every_page import every_page
-from tests.tools.site import BROWSER_OPTIONS
 from tests.tools.worker_process import ROOT
 
 WIDTHS = {1440: 1000, 400: 860}
@@ -145,7 +144,7 @@ def main() -> None:
         repository = Repository(open_database(f"sqlite:///{home / 'fsd.db'}"))
         pages = every_page(repository)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=BROWSER_OPTIONS)
+            browser = launch(playwright)
             with application(home) as url:
                 take(browser, {name: url + path for name, path in pages.items()}, given.out, given.only)
             with application(home, FSD_ACCESS="password") as url:

@@ -22,8 +22,7 @@ from fsd_core.review.pooling import fresh_turns
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task
 from fsd_core.tasks.suitable import offered
-from fsd_core.worker import gpu_billing as asked_by
-from fsd_core.worker import more_time
+from fsd_core.worker import gpu_billing, more_time
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -73,7 +72,7 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
             seeds=(seed,),
         )  # fmt: skip
         check_candidates(config)
-        asked_by.note(id := repository.create_experiment(config))
+        gpu_billing.note(id := repository.create_experiment(config))
         return read_calibration(id)
 
     def read_calibration(experiment: str) -> dict[str, Any]:

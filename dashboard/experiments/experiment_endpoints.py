@@ -21,7 +21,7 @@ from fsd_core.models.model_pairs import MODEL_PAIRS, check_drafter, get_pair
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, own_tasks
 from fsd_core.tasks.suitable import offered
-from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from fsd_core.settings import Settings
@@ -106,7 +106,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         sweep = sweep_of(
             decodings, in_python, name=name, pair=pair, task=found.name, limit=limit, seeds=seeds, batch=batch
         )
-        asked_by.note(id := repository.create_experiment(sweep))
+        gpu_billing.note(id := repository.create_experiment(sweep))
         return experiment_record(repository.experiment(id), runs=True)
 
     def cancel_experiment(experiment: str, request: gr.Request) -> str:

@@ -25,8 +25,7 @@ from fsd_core.models.model_pairs import get_pair
 from fsd_core.roles import require
 from fsd_core.tasks.custom.lookup import own_tasks
 from fsd_core.tasks.suitable import kept_or_first
-from fsd_core.worker import gpu_billing as asked_by
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import gpu_billing, local_runs
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -127,7 +126,7 @@ class ExperimentsPage:
         try:
             require(person_of(request), "author", "Starting an experiment")
             sweep = self.form.sweep(values)
-            asked_by.note(self.repository.create_experiment(sweep))
+            gpu_billing.note(self.repository.create_experiment(sweep))
             self.latest.forget()
         except FsdError as error:
             return notice(str(error), "bad"), values[self.form.fields["name"]]
@@ -182,7 +181,7 @@ class ExperimentsPage:
     def _latest(self, limit: int, archived: bool) -> tuple[Shown, bool]:
         """What the page shows, and whether there are older experiments."""
         found = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
-        experiments = [own_work.as_it_stands(one, self.home) for one in found]
+        experiments = [local_runs.as_it_stands(one, self.home) for one in found]
         waiting = any(experiment.status in OPEN_STATUSES for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]

@@ -17,7 +17,7 @@ from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationCo
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks import Task
-from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -74,7 +74,7 @@ class FindPanel:
                 if values[self.replayed]:
                     del asked["draft_length"]
                 config = calibration_of(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
-                asked_by.note(self.repository.create_experiment(config))
+                gpu_billing.note(self.repository.create_experiment(config))
             except FsdError as error:
                 return notice(str(error), "bad")
             return notice(f"Added: {len(config.decodings)} settings to choose from, on up to {config.limit} prompts.")

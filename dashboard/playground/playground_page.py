@@ -26,7 +26,7 @@ from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
 from fsd_core.models.model_pairs import check_drafter
 from fsd_core.storage.messages import PlaygroundJob
-from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor, Settings
@@ -177,7 +177,7 @@ class Playground:
         if self.visitors is not None:
             self.visitors.check(person, visit, pair, decodings)
         job = self.repository.enqueue(asked, _PRIORITY, id)
-        asked_by.note(job)
+        gpu_billing.note(job)
         if self.visitors is not None:
             self.visitors.began(person, visit, job)
         following = self._following(FollowedJob(job, [OutputPanel(decoding) for decoding in decodings]))

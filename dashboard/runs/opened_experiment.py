@@ -18,7 +18,7 @@ from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.formatting import count
 from fsd_core.storage.records import Deletion
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -86,7 +86,7 @@ class OpenedExperiment:
         return gr.skip() if updates[self.shown] == drawn else updates
 
     def _experiment(self, experiment: ExperimentView) -> Updates:
-        experiment = own_work.as_it_stands(experiment, self.home)
+        experiment = local_runs.as_it_stands(experiment, self.home)
         calibrated = calibration_html(self.repository, experiment)
         head = _header_html(experiment) + (f'<article class="exp">{calibrated}</article>' if calibrated else "")
         runs = runs_html(experiment.runs, filtered=False)

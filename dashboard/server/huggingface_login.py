@@ -25,7 +25,7 @@ from dashboard.server.bare_page import bare_page
 from dashboard.server.login import inside, keep_signed_in
 from dashboard.ui.components import escape
 from dashboard.ui.signed_in import sign_in_link
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
 from fsd_core.errors import FsdError
 from fsd_core.space import OAuthApp
@@ -66,7 +66,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
         try:
             profile = await _profile(request, client, oauth)
             role = role_of(profile, settings.hf_roles, space)
-            secret = await anyio.to_thread.run_sync(accounts.sign_in_elsewhere, repository, profile.name, role)
+            secret = await anyio.to_thread.run_sync(credentials.sign_in_elsewhere, repository, profile.name, role)
         except FsdError as error:
             return _problem(str(error))
         except MismatchingStateError:

@@ -10,7 +10,7 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from dashboard.server.bare_page import bare_page
 from dashboard.ui.components import escape
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.auth.identify import COOKIE
 from fsd_core.errors import FsdError
 from fsd_core.space import here
@@ -39,7 +39,7 @@ def login_routes(repository: Repository) -> APIRouter:
         request: Request, name: str = Form(""), password: str = Form(""), next: str = Form("/"),
     ) -> Response:  # fmt: skip
         try:
-            secret = accounts.sign_in(repository, name.strip(), password)
+            secret = credentials.sign_in(repository, name.strip(), password)
         except FsdError as error:
             return HTMLResponse(_page(inside(next), name, str(error)), 403)
         response = RedirectResponse(inside(next), 303)
@@ -56,7 +56,7 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
     @router.post("/logout")
     def leave(request: Request) -> Response:
         if secret := request.cookies.get(COOKIE):
-            repository.sign_out(accounts.digest(secret))
+            repository.sign_out(credentials.digest(secret))
         response = RedirectResponse(then, 303)
         response.delete_cookie(COOKIE, httponly=True, **_reach(request))
         return response
@@ -66,7 +66,7 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
 
 def keep_signed_in(response: Response, request: Request, secret: str) -> None:
     """Sets the cookie of a session."""
-    seconds = int(accounts.SESSION.total_seconds())
+    seconds = int(credentials.SESSION.total_seconds())
     response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_reach(request))
 
 

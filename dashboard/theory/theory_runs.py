@@ -17,7 +17,7 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.plots import acceptance_by_drafts
 from fsd_core.roles import require
 from fsd_core.storage.messages import BoundsJob
-from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import gpu_billing
 
 if TYPE_CHECKING:
     from fsd_core.settings import Executor
@@ -129,7 +129,7 @@ class RunTheory:
                 )
             jobs = [self.repository.enqueue(BoundsJob(id, temperature), BOUNDS_PRIORITY) for id in ids]
             for job in jobs:
-                asked_by.note(job)
+                gpu_billing.note(job)
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         said = absence_notice(self.repository.worker(), self.executor) or notice("Measuring.")

@@ -11,8 +11,7 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.roles import Person, require
 from fsd_core.storage.edits import Edit
-from fsd_core.worker import more_time
-from fsd_core.worker import run_actions as handling
+from fsd_core.worker import more_time, run_actions
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -88,9 +87,9 @@ def perform(repository: Repository, home: Path, person: Person, act: str, kind: 
     """Does what a button asks for; the sentence that says so. Raises ``FsdError``."""
     doings: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
-        "resume": lambda: f"{handling.resume(repository, home, kind, id)} continues at its next prompt.",
+        "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
         "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
-        "delete": lambda: f"{handling.delete(repository, home, kind, id, person).name} was deleted.",
+        "delete": lambda: f"{run_actions.delete(repository, home, kind, id, person).name} was deleted.",
         "archive": lambda: f"{_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
         "unarchive": lambda: f"{_archived(repository, person, kind, id, False)} is in the lists again.",
     }

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.roles import GUEST, LOCAL, LONGEST_PERSON_NAME, ROLES, VISITOR, Person
 
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
 
     def by_token(scope: Scope) -> Person | None:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
-        return remembered("token", secret, accounts.whose_token) if kind.lower() == "bearer" and secret else None
+        return remembered("token", secret, credentials.whose_token) if kind.lower() == "bearer" and secret else None
 
     def by_cookie(scope: Scope) -> Person | None:
         secret = HTTPConnection(scope).cookies.get(COOKIE)
-        return remembered("cookie", secret, accounts.whose_cookie) if secret else None
+        return remembered("cookie", secret, credentials.whose_cookie) if secret else None
 
     def by_proxy(scope: Scope) -> Person | None:
         headers = Headers(scope=scope).getlist(settings.proxy_header)

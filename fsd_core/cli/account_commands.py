@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsd_core.cli import output as output
+from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.roles import ROLES, checked_name, checked_role
 from fsd_core.settings import get_settings
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -26,7 +26,7 @@ Role = Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}.")]
 
 
 def _repository() -> Repository:
-    return own_work.open_repository(get_settings())
+    return local_runs.open_repository(get_settings())
 
 
 def _tell(accounts: Sequence[AccountView], nobody: str) -> None:
@@ -47,10 +47,10 @@ def _password() -> str:
 @users.command("add")
 def add_user(name: Name, role: Role = "viewer") -> None:
     """Add somebody. The password is asked for, or read from standard input."""
-    from fsd_core.auth import credentials as accounts
+    from fsd_core.auth import credentials
 
     checked_role(role)  # before the password is asked for
-    accounts.add_user(_repository(), checked_name(name), role, _password())
+    credentials.add_user(_repository(), checked_name(name), role, _password())
     print(f"{name} may sign in as {role}.")
 
 
@@ -70,9 +70,9 @@ def change_role(name: Name, role: Annotated[str, typer.Argument(help=f"One of {'
 @users.command("password")
 def change_password(name: Name) -> None:
     """Give somebody another password, and end what is signed in."""
-    from fsd_core.auth import credentials as accounts
+    from fsd_core.auth import credentials
 
-    accounts.change_password(_repository(), name, _password())
+    credentials.change_password(_repository(), name, _password())
     print(f"{name} has another password; wherever they were signed in, they are no more.")
 
 
@@ -86,9 +86,9 @@ def remove_user(name: Name) -> None:
 @tokens.command("add")
 def add_token(name: Name, role: Role = "viewer") -> None:
     """Make a token. It is shown this once: only its hash is kept."""
-    from fsd_core.auth import credentials as accounts
+    from fsd_core.auth import credentials
 
-    print(accounts.add_token(_repository(), name, role))
+    print(credentials.add_token(_repository(), name, role))
 
 
 @tokens.command("list")

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsd_core.cli import output as output
+from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.find import find_work
 from fsd_core.roles import LOCAL
 from fsd_core.settings import get_settings
 from fsd_core.storage.edits import Edit, read_tags
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
@@ -28,7 +28,7 @@ def annotate(
     json: options.Json = False,
 ) -> None:
     """Name an experiment, or note, tag or archive an experiment or a run. Without options it says what is there."""
-    repository = own_work.open_repository(get_settings())
+    repository = local_runs.open_repository(get_settings())
     work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
 

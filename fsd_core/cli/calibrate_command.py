@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fsd_core.cli import output
-from fsd_core.cli import run_commands as runs
+from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.cli.find import calibration_left
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.errors import InvalidSetting
 from fsd_core.settings import Settings, get_settings
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.calibration.planning import Outcome
@@ -64,8 +63,8 @@ def calibrate(
     config = _config(
         chosen, settings, goal=goal, margin=within, acceptance=accepted, minutes=minutes, limit=limit, choosing=choosing
     )
-    repository = own_work.open_repository(settings)
-    loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
+    repository = local_runs.open_repository(settings)
+    loaded = run_commands.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
     id = None if fresh else calibration_left(repository, settings.home, config)
     if id:
         output.say(f"Continuing the calibration {id}, which has the same settings. --fresh starts a new one.")
@@ -77,7 +76,7 @@ def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> Calibra
     from fsd_core.calibration.request import asked_for
 
     given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
-    task, seeds = runs.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
+    task, seeds = run_commands.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
     return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **asked)
 
 
@@ -88,19 +87,19 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
 
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    with own_work.alone(repository, settings.home, "experiment", id) as writing:
+    with local_runs.alone(repository, settings.home, "experiment", id) as writing:
         with output.turns_bar() as (begin, advance):
 
             def before_a_prompt(_: RunView) -> None:
                 threads.fit()
                 advance()
 
-            with runs.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
+            with run_commands.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
                 outcome = go_on(
                     repository, id, config, lambda *_: loaded, before_a_prompt, writing,
                     on_turn=lambda step: begin(len(step.decodings), step.start, step.end),
                 )  # fmt: skip
-        runs.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
+        run_commands.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
     _tell(id, config, outcome, json)
 
 

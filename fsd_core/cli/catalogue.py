@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fsd_core.cli import output as output
+from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
@@ -46,9 +46,9 @@ def list_runs(
     json: options.Json = False,
 ) -> None:
     """List runs with the ids that other commands take."""
-    from fsd_core.worker import local_runs as own_work
+    from fsd_core.worker import local_runs
 
-    repository = own_work.open_repository(get_settings())
+    repository = local_runs.open_repository(get_settings())
     found = repository.runs(search=search, limit=limit, archived=None if archived else False)
     if json:
         for run in found:
@@ -73,12 +73,11 @@ def list_runs(
 
 def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched.")]) -> None:
     """Fetch a task's files from the Hugging Face hub into the data folder."""
-    from fsd_core.tasks import download as hub_data
-    from fsd_core.tasks import get_task
+    from fsd_core.tasks import download, get_task
 
-    where, licence = hub_data.origin(task)
+    where, licence = download.origin(task)
     print(f"{get_task(task).title}, licence {licence}, from {where}")
-    written = hub_data.fetch(
+    written = download.fetch(
         task, get_settings().data_folder,
         lambda what, done, total: output.say(f"Fetching {what}: file {done + 1} of {total}."),
     )  # fmt: skip

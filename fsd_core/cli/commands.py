@@ -15,15 +15,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fsd_core.cli import annotating as annotating
-from fsd_core.cli import calibrate_command as calibrating
-from fsd_core.cli import catalogue as catalogue
-from fsd_core.cli import moving as moving
-from fsd_core.cli import output as output
-from fsd_core.cli import replay_commands as replaying
-from fsd_core.cli import run_commands as runs
+from fsd_core.cli import annotating, calibrate_command, catalogue, moving, output, replay_commands, run_commands, timing
 from fsd_core.cli import shared_options as options
-from fsd_core.cli import timing as timing
 from fsd_core.cli.account_commands import tokens, users
 from fsd_core.cli.find import check_left, find_work, left_behind
 from fsd_core.cli.task_commands import task as own_tasks
@@ -36,7 +29,7 @@ from fsd_core.config.options import METHOD_OPTIONS
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.errors import FsdError
 from fsd_core.settings import Settings, get_settings
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 app = typer.Typer(
     help="Choose how far a language model may be sped up, and see what it costs.", **options.TYPER_OPTIONS
@@ -96,7 +89,7 @@ def generate(
     settings, text = get_settings(), options.read_prompt(prompt)
     config = _run(chosen, settings)
     decoding = config.setting.decoding
-    loaded = runs.load_for([config], settings.threads)
+    loaded = run_commands.load_for([config], settings.threads)
 
     from fsd_core.decoding.decoder import PairDecoder
     from fsd_core.evaluation.harness import written
@@ -124,16 +117,18 @@ def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any)
     """Measure one setting on a task and keep the run. Repeat the command to continue a run that was killed."""
     settings = get_settings()
     config = _run(chosen, settings)
-    task = runs.check_names(config.setting.pair, config.task, config.limit, settings)
+    task = run_commands.check_names(config.setting.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"task": task})
-    runs.check_drafters([config])
-    repository = own_work.open_repository(settings)
-    loaded = runs.load_for([config], settings.threads)  # what cannot be loaded is no run, so before it is written down
+    run_commands.check_drafters([config])
+    repository = local_runs.open_repository(settings)
+    loaded = run_commands.load_for(
+        [config], settings.threads
+    )  # what cannot be loaded is no run, so before it is written down
     left = None if fresh else left_behind(repository, settings.home, config)
-    id = runs.going_on(left) if left else repository.create_run(config)
-    with own_work.alone(repository, settings.home, "run", id) as writing:
+    id = run_commands.going_on(left) if left else repository.create_run(config)
+    with local_runs.alone(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
-        (done,) = runs.perform(repository, label, [id], lambda *_: loaded, settings, writing)
+        (done,) = run_commands.perform(repository, label, [id], lambda *_: loaded, settings, writing)
     output.tell_run(done, json)
 
 
@@ -162,20 +157,20 @@ def sweep(
         SweepConfig, options.flag, seeds=tuple(seed or [0]),
         decodings=tuple(with_baselines(decodings, everything=all_baselines) if baselines else decodings), **given,
     )  # fmt: skip
-    task = runs.check_names(config.pair, config.task, config.limit, settings)
+    task = run_commands.check_names(config.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"name": name or experiment_name(decodings, config.task), "task": task})
-    runs.check_drafters(config.runs())
-    repository = own_work.open_repository(settings)
+    run_commands.check_drafters(config.runs())
+    repository = local_runs.open_repository(settings)
     if enqueue:
         output.tell_experiment(repository.create_experiment(config), [], json)
         output.tell_worker(repository)
         return
-    loaded = runs.load_for(config.runs(), settings.threads)
+    loaded = run_commands.load_for(config.runs(), settings.threads)
     left = None if fresh else left_behind(repository, settings.home, config)
-    id = runs.going_on(left) if left else repository.create_experiment(config, enqueue=False)
-    with own_work.alone(repository, settings.home, "experiment", id) as writing:
+    id = run_commands.going_on(left) if left else repository.create_experiment(config, enqueue=False)
+    with local_runs.alone(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
-        finished = runs.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
+        finished = run_commands.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
     output.tell_experiment(id, finished, json)
 
 
@@ -184,14 +179,14 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     """Continue a run or an experiment that was killed, failed or was cancelled, at its next prompt. Failed prompts are
     tried again."""
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
     config = repository.experiment(work.id).config if work.is_experiment else None
     if isinstance(config, CalibrationConfig) and not work.left_to_worker:
         if left := [run.id for run in work.runs if run.has_more_to_do]:
             repository.reopen_runs(left, enqueue=False)
-        loaded = runs.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
-        calibrating.perform(repository, settings, work.id, loaded, json)
+        loaded = run_commands.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
+        calibrate_command.perform(repository, settings, work.id, loaded, json)
         return
     check_left(work)
     if work.left_to_worker:
@@ -199,10 +194,10 @@ def resume(id: options.Id, json: options.Json = False) -> None:
         output.tell_resumed(work.id, work.is_experiment, json)
         output.tell_worker(repository)
         return
-    with own_work.alone(repository, settings.home, *work.lock) as writing:
-        loaded = runs.load_for([run.config for run in work.runs], settings.threads)
+    with local_runs.alone(repository, settings.home, *work.lock) as writing:
+        loaded = run_commands.load_for([run.config for run in work.runs], settings.threads)
         ids = repository.reopen_runs([run.id for run in work.runs], enqueue=False)
-        finished = runs.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)
+        finished = run_commands.perform(repository, work.title, ids, lambda *_: loaded, settings, writing)
     if work.is_experiment:
         output.tell_experiment(work.id, finished, json)
     else:
@@ -216,15 +211,15 @@ def delete(
 ) -> None:
     """Delete a run, or an experiment with all its runs, here and in MLflow. This cannot be undone."""
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
     output.confirm(f"Delete the {output.deletion(repository, kind, work.id)}? This cannot be undone.", yes)
 
-    from fsd_core.worker import run_actions as handling
+    from fsd_core.worker import run_actions
 
-    handling.delete(repository, settings.home, kind, work.id)
-    runs.delete_copies(repository, settings)
+    run_actions.delete(repository, settings.home, kind, work.id)
+    run_commands.delete_copies(repository, settings)
     print(f"The {kind} {work.id} was deleted.")
 
 
@@ -232,13 +227,13 @@ def delete(
 def rescore(id: options.Id, json: options.Json = False) -> None:
     """Score the texts of an ended run, or of all runs of an experiment, again. Nothing is generated."""
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
 
     from fsd_core.evaluation.rescoring import rescore as rescore_run
 
     changed = {run.id: rescore_run(repository, run.id) for run in work.runs}
-    runs.mirror(repository, [id for id, count in changed.items() if count], settings)
+    run_commands.mirror(repository, [id for id, count in changed.items() if count], settings)
     output.tell_rescored(changed, json)
 
 
@@ -256,26 +251,26 @@ def bounds(
 ) -> None:
     """Compute how often several drafts could have been accepted in ended runs, by every verifier and at best."""
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     work = find_work(repository, id)
 
     from fsd_core.evaluation import bounds as measuring
 
     for run in work.runs:
         measuring.check(repository, run.id)
-    loaded = runs.load_for([run.config for run in work.runs], settings.threads)
+    loaded = run_commands.load_for([run.config for run in work.runs], settings.threads)
     measured = {
         run.id: measuring.measure(repository, run.id, loaded, temperature, positions, seed) for run in work.runs
     }
-    runs.mirror(repository, list(measured), settings)
+    run_commands.mirror(repository, list(measured), settings)
     output.tell_bounds(measured, json)
 
 
 for command in (catalogue.pairs, catalogue.tasks, catalogue.fetch, timing.bench):
     app.command()(command)
-app.command("calibrate")(calibrating.calibrate)
-app.command("record")(replaying.record)
-app.command("replay")(replaying.replay)
+app.command("calibrate")(calibrate_command.calibrate)
+app.command("record")(replay_commands.record)
+app.command("replay")(replay_commands.replay)
 app.command("annotate")(annotating.annotate)
 app.command("runs")(catalogue.list_runs)
 app.command("export")(moving.export_workspace)

@@ -11,7 +11,7 @@ from fsd_core.cli.find import find_work
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.settings import get_settings
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 
 def export_workspace(
@@ -26,7 +26,7 @@ def export_workspace(
     from fsd_core.storage.workspace.export import export
 
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     chosen: dict[str, None] = {}
     for wanted, ids in ((True, experiment), (False, run)):
         for id in ids or ():
@@ -52,7 +52,7 @@ def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `exp
     from fsd_core.storage.workspace.merge import import_file
 
     settings = get_settings()
-    own_work.open_repository(settings)  # makes the database where there is none
+    local_runs.open_repository(settings)  # makes the database where there is none
     database = open_database(settings.resolved_database_url)
     done = import_file(database, file, settings.home)
     there = f" {count(done.there, 'run')} of it {'was' if done.there == 1 else 'were'} here already." * bool(done.there)

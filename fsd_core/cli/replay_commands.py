@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fsd_core.cli import output as output
-from fsd_core.cli import run_commands as runs
+from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.config import DecodingConfig, RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
@@ -56,9 +55,9 @@ def record(
     of_run = {"device": settings.device} | options.run_of(chosen)
     config = checked(RunConfig, options.flag, setting=setting, **of_run)
     get_pair(config.setting.pair)
-    task = runs.find_task(config.task, settings)
+    task = run_commands.find_task(config.task, settings)
     task.check_limit(config.limit)
-    pair = runs.load_for([config], settings.threads)
+    pair = run_commands.load_for([config], settings.threads)
     with output.progress_bar("Recording", config.limit) as advance_to:
         trace = recorded(
             pair, task, config.limit, seed=config.seed, sampling=decoding.sampling, draft_length=draft_length,
@@ -95,7 +94,7 @@ def replay(
 ) -> None:
     """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
     Options choose some of them."""
-    from fsd_core.library import replay_report as report
+    from fsd_core.library import replay_report
     from fsd_core.replay import trace_file
     from fsd_core.replay.prediction import Replay
     from fsd_core.replay.replayed_settings import settings_of
@@ -109,16 +108,16 @@ def replay(
     trace = trace_file.read(file)
     configs = settings_of(trace.info, options.unswept(chosen), options.swept_flag)
     predictions = Replay(trace).predict(configs)
-    rows = [report.prediction_row(one) for one in predictions]
+    rows = [replay_report.prediction_row(one) for one in predictions]
     measured: list[Validated] = []
     shown = predictions if chosen.get("draft_length") else _best(predictions)
     if measure:
         measured = _measured(trace, shown, pair or trace.info.pair, device)
-        rows = [report.checked_row(one) for one in measured]
+        rows = [replay_report.checked_row(one) for one in measured]
     if table is not None:
         _write(table, _csv(rows))
     if page is not None:
-        _write(page, report.markdown(trace, measured))
+        _write(page, replay_report.markdown(trace, measured))
     if figure is not None:
         _write(figure, _drawn(measured))
     if json:
@@ -156,9 +155,9 @@ def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: st
         checked(RunConfig, options.flag, setting=SettingConfig(pair=pair, decoding=one.config), device=where)
         for one in predictions
     ]
-    task = runs.find_task(trace.info.task, settings)
+    task = run_commands.find_task(trace.info.task, settings)
     task.check_limit(trace.prompts[-1].prompt + 1)
-    loaded = runs.load_for(wanted, settings.threads)
+    loaded = run_commands.load_for(wanted, settings.threads)
     with output.progress_bar("Measuring", len(trace.prompts)) as advance_to:
         return measure(loaded, trace, predictions, task, advance_to)
 

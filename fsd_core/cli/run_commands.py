@@ -68,15 +68,15 @@ def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
 def find_task(name: str, settings: Settings) -> Task:
     """The task of that name. Of one's own, what has changed in the folder of tasks is taken in first."""
     from fsd_core.tasks import TASKS, get_task
-    from fsd_core.tasks.custom import lookup as finding
-    from fsd_core.worker import local_runs as own_work
+    from fsd_core.tasks.custom import lookup
+    from fsd_core.worker import local_runs
 
-    if name in TASKS or not (own_work.has_database(settings) or settings.tasks_folder.is_dir()):
+    if name in TASKS or not (local_runs.has_database(settings) or settings.tasks_folder.is_dir()):
         return get_task(name)
-    repository = own_work.open_repository(settings)
-    for sentence in finding.TaskFolder(settings.tasks_folder).take_in(repository):
+    repository = local_runs.open_repository(settings)
+    for sentence in lookup.TaskFolder(settings.tasks_folder).take_in(repository):
         say(f"warning: {sentence}")
-    return finding.find_task(name, repository)
+    return lookup.find_task(name, repository)
 
 
 def going_on(work: Work) -> str:

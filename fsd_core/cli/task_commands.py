@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fsd_core.cli import output as output
+from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.settings import get_settings
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -53,7 +53,7 @@ def _repository() -> Repository:
     from fsd_core.tasks.custom.lookup import TaskFolder
 
     settings = get_settings()
-    repository = own_work.open_repository(settings)
+    repository = local_runs.open_repository(settings)
     for sentence in TaskFolder(settings.tasks_folder).take_in(repository):
         output.say(f"warning: {sentence}")
     return repository

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fsd_core.cli import output as output
-from fsd_core.cli import run_commands as runs
+from fsd_core.cli import output, run_commands
 from fsd_core.cli import shared_options as options
 from fsd_core.config import RunConfig, SettingConfig
 from fsd_core.config.building import checked, method
@@ -49,10 +48,10 @@ def bench(
     )
     from fsd_core.models.model_pairs import get_pair
 
-    examples = runs.find_task(task or get_pair(pair).tasks[0], settings).examples(limit)
+    examples = run_commands.find_task(task or get_pair(pair).tasks[0], settings).examples(limit)
     setting = SettingConfig(pair=pair, decoding=decoding)
     config = checked(RunConfig, options.flag, setting=setting, dtype=dtype, device=device or settings.device)
-    loaded = runs.load_for([config], threads or settings.threads)
+    loaded = run_commands.load_for([config], threads or settings.threads)
 
     from fsd_core.evaluation.roofline import measure_rounds
     from fsd_core.evaluation.speed import measure

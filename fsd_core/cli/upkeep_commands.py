@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fsd_core.cli import output as output
+from fsd_core.cli import output
 from fsd_core.cli import shared_options as options
 from fsd_core.settings import get_settings
 
@@ -133,13 +133,13 @@ def train_calibration(
     timed: Annotated[int, options.number("--timed", int, "Those written one by one, which decide the speed.", 1)] = 100,
 ) -> None:
     """Measure where leniency is free for a pair. Its pages begin with what this writes beside the models."""
-    from fsd_core.training import threshold_sweep as calibration
+    from fsd_core.training import threshold_sweep
 
     if threads := get_settings().threads:
         import torch
 
         torch.set_num_threads(threads)
-    print(calibration.main(pair, task, limit, timed, report=output.print_json))
+    print(threshold_sweep.main(pair, task, limit, timed, report=output.print_json))
 
 
 @contextmanager
@@ -192,11 +192,11 @@ def restore_database(
 ) -> None:
     """Replace the database with a backup. Stop the application first. The former database is kept."""
     from fsd_core.storage.database.upkeep import restore
-    from fsd_core.worker import run_actions as handling
+    from fsd_core.worker import run_actions
 
     settings = get_settings()
     settings.make_folders()
-    with handling.nobody_else(settings.home):
+    with run_actions.nobody_else(settings.home):
         former = restore(settings.resolved_database_url, file)
     print(f"The database was restored from {file}." + (f" The former one is {former}." if former else ""))
 

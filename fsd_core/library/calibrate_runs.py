@@ -18,7 +18,7 @@ from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.tasks import Task
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 
 @dataclass(frozen=True, repr=False)
@@ -95,5 +95,5 @@ def calibrate(
 
         if folder is None:
             return Calibration(config, go_on(repository, id, config, lambda *_: models, fit), None)
-        with own_work.alone(repository, folder, "experiment", id) as writing:
+        with local_runs.alone(repository, folder, "experiment", id) as writing:
             return Calibration(config, go_on(repository, id, config, lambda *_: models, fit, writing), id)

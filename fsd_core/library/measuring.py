@@ -22,12 +22,12 @@ from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
 from fsd_core.models.loading import LoadedPair
 from fsd_core.settings import Settings, sqlite_url
-from fsd_core.storage.database import connection as session
+from fsd_core.storage.database import connection
 from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks import Task
 from fsd_core.tasks.custom.custom_task import OwnTask
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep
-from fsd_core.worker import local_runs as own_work
+from fsd_core.worker import local_runs
 
 Setting = Mapping[str, Any] | DecodingConfig
 OnProgress = Callable[[int, int], None]
@@ -101,7 +101,7 @@ def compare(
         id = repository.create_experiment(config, enqueue=False)
         if folder is None:
             return _run(repository, id, models, on_progress)
-        with own_work.alone(repository, folder, "experiment", id) as writing:
+        with local_runs.alone(repository, folder, "experiment", id) as writing:
             return _run(repository, id, models, on_progress, writing, kept=True)
 
 
@@ -162,12 +162,12 @@ def repository_of(home: str | Path | None) -> Iterator[tuple[Repository, Path | 
     """The database of a home and its folder, or one that is deleted afterwards and ``None``."""
     if home is not None:
         settings = Settings(home=Path(home))
-        yield own_work.open_repository(settings), settings.home
+        yield local_runs.open_repository(settings), settings.home
         return
     with TemporaryDirectory(prefix="fsd-lab-") as folder:
         url = sqlite_url(Path(folder) / "fsd.db")
-        session.upgrade(url)
-        database = session.open_database(url)
+        connection.upgrade(url)
+        database = connection.open_database(url)
         try:
             yield Repository(database), None
         finally:

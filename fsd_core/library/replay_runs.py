@@ -13,8 +13,7 @@ from fsd_core.library.extras import need
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.library.replay_report import prediction_row
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay import strict_run as recording
-from fsd_core.replay import trace_file
+from fsd_core.replay import strict_run, trace_file
 from fsd_core.replay.prediction import Prediction, Replay
 from fsd_core.replay.replay_trace import Trace
 from fsd_core.replay.replayed_settings import settings_of
@@ -37,7 +36,7 @@ def record(
     top_k: int = 0,
     top_p: float = 1.0,
     min_p: float = 0.0,
-    told_apart: int = recording.TOP,
+    told_apart: int = strict_run.TOP,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
     """Decodes a task strictly once, and writes what :func:`fsd_core.replay` needs to a new file.
@@ -62,12 +61,12 @@ def record(
     """
     path = Path(file)
     trace_file.check_new(path)
-    recording.check(draft_length, told_apart)
+    strict_run.check(draft_length, told_apart)
     checked(RunConfig, in_python, limit=limit, seed=seed)
     sampling = checked(SamplingConfig, in_python, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
     chosen = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
     chosen.check_limit(limit)
-    trace = recording.record(
+    trace = strict_run.record(
         loaded(pair), chosen, limit, seed=seed, sampling=sampling, draft_length=draft_length,
         max_new_tokens=max_new_tokens, top=told_apart, on_prompt=on_prompt,
     )  # fmt: skip

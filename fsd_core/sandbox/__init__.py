@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import judge_process
 from fsd_core.sandbox.availability import refusal, require_sandbox
 
 __all__ = ["LONGEST_PROGRAM", "MEMORY", "SECONDS", "judge", "refusal", "require_sandbox"]
@@ -41,4 +41,4 @@ def judge(
     require_sandbox()
     if len(program.encode("utf-8", "surrogatepass")) > LONGEST_PROGRAM:
         return f"failed: it is longer than {LONGEST_PROGRAM:,} bytes"
-    return runner.run(program, tests, given, entry_points, seconds, memory)
+    return judge_process.run(program, tests, given, entry_points, seconds, memory)

@@ -6,8 +6,7 @@ import platform
 from functools import cache
 
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.sandbox import judge_process as runner
-from fsd_core.sandbox import landlock
+from fsd_core.sandbox import judge_process, landlock
 
 
 @cache
@@ -18,7 +17,7 @@ def refusal() -> str | None:
     if not landlock.abi():
         return _sentence("its kernel offers no Landlock, as Linux does from 5.13 on where it is enabled")
     try:
-        verdict = runner.run("def one():\n    return 1\n", "assert one() == 1\n", "", (), 5.0, 1 << 30)
+        verdict = judge_process.run("def one():\n    return 1\n", "assert one() == 1\n", "", (), 5.0, 1 << 30)
     except FsdError as error:
         return str(error)
     return None if verdict == "passed" else _sentence(f"a harmless program did not run: {verdict}")

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from fsd_core.tasks.base import Example, Score, Task, cut_off
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 
 ARITHMETIC_PROBLEMS = Path(__file__).parents[1] / "assets" / "bundled" / "arithmetic.jsonl"
 ARITHMETIC_PROBLEM_COUNT = 600
@@ -48,7 +48,7 @@ def _held_out() -> tuple[Example, ...]:
 
 def write_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
     """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
-    problems = arithmetic.held_out(ARITHMETIC_PROBLEM_COUNT)
+    problems = long_problems.held_out(ARITHMETIC_PROBLEM_COUNT)
     rows = (
         {
             "id": f"arithmetic-{i:04d}",

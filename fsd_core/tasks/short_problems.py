@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.final_numbers import canonical
-from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.generators import one_step_problems
 from fsd_core.tasks.word_problems import Numbers, zero_shot_prompt
 
 SHORT_PROBLEMS = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
@@ -42,7 +42,7 @@ def _rows() -> list[dict]:
 
 def write_held_out(path: Path = SHORT_PROBLEMS) -> int:
     """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
-    problems = short_problems.held_out(SHORT_PROBLEM_COUNT)
+    problems = one_step_problems.held_out(SHORT_PROBLEM_COUNT)
     rows = (
         {
             "id": f"short-problems-{i:04d}",

@@ -27,8 +27,7 @@ from fsd_core.models.hub import obtain
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import TARGETS
 from fsd_core.models.prompt import encode_prompt
-from fsd_core.tasks.generators import long_problems as arithmetic
-from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.generators import long_problems, one_step_problems
 from fsd_core.tasks.short_problems import held_out_questions
 from fsd_core.tasks.word_problems import worked, zero_shot_prompt
 from fsd_core.training.loop import Schedule, learning, train
@@ -67,8 +66,8 @@ def problems(data: Path, mix: Mapping[str, float], seed: int) -> Iterator[tuple[
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     shuffle, deck = random.Random(seed), []
     invented = {
-        "short": short_problems.stream(seed, without=held_out_questions()),
-        "arithmetic": arithmetic.stream(seed),
+        "short": one_step_problems.stream(seed, without=held_out_questions()),
+        "arithmetic": long_problems.stream(seed),
     }
     while True:
         (kind,) = shuffle.choices(list(mix), list(mix.values()))

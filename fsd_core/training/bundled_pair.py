@@ -24,7 +24,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, TARGET_STYLE, Style
 from fsd_core.training.card import write_card
 from fsd_core.training.loop import Schedule, train, weighted_loss
@@ -74,7 +74,7 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    streams = [arithmetic.stream(seed, style=plan.style) for plan in BUNDLED_PLANS.values()]
+    streams = [long_problems.stream(seed, style=plan.style) for plan in BUNDLED_PLANS.values()]
     pairs = islice(chain.from_iterable(zip(*streams, strict=True)), samples)
     texts = (problem.prompt + text for problem, text in pairs)
     core.train_from_iterator(texts, trainer)
@@ -118,7 +118,7 @@ def batches(
     """
     shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
-    source = arithmetic.stream(seed, without, style)
+    source = long_problems.stream(seed, without, style)
     while True:
         pairs = list(islice(source, 24 * size))
         # Through the tokenizer itself: its backend remembers the padding of the last call, and would add it here.
@@ -142,7 +142,7 @@ def batches(
 
 @torch.inference_mode()
 def solved(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[arithmetic.Problem], size: int = 100
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[long_problems.Problem], size: int = 100
 ) -> float:
     """Share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
     right, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
@@ -171,7 +171,7 @@ def train_role(
         figures = json.loads(made.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
             return figures
-    problems, watched = arithmetic.held_out(_HELD_OUT), arithmetic.held_out(WATCHED, seed=1)
+    problems, watched = long_problems.held_out(_HELD_OUT), long_problems.held_out(WATCHED, seed=1)
     unseen = frozenset(p.question for p in (*problems, *watched))
     model = build_model(plan, tokenizer, seed)
     log = train(

@@ -24,7 +24,7 @@ from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.local_models import origin
 from fsd_core.models.model_pairs import DRAFTED, get_pair
 from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
 from fsd_core.training.head_loss import Lessons, agreement, loss
@@ -103,8 +103,8 @@ def plan_for(
 def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
     if target == "bundled":
         # Not those that the target learnt from, so that it writes as it does to a stranger.
-        without = frozenset(problem.question for problem in arithmetic.held_out(ARITHMETIC_PROBLEM_COUNT))
-        return (problem.prompt for problem, _ in arithmetic.stream(seed + 7_000, without))
+        without = frozenset(problem.question for problem in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT))
+        return (problem.prompt for problem, _ in long_problems.stream(seed + 7_000, without))
     return training_prompts(data, seed)
 
 

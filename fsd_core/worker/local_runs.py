@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsd_core.settings import Settings
-from fsd_core.worker import lock
-from fsd_core.worker import run_actions as handling
+from fsd_core.worker import lock, run_actions
 from fsd_core.worker.lock_metadata import LastWords
 
 if TYPE_CHECKING:
@@ -22,21 +21,21 @@ if TYPE_CHECKING:
 
 def open_repository(settings: Settings) -> Repository:
     """The database, made first where there is none yet. An outdated one is refused, for others may be using it."""
-    from fsd_core.storage.database import connection as session
+    from fsd_core.storage.database import connection
     from fsd_core.storage.database.repository import Repository
 
     settings.make_folders()
     url = settings.resolved_database_url
     if not has_database(settings):
-        session.upgrade(url)
-    return Repository(session.open_database(url))
+        connection.upgrade(url)
+    return Repository(connection.open_database(url))
 
 
 def has_database(settings: Settings) -> bool:
     """Whether there is a database, or one on a server may be."""
-    from fsd_core.storage.database import connection as session
+    from fsd_core.storage.database import connection
 
-    path = session.sqlite_path(session.parse(settings.resolved_database_url))
+    path = connection.sqlite_path(connection.parse(settings.resolved_database_url))
     return path is None or path.exists()
 
 
@@ -52,7 +51,7 @@ def as_it_stands(experiment: ExperimentView, home: Path) -> ExperimentView:
 def alone(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
     """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
     prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
-    with handling.alone(home, what, id) as held:
+    with run_actions.alone(home, what, id) as held:
         words = LastWords(held, pid=os.getpid())
         repository.worker_lost(*words.inherited)
         words.settle()

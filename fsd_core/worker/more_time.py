@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fsd_core.calibration.status import ended_by_time
 from fsd_core.calibration.summary import whole_minutes
 from fsd_core.errors import InvalidSetting
-from fsd_core.worker import gpu_billing as asked_by
+from fsd_core.worker import gpu_billing
 from fsd_core.worker.run_actions import alone
 
 if TYPE_CHECKING:
@@ -29,5 +29,5 @@ def go_on(repository: Repository, home: Path, id: str, minutes: float | None = N
                 raise InvalidSetting(f"Nobody can say how long the calibration {id} will take: say how many minutes.")
             minutes = whole_minutes(more.minutes)
         repository.grant_minutes(id, minutes)
-    asked_by.note(id)
+    gpu_billing.note(id)
     return minutes

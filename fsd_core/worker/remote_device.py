@@ -25,8 +25,7 @@ from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks import TASKS, Example, Task
 from fsd_core.tasks.custom.custom_task import OwnTask
-from fsd_core.worker import gpu_billing as asked_by
-from fsd_core.worker import zero_gpu
+from fsd_core.worker import gpu_billing, zero_gpu
 from fsd_core.worker.remote_calls import (
     Bounds,
     Call,
@@ -58,7 +57,7 @@ class LentDevice:
         self._seconds = settings.gpu_seconds if self._is_zero_gpu else None
         self._answer = zero_gpu.lent(answer, settings.gpu_seconds)
         self._described: dict[Where, dict[str, Any]] = {}
-        asked_by.keep()
+        gpu_billing.keep()
 
     def start(self) -> str:
         # Several threads would be at work beside the pages, and a process that is forked from them would hang.
@@ -115,7 +114,7 @@ class LentDevice:
     def _ask(self, job_id: str, call: Call) -> Generator[Any]:
         """The answers to a call. Raises ``FsdError`` with the sentence of one that came to nothing, and
         ``DeviceUnavailable`` where no device is lent, or it is taken back."""
-        context = asked_by.context_of(job_id)
+        context = gpu_billing.context_of(job_id)
         answers = self._answer(call, self._settings.device, self._seconds)
         try:
             while True:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from fsd_core.errors import FsdError
 from fsd_core.roles import LOCAL, Person
-from fsd_core.worker import gpu_billing as asked_by
-from fsd_core.worker import lock
+from fsd_core.worker import gpu_billing, lock
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -57,7 +56,7 @@ def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
     name, runs, owner = _resolve(repository, kind, id)
     with alone(home, *owner):
         repository.reopen_runs(runs)
-    asked_by.note(owner[1])
+    gpu_billing.note(owner[1])
     return name
 
 

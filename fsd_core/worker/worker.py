@@ -35,7 +35,7 @@ from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, PlaygroundJob, RunJob
 from fsd_core.storage.records import JobView, RunView
-from fsd_core.tasks import download as hub_data
+from fsd_core.tasks import download
 from fsd_core.worker import lock, playground
 from fsd_core.worker.device import DeviceFactory, OwnDevice
 from fsd_core.worker.heartbeat import IDLE, Heartbeat
@@ -289,7 +289,7 @@ class Worker:
             self._heartbeat.activity = f"Fetching {what}: file {done + 1} of {total}"
 
         self._check(job)
-        hub_data.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
+        download.fetch(FetchJob.read(job.payload).task, self._settings.data_folder, before_a_file)
 
     def _bounds(self, job: JobView) -> None:
         message = BoundsJob.read(job.payload)

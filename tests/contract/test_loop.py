@@ -13,7 +13,7 @@ from fsd_core.config import (
     ChainTopology,
     DecodingConfig,
     DrafterSettings,
-    DraftModelProposer,
+    DraftModelDrafter,
     DraftOnly,
     DynamicTreeTopology,
     Fuzzy,
@@ -24,7 +24,7 @@ from fsd_core.config import (
     Speculative,
     TopologySettings,
 )
-from fsd_core.drafters.draft_model import DraftModelProposer as DraftModelCode
+from fsd_core.drafters.draft_model import DraftModelProposer
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.scored_draft import DraftDistribution
 from fsd_core.testing.decoding_checks import (
@@ -70,7 +70,7 @@ def test_every_topology_keeps_the_contract(topology):
     check_topology(TOPOLOGIES[topology], size(200, 600))
 
 
-class Halved(DraftModelCode):
+class Halved(DraftModelProposer):
     """Says half of what the draft model says."""
 
     def _row(self, tokens):
@@ -78,7 +78,7 @@ class Halved(DraftModelCode):
         return DraftDistribution(row.warped / 2, row.raw / 2)
 
 
-class Forgetful(DraftModelCode):
+class Forgetful(DraftModelProposer):
     """Remembers the rounds of the texts before."""
 
     rounds = 0
@@ -228,11 +228,11 @@ def test_the_context_is_filled_and_not_overrun(models):
 @pytest.mark.parametrize(
     ("rule", "drafter", "expected"),
     [
-        (Speculative(), DraftModelProposer(), "target"),
+        (Speculative(), DraftModelDrafter(), "target"),
         (Speculative(), PromptLookupDrafter(max_ngram=1), "target"),
-        (FuzzyReducible(threshold=None), DraftModelProposer(), "target"),
-        (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelProposer(), "fuzzy"),
-        (FuzzyReducible(threshold=0.08), DraftModelProposer(), "fuzzy"),
+        (FuzzyReducible(threshold=None), DraftModelDrafter(), "target"),
+        (Fuzzy(threshold=0.08, judge_bonus=True), DraftModelDrafter(), "fuzzy"),
+        (FuzzyReducible(threshold=0.08), DraftModelDrafter(), "fuzzy"),
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ from fsd_core.models import loading
 from fsd_core.models.model_pairs import TARGETS, get_pair
 from fsd_core.tasks import get_task
 from fsd_core.tasks.final_numbers import final_number
-from fsd_core.tasks.generators import one_step_problems as short_problems
+from fsd_core.tasks.generators import one_step_problems
 from fsd_core.tasks.word_problems import zero_shot_prompt
 from fsd_core.testing.toy import save_toy_pair, toy_model, toy_tokenizer
 from fsd_core.training import adapter, draft
@@ -54,7 +54,7 @@ def test_the_problems_of_the_task_are_never_taught(data: Path, monkeypatch: pyte
 
     before = taught()
     assert not {example.prompt for example in get_task("short-problems").all_examples()} & set(before)
-    first = next(short_problems.stream(0))[0].question
+    first = next(one_step_problems.stream(0))[0].question
     monkeypatch.setattr(adapter, "held_out_questions", lambda: frozenset([first]))
     assert before[0] == zero_shot_prompt(first) not in taught()
 

@@ -13,8 +13,7 @@ from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from fsd_core.errors import ModelUnavailable, UnknownName
-from fsd_core.models import hub
-from fsd_core.models import local_models as shelf_module
+from fsd_core.models import hub, local_models
 from fsd_core.models.hub import obtain
 from fsd_core.models.loading import load_pair
 from fsd_core.models.local_models import obtained, origin
@@ -34,7 +33,7 @@ TOKENS = [*_BYTES, "ab", "<|endoftext|>"]  # the name that the converter expects
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home of its own, and no hub."""
-    for module in (hub, shelf_module):
+    for module in (hub, local_models):
         monkeypatch.setattr(module, "models_folder", lambda: tmp_path / "models")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path

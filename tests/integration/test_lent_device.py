@@ -20,8 +20,7 @@ from fsd_core.storage.messages import BoundsJob, PlaygroundJob
 from fsd_core.tasks.custom.custom_task import OwnTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
-from fsd_core.worker import gpu_billing as asked_by
-from fsd_core.worker import remote_calls as calls
+from fsd_core.worker import gpu_billing, remote_calls
 from fsd_core.worker.remote_calls import Call, Describe, Failed, RunBatch, Slice, Speak, Where, WrittenPrompt, answer
 from fsd_core.worker.remote_device import LentBench, LentDevice
 from fsd_core.worker.worker import Worker
@@ -140,7 +139,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     assert [type(one) for one in found] == [WrittenPrompt]
     settings = home.sweep(1, tokens=60).decodings[:1]
     asked = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, settings)
-    monkeypatch.setattr(calls.playground, "FLUSH_SECONDS", 0.0)
+    monkeypatch.setattr(remote_calls.playground, "FLUSH_SECONDS", 0.0)
     *written, last = answer(Speak(Where(home.pair), asked, ()), "cpu", 1e-6)
     assert len(written) == 1
     assert isinstance(last, Failed)
@@ -177,15 +176,15 @@ def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypa
 
 
 def test_a_gpu_is_asked_for_in_the_context_of_who_asked_while_that_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asked_by, "_kept", None)
-    asked_by.note("before anybody keeps them")
-    assert asked_by.context_of("before anybody keeps them").run(visitor.get) == "nobody"
-    asked_by.keep()
+    monkeypatch.setattr(gpu_billing, "_kept", None)
+    gpu_billing.note("before anybody keeps them")
+    assert gpu_billing.context_of("before anybody keeps them").run(visitor.get) == "nobody"
+    gpu_billing.keep()
     token = visitor.set("Ann")
-    asked_by.note("job")
+    gpu_billing.note("job")
     visitor.reset(token)
-    assert asked_by.context_of("job").run(visitor.get) == "Ann"
-    assert asked_by.context_of("other").run(visitor.get) == "nobody"
-    moment = asked_by.time.monotonic() + asked_by.GOOD_FOR + 1
-    monkeypatch.setattr(asked_by.time, "monotonic", lambda: moment)
-    assert asked_by.context_of("job").run(visitor.get) == "nobody"
+    assert gpu_billing.context_of("job").run(visitor.get) == "Ann"
+    assert gpu_billing.context_of("other").run(visitor.get) == "nobody"
+    moment = gpu_billing.time.monotonic() + gpu_billing.GOOD_FOR + 1
+    monkeypatch.setattr(gpu_billing.time, "monotonic", lambda: moment)
+    assert gpu_billing.context_of("job").run(visitor.get) == "nobody"

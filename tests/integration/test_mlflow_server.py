@@ -24,7 +24,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.mlflow_pages import MLFLOW_STARTING, READ_ONLY, TURNED_OFF, mlflow_routes
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.auth.middleware.logs import LONGEST_LOG_MESSAGE
 from fsd_core.settings import Settings
 from fsd_core.worker import lock
@@ -257,9 +257,9 @@ def test_the_files_of_a_run_are_read(pages: Pages) -> None:
 
 def test_who_is_signed_in_reads_and_nobody_else(tmp_path: Path) -> None:
     repository = new_repository(tmp_path)
-    accounts.add_user(repository, "Vera", "viewer", "a long password")
-    cookie = {"Cookie": f"fsd_session={accounts.sign_in(repository, 'Vera', 'a long password')}"}
-    token = {"Authorization": f"Bearer {accounts.add_token(repository, 'nightly', 'viewer')}"}
+    credentials.add_user(repository, "Vera", "viewer", "a long password")
+    cookie = {"Cookie": f"fsd_session={credentials.sign_in(repository, 'Vera', 'a long password')}"}
+    token = {"Authorization": f"Bearer {credentials.add_token(repository, 'nightly', 'viewer')}"}
     with upstream(tmp_path) as mlflow, served(tmp_path, FSD_MLFLOW_UI="true", FSD_ACCESS="password") as (site, _):
         url = f"{site}/mlflow"
         status, headers, _ = send_request(url, "GET", "/", Accept="text/html")

@@ -11,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import text
 
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.errors import DatabaseOutdated, DatabaseUnavailable, Overtaken
 from fsd_core.roles import Person
 from fsd_core.settings import get_settings, sqlite_url
@@ -171,11 +171,11 @@ def test_sweeps_of_the_same_settings_that_begin_at_once_do_not_wait_for_each_oth
 
 
 def test_accounts(repository: Repository) -> None:
-    accounts.add_user(repository, "Ann", "author", "correct horse battery")
-    secret = accounts.sign_in(repository, "Ann", "correct horse battery")
-    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
+    credentials.add_user(repository, "Ann", "author", "correct horse battery")
+    secret = credentials.sign_in(repository, "Ann", "correct horse battery")
+    assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
     repository.remove_user("Ann")
-    assert accounts.whose_cookie(repository, secret) is None
+    assert credentials.whose_cookie(repository, secret) is None
 
 
 def test_sittings(repository: Repository) -> None:

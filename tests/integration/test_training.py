@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 import torch
 
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 from fsd_core.tasks.generators.house_styles import DRAFT_STYLE, PLAIN_STYLE, TARGET_STYLE
 from fsd_core.testing.toy import toy_model
 from fsd_core.training import bundled_pair, loop
@@ -25,7 +25,7 @@ def tokenizer():
 
 
 def test_every_problem_is_solved_by_its_own_steps():
-    for problem, text in islice(arithmetic.stream(3), 2000):
+    for problem, text in islice(long_problems.stream(3), 2000):
         results = []
         for step in problem.steps:
             left, right = step.split(" = ")
@@ -59,18 +59,18 @@ def test_batches_are_worded_in_the_style_that_is_asked_for(tokenizer):
 
 
 def test_training_leaves_the_held_out_problems_out():
-    held_out = frozenset(p.question for p in arithmetic.held_out(600))
+    held_out = frozenset(p.question for p in long_problems.held_out(600))
     assert len(held_out) == 600
-    unfiltered = {p.question for p, _ in islice(arithmetic.stream(20_250_228), 500)}
+    unfiltered = {p.question for p, _ in islice(long_problems.stream(20_250_228), 500)}
     assert unfiltered & held_out  # the same seed would show them
-    assert not {p.question for p, _ in islice(arithmetic.stream(20_250_228, held_out), 500)} & held_out
+    assert not {p.question for p, _ in islice(long_problems.stream(20_250_228, held_out), 500)} & held_out
 
 
 def test_an_evaluation_leaves_the_batches_as_they_are(tokenizer):
     """The tokenizer remembers the padding that an evaluation asks for; training text must not get any."""
     model = bundled_pair.build_model(TINY, tokenizer, seed=0)
     tokens, weights = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
-    bundled_pair.solved(model, tokenizer, arithmetic.held_out(3))
+    bundled_pair.solved(model, tokenizer, long_problems.held_out(3))
     again, weights_again = next(bundled_pair.batches(tokenizer, 4, 9, frozenset(), PLAIN_STYLE))
     assert torch.equal(tokens, again)
     assert torch.equal(weights, weights_again)

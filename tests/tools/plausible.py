@@ -12,7 +12,7 @@ from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.database.connection import open_database, upgrade
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, RunView
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 from tests.tools.sizes import PATIENCE
 
 PROMPTS = 24
@@ -60,7 +60,7 @@ def finish(repository: Repository, run: RunView) -> None:
 def do_prompts(repository: Repository, run: RunView, count: int) -> list[GenerationRecord]:
     """Starts a run and records its first ``count`` prompts."""
     repository.start_run(run.id, PROVENANCE)
-    problems = arithmetic.held_out(_HELD_OUT if run.config.shuffled else run.config.first + count)
+    problems = long_problems.held_out(_HELD_OUT if run.config.shuffled else run.config.first + count)
     positions = run.config.positions(len(problems))[:count]
     generations = [generation(run, position, problems[position]) for position in positions]
     for done in generations:
@@ -68,7 +68,7 @@ def do_prompts(repository: Repository, run: RunView, count: int) -> list[Generat
     return generations
 
 
-def generation(run: RunView, position: int, problem: arithmetic.Problem) -> GenerationRecord:
+def generation(run: RunView, position: int, problem: long_problems.Problem) -> GenerationRecord:
     rng = random.Random(f"{run.label} {run.seed} {position}")
     accuracy, speed, acceptance = _character(run)
     # The same prompts are hard for every setting, as they are in life.

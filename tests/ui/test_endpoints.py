@@ -20,7 +20,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.calibration.planning import Step
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import verdict
@@ -83,7 +83,7 @@ def end(site: Site, job: JobView) -> None:
 
 def key(site: Site, role: str) -> dict[str, str]:
     """The header of a new token of that role."""
-    secret = accounts.add_token(site.repository, f"{role}-{os.urandom(4).hex()}", role)
+    secret = credentials.add_token(site.repository, f"{role}-{os.urandom(4).hex()}", role)
     return {"Authorization": f"Bearer {secret}"}
 
 

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient as Client
 
 from dashboard.server.huggingface_login import huggingface_routes
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.settings import Settings
 from fsd_core.space import OAuthApp, Space, here
 from fsd_core.storage.database.repository import Repository
@@ -196,7 +196,7 @@ def test_nobody_is_sent_elsewhere(fresh: Page, closed: Site, elsewhere: str) -> 
 def test_a_name_that_has_a_password_here_is_not_taken_over(fresh: Page, closed: Site) -> None:
     if "cat" in [user.name for user in closed.repository.users()]:
         closed.repository.remove_user("cat")
-    accounts.add_user(closed.repository, "cat", "viewer", "correct horse battery")
+    credentials.add_user(closed.repository, "cat", "viewer", "correct horse battery")
     sign_in(fresh, closed, CAT)
     refused(fresh, closed, "There is a user 'cat' with a password here already")
     closed.repository.remove_user("cat")

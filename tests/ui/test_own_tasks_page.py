@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from dashboard.experiments.own_tasks import LARGEST_UPLOAD
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from tests.tools.site import Site, serving
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -143,7 +143,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in."""
     with serving(tmp_path_factory.mktemp("closed"), FSD_ACCESS="password") as site:
         for role in ("viewer", "author"):
-            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
+            credentials.add_user(site.repository, role.capitalize(), role, PASSWORD)
         yield site
 
 

@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.review.desk import Desk
 from fsd_core.roles import Person
 from tests.tools.plausible import PROVENANCE, add_finished
@@ -28,7 +28,7 @@ def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in, with a finished experiment of 120 prompts."""
     with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
         for name, role in (("Ann", "author"), ("Bob", "reviewer"), ("Cat", "admin"), ("Eve", "viewer")):
-            accounts.add_user(site.repository, name, role, PASSWORD)
+            credentials.add_user(site.repository, name, role, PASSWORD)
         add_finished(site.repository, limit=120)
         yield site
 
@@ -185,7 +185,7 @@ def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team:
 
 def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     """After the tests above: one use had its setting rolled back, the other has one."""
-    token = f"Bearer {accounts.add_token(team.repository, 'fleet', 'viewer')}"
+    token = f"Bearer {credentials.add_token(team.repository, 'fleet', 'viewer')}"
 
     def get(path: str, **headers: str) -> tuple[int, str, str]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

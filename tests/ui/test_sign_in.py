@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
 from dashboard.web import build_app
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from tests.tools.plausible import add_finished
@@ -30,7 +30,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The application where people sign in, with one of each role and a finished experiment."""
     with serving(tmp_path_factory.mktemp("home"), FSD_ACCESS="password") as site:
         for role in ("viewer", "author", "reviewer", "admin"):
-            accounts.add_user(site.repository, role.capitalize(), role, PASSWORD)
+            credentials.add_user(site.repository, role.capitalize(), role, PASSWORD)
         add_finished(site.repository)
         yield site
 
@@ -95,7 +95,7 @@ def test_nothing_is_told_to_whom_nobody_knows(closed: Site) -> None:
         assert (code, told[:13]) == (401, "Sign in first"), path
     assert body
     assert status(closed, f"/export/comparison.csv?runs={run}", Authorization="Bearer nothing")[0] == 401
-    token = accounts.add_token(closed.repository, "ci", "viewer")
+    token = credentials.add_token(closed.repository, "ci", "viewer")
     code, told = status(closed, f"/export/comparison.csv?runs={run}", Authorization=f"Bearer {token}")
     assert (code, run in told) == (200, True)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import judge_process
 from fsd_core.storage.database.connection import upgrade
 from fsd_core.storage.database.repository import Repository
 from tests.tools.copies import copy_of
@@ -21,7 +21,7 @@ from tests.tools.sizes import PATIENCE
 def no_haste_in_judging(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pause of the machine is no verdict: only the kernel's limit of processor time stops a program."""
     for limit in ("STARTING", "SPARE", "ENDING"):
-        monkeypatch.setattr(runner, limit, PATIENCE)
+        monkeypatch.setattr(judge_process, limit, PATIENCE)
 
 
 @pytest.fixture(scope="session")

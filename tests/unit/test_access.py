@@ -12,8 +12,7 @@ import pytest
 from argon2 import PasswordHasher
 from sqlalchemy import text, update
 
-from fsd_core.auth import credentials as accounts
-from fsd_core.auth import identify
+from fsd_core.auth import credentials, identify
 from fsd_core.errors import InvalidSetting, Refused, UnknownName
 from fsd_core.roles import LOCAL, Person, require
 from fsd_core.settings import Settings
@@ -31,22 +30,22 @@ def scope(client: str = "127.0.0.1", **headers: str) -> Any:
 @pytest.fixture(autouse=True)
 def quick_hashes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a hash costs is what argon2 recommends, and not what is tested here."""
-    assert accounts.HASHER.memory_cost >= 1 << 16
-    monkeypatch.setattr(accounts, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
-    accounts._nobodys.cache_clear()
+    assert credentials.HASHER.memory_cost >= 1 << 16
+    monkeypatch.setattr(credentials, "HASHER", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+    credentials._nobodys.cache_clear()
     yield
-    accounts._nobodys.cache_clear()
+    credentials._nobodys.cache_clear()
 
 
 @pytest.fixture
 def ann(repository: Repository) -> str:
-    accounts.add_user(repository, "Ann", "author", PASSWORD)
+    credentials.add_user(repository, "Ann", "author", PASSWORD)
     return "Ann"
 
 
 def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository, ann: str) -> None:
-    secret = accounts.sign_in(repository, ann, PASSWORD)
-    assert accounts.whose_cookie(repository, secret) == Person("Ann", "author")
+    secret = credentials.sign_in(repository, ann, PASSWORD)
+    assert credentials.whose_cookie(repository, secret) == Person("Ann", "author")
     with repository._database.session(readonly=True) as session:
         stored = " ".join(
             str(row) for table in ("users", "sign_ins") for row in session.execute(text(f"SELECT * FROM {table}"))
@@ -54,46 +53,46 @@ def test_a_password_is_kept_as_a_hash_and_opens_a_session(repository: Repository
     assert "$argon2id$" in stored
     assert PASSWORD not in stored
     assert secret not in stored
-    repository.sign_out(accounts.digest(secret))
-    assert accounts.whose_cookie(repository, secret) is None
+    repository.sign_out(credentials.digest(secret))
+    assert credentials.whose_cookie(repository, secret) is None
 
 
 def test_a_wrong_name_and_a_wrong_password_are_told_alike(repository: Repository, ann: str) -> None:
     for name, password in ((ann, "wrong"), ("Nobody", PASSWORD), ("", ""), (ann, "")):
         with pytest.raises(Refused, match=r"^The name or the password is wrong\.$"):
-            accounts.sign_in(repository, name, password)
+            credentials.sign_in(repository, name, password)
 
 
 def test_too_many_wrong_passwords_lock_the_account_for_a_while(repository: Repository, ann: str) -> None:
     for _ in range(5):
         with pytest.raises(Refused, match="is wrong"):
-            accounts.sign_in(repository, ann, "wrong")
+            credentials.sign_in(repository, ann, "wrong")
     with pytest.raises(Refused, match="Too many wrong passwords: try again in 15 min"):
-        accounts.sign_in(repository, ann, PASSWORD)
+        credentials.sign_in(repository, ann, PASSWORD)
     assert repository.users()[0].locked_until is not None
-    accounts.change_password(repository, ann, PASSWORD + "!")
-    accounts.sign_in(repository, ann, PASSWORD + "!")
+    credentials.change_password(repository, ann, PASSWORD + "!")
+    credentials.sign_in(repository, ann, PASSWORD + "!")
     for _ in range(4):
         with pytest.raises(Refused, match="is wrong"):
-            accounts.sign_in(repository, ann, "wrong")
-    accounts.sign_in(repository, ann, PASSWORD + "!")  # which forgives the four
+            credentials.sign_in(repository, ann, "wrong")
+    credentials.sign_in(repository, ann, PASSWORD + "!")  # which forgives the four
     with pytest.raises(Refused, match="is wrong"):
-        accounts.sign_in(repository, ann, "wrong")
+        credentials.sign_in(repository, ann, "wrong")
 
 
 def test_sessions_expire_and_end_with_the_account_or_its_password(repository: Repository, ann: str) -> None:
-    first, second = (accounts.sign_in(repository, ann, PASSWORD) for _ in range(2))
+    first, second = (credentials.sign_in(repository, ann, PASSWORD) for _ in range(2))
     with repository._database.session() as session:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        session.execute(update(SignInRow).where(SignInRow.digest == accounts.digest(first)).values(expires_at=past))
-    assert accounts.whose_cookie(repository, first) is None
+        session.execute(update(SignInRow).where(SignInRow.digest == credentials.digest(first)).values(expires_at=past))
+    assert credentials.whose_cookie(repository, first) is None
     repository.change_user(ann, role="admin")
-    assert accounts.whose_cookie(repository, second) == Person("Ann", "admin")
-    accounts.change_password(repository, ann, PASSWORD * 2)
-    assert accounts.whose_cookie(repository, second) is None
-    third = accounts.sign_in(repository, ann, PASSWORD * 2)
+    assert credentials.whose_cookie(repository, second) == Person("Ann", "admin")
+    credentials.change_password(repository, ann, PASSWORD * 2)
+    assert credentials.whose_cookie(repository, second) is None
+    third = credentials.sign_in(repository, ann, PASSWORD * 2)
     repository.remove_user(ann)
-    assert accounts.whose_cookie(repository, third) is None
+    assert credentials.whose_cookie(repository, third) is None
 
 
 @pytest.mark.parametrize(
@@ -110,25 +109,25 @@ def test_what_makes_no_account(
     repository: Repository, ann: str, name: str, role: str, password: str, told: str
 ) -> None:
     with pytest.raises(InvalidSetting, match=told):
-        accounts.add_user(repository, name, role, password)
+        credentials.add_user(repository, name, role, password)
     assert [user.name for user in repository.users()] == ["Ann"]
 
 
 def test_a_token_is_shown_once_and_revoked(repository: Repository) -> None:
-    secret = accounts.add_token(repository, "ci", "reviewer")
-    assert accounts.whose_token(repository, secret) == Person("ci", "reviewer")
+    secret = credentials.add_token(repository, "ci", "reviewer")
+    assert credentials.whose_token(repository, secret) == Person("ci", "reviewer")
     assert [(token.name, token.role) for token in repository.tokens()] == [("ci", "reviewer")]
     with pytest.raises(InvalidSetting, match="There is a token 'ci' already"):
-        accounts.add_token(repository, "ci", "admin")
+        credentials.add_token(repository, "ci", "admin")
     repository.revoke_token("ci")
-    assert accounts.whose_token(repository, secret) is None
+    assert credentials.whose_token(repository, secret) is None
     with pytest.raises(UnknownName, match="There is no token 'ci'"):
         repository.revoke_token("ci")
 
 
 def test_each_mode_tells_whose_a_request_is(repository: Repository, ann: str, tmp_path: Path) -> None:
-    cookie = accounts.sign_in(repository, ann, PASSWORD)
-    token = accounts.add_token(repository, "ci", "viewer")
+    cookie = credentials.sign_in(repository, ann, PASSWORD)
+    token = credentials.add_token(repository, "ci", "viewer")
     bearer, signed_in = f"Bearer {token}", f"other=1; fsd_session={cookie}"
 
     nobody_signs_in = identify.identifier(Settings(home=tmp_path), repository)

@@ -15,7 +15,7 @@ from fsd_core.auth.identify import KEY
 from fsd_core.calibration.planning import Outcome, Step
 from fsd_core.calibration.request import asked_for
 from fsd_core.calibration.status import standing
-from fsd_core.cli import calibrate_command as calibrating
+from fsd_core.cli import calibrate_command
 from fsd_core.config import DecodingConfig, SweepConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, REPLAYED, CalibrationConfig
 from fsd_core.config.options import OPTIONS
@@ -70,7 +70,7 @@ def test_command_line_library_page_and_programs_ask_for_the_same(programs: Progr
     page = calibration_of(FORM, "accuracy", 5.0, 3.0, get_task)
     program = programs.config(settings=[CHOSEN], name="Mine", margin=5.0, minutes=3.0, seed=3)
     typed = {"acceptance": ["fsd-reducible"], "thresholds": "0.05,0.3", "draft_length": [5, 8], "seed": 3}
-    command = calibrating._config(
+    command = calibrate_command._config(
         typed, programs_settings(), goal="accuracy", margin=5.0, acceptance=None, minutes=3.0, limit=None, choosing=None
     ).model_copy(update={"name": "Mine"})
     assert wanted == page == program == command

@@ -13,7 +13,7 @@ from dashboard.ui.beginnings import UNCALIBRATED, beginning
 from fsd_core.errors import InvalidSetting, ModelUnavailable
 from fsd_core.models.calibrations import USUAL_PROMPTS, calibration_of
 from fsd_core.testing.toy import save_toy_pair
-from fsd_core.training import threshold_sweep as calibration
+from fsd_core.training import threshold_sweep
 
 REGIONS = {0.01: "free", 0.05: "free", 0.1: "free", 0.2: "open", 0.3: "traded", 0.35: "traded", 0.4: "ruined"}
 
@@ -85,9 +85,9 @@ def test_150_prompts_without_a_loss_decide_within_two_points() -> None:
 
 def test_a_pair_without_a_folder_or_answers_is_not_calibrated(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="expected bundled or path:FOLDER"):
-        calibration.main("smollm2-135m")
+        threshold_sweep.main("smollm2-135m")
     save_toy_pair(tmp_path)
     with pytest.raises(InvalidSetting, match="100 prompts cannot be timed of 3"):
-        calibration.main(limit=3)
+        threshold_sweep.main(limit=3)
     with pytest.raises(InvalidSetting, match="has no answers"):
-        calibration.main(f"path:{tmp_path}")
+        threshold_sweep.main(f"path:{tmp_path}")

@@ -32,7 +32,7 @@ from fsd_core.decoding.composition import compose
 from fsd_core.decoding.session import DecodingSession
 from fsd_core.decoding.verification.chain import ChainVerification
 from fsd_core.decoding.verification.tree import TreeVerification
-from fsd_core.drafters.draft_model import DraftModelProposer as DraftModelCode
+from fsd_core.drafters.draft_model import DraftModelProposer
 from fsd_core.errors import InvalidSetting, PromptTooLong
 from fsd_core.frozen import option
 from fsd_core.models.language_model import LanguageModel
@@ -193,7 +193,7 @@ def test_what_is_not_installed_is_told_as_it_was_stored() -> None:
     assert DecodingConfig.model_validate(decoding.as_json()) == decoding
 
 
-class EvenOnly(DraftModelCode):
+class EvenOnly(DraftModelProposer):
     """The draft model, which proposes nothing behind texts of an odd length."""
 
     def begin(self, tokens, texts):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fsd_core.auth import credentials as accounts
+from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
 from fsd_core.errors import InvalidSetting, Refused
 from fsd_core.roles import Person, require
@@ -100,19 +100,19 @@ def test_where_a_space_is() -> None:
 
 
 def test_somebody_of_hugging_face_has_no_password_here(repository: Repository) -> None:
-    secret = accounts.sign_in_elsewhere(repository, "ann", "author")
-    assert accounts.whose_cookie(repository, secret) == Person("ann", "author")
+    secret = credentials.sign_in_elsewhere(repository, "ann", "author")
+    assert credentials.whose_cookie(repository, secret) == Person("ann", "author")
     for password in ("", "correct horse battery"):
         with pytest.raises(Refused, match="The name or the password is wrong"):
-            accounts.sign_in(repository, "ann", password)
-    accounts.sign_in_elsewhere(repository, "ann", "viewer")
-    assert accounts.whose_cookie(repository, secret) == Person("ann", "viewer")
-    accounts.add_user(repository, "bob", "admin", "correct horse battery")
+            credentials.sign_in(repository, "ann", password)
+    credentials.sign_in_elsewhere(repository, "ann", "viewer")
+    assert credentials.whose_cookie(repository, secret) == Person("ann", "viewer")
+    credentials.add_user(repository, "bob", "admin", "correct horse battery")
     with pytest.raises(InvalidSetting, match="There is a user 'bob' with a password here already"):
-        accounts.sign_in_elsewhere(repository, "bob", "viewer")
+        credentials.sign_in_elsewhere(repository, "bob", "viewer")
     for name in ("", "x" * 101, "a\nb"):
         with pytest.raises(InvalidSetting, match="cannot be used"):
-            accounts.sign_in_elsewhere(repository, name, "viewer")
+            credentials.sign_in_elsewhere(repository, name, "viewer")
 
 
 def test_who_has_not_signed_in_is_told_to() -> None:

@@ -21,7 +21,7 @@ from fsd_core.analysis.cells import compared
 from fsd_core.cli import output
 from fsd_core.conditions import EXECUTOR, MIXED_MARK, SHARED_DEVICE, SHARED_EXECUTOR, conditions_of
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.library.comparison import ComparedRuns as Measured
+from fsd_core.library.comparison import Comparison
 from fsd_core.plots import throughput, tradeoff
 from fsd_core.review.evidence import _findings as review_evidence
 from fsd_core.storage.database.repository import Repository
@@ -182,6 +182,6 @@ def test_the_command_line_marks_its_table_and_names_it_in_json(
 
 
 def test_the_librarys_table_names_it(comparison: ComparedRuns) -> None:
-    frame = Measured(tuple(comparison.runs), comparison.prompts).to_frame()
+    frame = Comparison(tuple(comparison.runs), comparison.prompts).to_frame()
     for column in ("speed_mixed", "speed_ratio_mixed"):
         assert frame[column].fillna("").tolist()[:4] == ["", "", "number of threads", ""]

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from fsd_core.errors import FsdError
-from fsd_core.sandbox import LONGEST_PROGRAM, judge
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import LONGEST_PROGRAM, judge, judge_process
 from tests.tools.sizes import PATIENCE
 
 NODES = """
@@ -147,7 +146,7 @@ def children(of: int | None = None) -> set[str]:
 )
 def test_nothing_stays_behind(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(runner, "SPARE", 0.1)
+    monkeypatch.setattr(judge_process, "SPARE", 0.1)
     before, descriptors = children(), len(os.listdir("/proc/self/fd"))
     judge(program, "assert f() == 1", seconds=0.5)
     assert children() == before
@@ -214,6 +213,6 @@ def test_a_machine_that_cannot_start_processes_is_no_fault_of_the_program(monkey
     def exhausted() -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(runner.os, "pipe", exhausted)
+    monkeypatch.setattr(judge_process.os, "pipe", exhausted)
     with pytest.raises(FsdError, match=r"could not be confined \(Too many open files\): try again"):
         judge("def f(): return 1", "assert f() == 1")

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.sandbox import judge, landlock, refusal
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import judge, judge_process, landlock, refusal
 from fsd_core.tasks import get_task
 
 TASKS = ["humaneval", "mbpp"]
@@ -83,7 +82,7 @@ def test_other_platforms_are_refused(monkeypatch: pytest.MonkeyPatch, system: st
 
 
 def test_a_machine_on_which_nothing_runs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "run", lambda *_: "failed: ModuleNotFoundError: No module named 'os'")
+    monkeypatch.setattr(judge_process, "run", lambda *_: "failed: ModuleNotFoundError: No module named 'os'")
     assert "a harmless program did not run: failed: ModuleNotFoundError" in str(refusal())
 
 
@@ -91,14 +90,14 @@ def test_a_machine_that_cannot_start_processes_is_refused(monkeypatch: pytest.Mo
     def fails(*_: object) -> str:
         raise FsdError("It could not be.")
 
-    monkeypatch.setattr(runner, "run", fails)
+    monkeypatch.setattr(judge_process, "run", fails)
     with pytest.raises(InvalidSetting, match="It could not be"):
         judge("", "")
 
 
 def test_it_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
-    monkeypatch.setattr(runner, "run", lambda *arguments: tried.append(arguments) or "passed")
+    monkeypatch.setattr(judge_process, "run", lambda *arguments: tried.append(arguments) or "passed")
     assert [refusal(), refusal()] == [None, None]
     assert len(tried) == 1
 

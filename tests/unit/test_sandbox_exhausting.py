@@ -9,8 +9,7 @@ import resource
 
 import pytest
 
-from fsd_core.sandbox import judge
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import judge, judge_process
 
 SECONDS, SPARE = 0.3, 0.1
 GROWTH = 16 << 10  # kilobytes
@@ -90,7 +89,7 @@ HOARDS = {
 
 @pytest.mark.parametrize("name", [*FLOODS, *HOARDS])
 def test_time_and_memory_are_bounded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "SPARE", SPARE)
+    monkeypatch.setattr(judge_process, "SPARE", SPARE)
     program = FLOODS.get(name) or HOARDS[name]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     verdict = judge(program, "assert list(f()) == [1, 2, 3]", seconds=SECONDS)

@@ -6,8 +6,7 @@ import secrets
 
 import pytest
 
-from fsd_core.sandbox import judge
-from fsd_core.sandbox import judge_process as runner
+from fsd_core.sandbox import judge, judge_process
 
 # A number that no program can know: only a verdict that is forged passes.
 EXPECTED = secrets.randbits(64) | 1 << 63
@@ -194,7 +193,7 @@ def test_no_object_is_equal_by_its_own_word(name: str) -> None:
 
 @pytest.mark.parametrize("name", INTERPRETER)
 def test_no_interpreter_of_the_program_s_decides(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "SPARE", 2.0)  # some only wait
+    monkeypatch.setattr(judge_process, "SPARE", 2.0)  # some only wait
     assert judge(INTERPRETER[name], TESTS, seconds=2).startswith(("failed: ", "stopped "))
 
 
@@ -207,7 +206,7 @@ def test_no_end_is_a_success(name: str) -> None:
 
 @pytest.mark.parametrize("name", WIRES)
 def test_no_message_is_a_verdict(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "SPARE", 0.1)
+    monkeypatch.setattr(judge_process, "SPARE", 0.1)
     program = WIRES[name] if "def add" in WIRES[name] else RAW.replace("ANSWER", WIRES[name])
     verdict = judge(program, TESTS, seconds=1)
     assert verdict.startswith(("failed: ", "stopped "))

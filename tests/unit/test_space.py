@@ -10,8 +10,7 @@ import yaml
 
 from dashboard.playground.visitors import MOST_WAITING, Visitors
 from dashboard.web import way_in
-from fsd_core.auth import credentials as accounts
-from fsd_core.auth import identify
+from fsd_core.auth import credentials, identify
 from fsd_core.config import DecodingConfig
 from fsd_core.errors import Refused
 from fsd_core.models.model_pairs import SMOLLM2
@@ -115,8 +114,8 @@ def test_in_a_demo_somebody_unknown_is_a_visitor(repository: Repository, tmp_pat
         assert identify.identifier(settings, repository)(nobody) == (GUEST if access == "none" else VISITOR)
         if access != "huggingface":
             settings.check_access()
-    accounts.add_user(repository, "Ann", "admin", "correct horse battery")
-    cookie = accounts.sign_in(repository, "Ann", "correct horse battery")
+    credentials.add_user(repository, "Ann", "admin", "correct horse battery")
+    cookie = credentials.sign_in(repository, "Ann", "correct horse battery")
     known = {"type": "http", "headers": [(b"cookie", f"fsd_session={cookie}".encode())]}
     demo = Settings(home=tmp_path, access="password", demo=True)
     assert identify.identifier(demo, repository)(known) == Person("Ann", "admin")

@@ -15,8 +15,7 @@ from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.ops.sampling import greedy_distribution, likeliest
 from fsd_core.rules import VERIFIERS
 from fsd_core.rules.rates import acceptance_rate
-from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance
-from fsd_core.theory import rejections as of_rejections
+from fsd_core.theory import DRAFT_SAMPLINGS, optimal_acceptance, rejections
 from fsd_core.theory.optimum import greedy_drafts, missing_without_replacement
 from fsd_core.theory.transport import joint_distribution, optimal_coupling
 from tests.tools.sizes import LONG, size
@@ -151,7 +150,7 @@ def test_sampled_paths_of_rejection_come_near_all_of_them(monkeypatch: pytest.Mo
     rng = np.random.default_rng(11)
     p, q = rng.dirichlet(np.full(40, 0.3)), rng.dirichlet(np.full(40, 0.3))
     exact = acceptance_rate("rrs-without-replacement", p, q, 4)
-    monkeypatch.setattr(of_rejections, "MOST_PATHS", 100)
+    monkeypatch.setattr(rejections, "MOST_PATHS", 100)
     assert acceptance_rate("rrs-without-replacement", p, q, 4) == pytest.approx(exact, abs=4e-3)
     assert acceptance_rate("rrs-without-replacement", p, q, 4) != exact
 

@@ -15,8 +15,7 @@ from sqlalchemy.orm import Session
 
 from fsd_core.errors import DataDamaged
 from fsd_core.settings import sqlite_url
-from fsd_core.storage.database import tables as models
-from fsd_core.storage.database import upkeep
+from fsd_core.storage.database import tables, upkeep
 from fsd_core.storage.database.connection import open_database, parse, sqlite_path
 from fsd_core.storage.database.tables import (
     ChangeRow,
@@ -34,7 +33,7 @@ from fsd_core.storage.database.tables import (
 from fsd_core.storage.workspace.archive import ArchiveWriter, opened
 from fsd_core.storage.workspace.columns import names, plain
 
-TABLES: tuple[type[models.Base], ...] = (
+TABLES: tuple[type[tables.Base], ...] = (
     TaskRow,
     SettingRow,
     ExperimentRow,
@@ -98,7 +97,7 @@ def _snapshot(url: str, scratch: Path) -> Iterator[Session]:
         database.close()
 
 
-def _rows(session: Session, model: type[models.Base], chosen: list[str] | None) -> Iterator[dict]:
+def _rows(session: Session, model: type[tables.Base], chosen: list[str] | None) -> Iterator[dict]:
     columns = [model.__table__.columns[name] for name in names(model)]
     statement = select(*columns).order_by(*model.__mapper__.primary_key)
     if chosen is not None:
@@ -112,7 +111,7 @@ def _rows(session: Session, model: type[models.Base], chosen: list[str] | None) 
         yield plain(row)
 
 
-def _belongs_to(model: type[models.Base], runs: list[str]) -> ColumnElement[bool]:
+def _belongs_to(model: type[tables.Base], runs: list[str]) -> ColumnElement[bool]:
     """Whether a row is of one of these runs, or one of them rests on it."""
     if model is TaskRow:
         named = select(RunRow.task).where(RunRow.id.in_(runs))

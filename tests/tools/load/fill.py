@@ -13,13 +13,13 @@ from fsd_core.evaluation.aggregate import summarise
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import GenerationRow, RunRow, TraceRow
 from fsd_core.storage.records import GenerationRecord, RunView
-from fsd_core.tasks.generators import long_problems as arithmetic
+from fsd_core.tasks.generators import long_problems
 from tests.tools import plausible
 
 
 def fill(repository: Repository, experiments: int, prompts: int) -> None:
     """Finished experiments of seven runs each."""
-    problems = arithmetic.held_out(prompts)
+    problems = long_problems.held_out(prompts)
     for number in range(experiments):
         sweep = plausible.sweep(f"Series {number}", limit=prompts, seeds=(number,))
         id = repository.create_experiment(sweep, enqueue=False)

@@ -11,7 +11,7 @@ from dashboard.compare.compared_runs import (
     DEFAULT_MARGIN,
     MOST_COMPARED_RUNS,
     ComparedRuns,
-    Stage,
+    RunProgress,
     compare,
     experiment_runs,
     progress,
@@ -222,7 +222,7 @@ class ComparePage:
         return settings_html(compare(self.repository, ids, baseline), differences_only)
 
     def refresh(
-        self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, Stage],
+        self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, RunProgress],
         run_a: str | None, run_b: str | None, which: Show, size: int, page: int, margin: float | None,
         cost: str, ratios: str, margins: str, request: gr.Request,
     ) -> Any:  # fmt: skip
@@ -324,5 +324,5 @@ class ComparePage:
             return {self.warnings: notice(str(error), "bad")}
 
 
-def _measured(stages: dict[str, Stage]) -> set[str]:
+def _measured(stages: dict[str, RunProgress]) -> set[str]:
     return {run_id for run_id, stage in stages.items() if stage.measured}

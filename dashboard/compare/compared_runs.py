@@ -121,7 +121,7 @@ def strangers(runs: Sequence[RunView], baseline: RunView, prompts: Prompts, name
     ]
 
 
-class Stage(NamedTuple):
+class RunProgress(NamedTuple):
     """How far a run is."""
 
     status: str
@@ -129,9 +129,9 @@ class Stage(NamedTuple):
     measured: bool
 
 
-def progress(runs: Sequence[RunView]) -> dict[str, Stage]:
+def progress(runs: Sequence[RunView]) -> dict[str, RunProgress]:
     """How far each run is, by id: where that is the same, there is nothing new to show."""
-    return {run.id: Stage(run.status, run.prompts_done, bool(run.metrics)) for run in runs}
+    return {run.id: RunProgress(run.status, run.prompts_done, bool(run.metrics)) for run in runs}
 
 
 def experiment_runs(repository: Repository, experiment_id: str) -> list[str]:

@@ -8,7 +8,7 @@ from dashboard.compare.compared_runs import ComparedRuns
 from dashboard.compare.comparison_html import delta_text, shown_columns
 from fsd_core.analysis.cells import Cell
 from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, caption, tables
-from fsd_core.analysis.matching import Matched, match
+from fsd_core.analysis.matching import MatchedComparison, match
 from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 
@@ -55,7 +55,7 @@ def latex(comparison: ComparedRuns) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _matched(table: MatchedTable, matched: Matched) -> list[str]:
+def _matched(table: MatchedTable, matched: MatchedComparison) -> list[str]:
     """A table of rules at matched points."""
     rows = [_row([escaped(name), *(escaped(_point(cell)) for cell in cells)]) for name, cells in table.rows]
     told = " ".join([f"{table.title}.", *table.verdicts, caption(matched)])

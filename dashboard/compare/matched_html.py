@@ -11,7 +11,7 @@ from fsd_core.analysis.matched_tables import MatchedCell, MatchedTable, absence,
 from fsd_core.statistics.ranking import OUTSIDE, RATIOS
 
 if TYPE_CHECKING:
-    from fsd_core.analysis.matching import Matched
+    from fsd_core.analysis.matching import MatchedComparison
     from fsd_core.config import DecodingConfig
     from fsd_core.storage.records import RunView
 
@@ -25,7 +25,10 @@ _NOTE = (
 
 
 def matched_html(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None, links: str = ""
+    matched: MatchedComparison,
+    ratios: Sequence[float] = RATIOS,
+    margins: Sequence[float] | None = None,
+    links: str = "",
 ) -> str:
     """The tables, with what they are of; or why there are none. ``links``: to add what is missing, as HTML.
 
@@ -42,7 +45,7 @@ def matched_html(
     )
 
 
-def addition_links(matched: Matched, runs: Sequence[RunView]) -> str:
+def addition_links(matched: MatchedComparison, runs: Sequence[RunView]) -> str:
     """Links to the form of Experiments, filled in so that what is missing is measured on the same prompts."""
     groups: dict[str, list[DecodingConfig]] = {}
     for one in matched.absent:
@@ -84,7 +87,7 @@ def _cell(cell: MatchedCell) -> str:
     return f'<td class="num">{escape(cell.value)}{ends}{knob}{said}</td>'
 
 
-def _beside(matched: Matched) -> str:
+def _beside(matched: MatchedComparison) -> str:
     if not matched.lines:
         return ""
     body = "".join(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.compare.comparison_html import pairing_summary
-from dashboard.tables.pair_reader import PairReader, Runs
+from dashboard.tables.pair_reader import PairReader, RunPair
 from dashboard.tables.prompt_pairs import Show, pair_up
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import notice, section, show
@@ -63,7 +63,7 @@ class PromptPairsPanel:
         try:
             names = run_names(self.repository.runs(ids=[run_a, run_b]))
             pairing = pair_up(self.repository, run_a, run_b)
-            runs = Runs(run_a, run_b, names[run_a], names[run_b])
+            runs = RunPair(run_a, run_b, names[run_a], names[run_b])
             read = self.reader.read(runs, which, size, page, person, pairing, None if linked is None else linked - 1)
         except FsdError as error:
             return {self.summary: notice(str(error), "bad")}

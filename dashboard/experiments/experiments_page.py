@@ -41,7 +41,7 @@ def build(repository: Repository, settings: Settings) -> None:
     ExperimentsPage(repository, settings)
 
 
-class Shown(NamedTuple):
+class ShownState(NamedTuple):
     """What an open page shows of what may change by itself: HTML, and the names of the tasks that can be chosen."""
 
     worker: str
@@ -76,7 +76,7 @@ class ExperimentsPage:
                 )
                 self.list = show(js_on_load=actions.CLICKS + KEEP_PLACE, elem_id="experiments")
                 self.older = gr.Button("Show older experiments", size="sm", visible=False)
-        self.shown = gr.State(Shown("", "", "", "", task_names()))
+        self.shown = gr.State(ShownState("", "", "", "", task_names()))
         self.limit = gr.State(PER_PAGE)
         self._events()
 
@@ -149,7 +149,7 @@ class ExperimentsPage:
         self.latest.forget()
         return ""
 
-    def poll(self, limit: int, archived: bool, shown: Shown, pair: str, task: str | None) -> Any:
+    def poll(self, limit: int, archived: bool, shown: ShownState, pair: str, task: str | None) -> Any:
         """The list, the worker's state and the tasks; nothing where nothing has changed."""
         try:
             now, more = self.latest(limit, archived)
@@ -178,7 +178,7 @@ class ExperimentsPage:
             return gr.Dropdown(choices)
         return gr.Dropdown(choices, value=kept_or_first(task, get_pair(pair), own))
 
-    def _latest(self, limit: int, archived: bool) -> tuple[Shown, bool]:
+    def _latest(self, limit: int, archived: bool) -> tuple[ShownState, bool]:
         """What the page shows, and whether there are older experiments."""
         found = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
         experiments = [local_runs.as_it_stands(one, self.home) for one in found]
@@ -187,7 +187,7 @@ class ExperimentsPage:
         under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
         own, own_html = self.own.tasks()
-        shown = Shown(
+        shown = ShownState(
             absence_notice(worker, self.executor, waiting), experiments_html(
                 experiments[:limit], scores, lambda e: calibration_html(self.repository, e)
             ),

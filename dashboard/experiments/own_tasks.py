@@ -14,7 +14,7 @@ from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.roles import require
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, checked_name, keep, own_tasks, suggested_name
 from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.custom.scorers import SCORERS
@@ -74,12 +74,12 @@ class OwnTasksPanel:
             name = identifier.strip() or suggested_name(file.stem)
             if act != "add" or checked.problems:
                 return checked_html(checked, name)
-            kept = keep(self.repository, OwnTask.of(checked_name(name), checked, title.strip()), person.name)
+            kept = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), person.name)
         except FsdError as error:
             return notice(str(error), "bad")
         return notice(f"{kept.full_name} is in the list of tasks, with {kept.prompts:,} prompts.")
 
-    def tasks(self) -> tuple[list[OwnTask], str]:
+    def tasks(self) -> tuple[list[CustomTask], str]:
         """The latest versions, and the list of them; what has changed in the folder is taken in first."""
         refused = self.folder.take_in(self.repository)
         return own_tasks(self.repository), own_tasks_html(self.repository.task_versions(), refused)

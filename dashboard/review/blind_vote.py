@@ -15,8 +15,8 @@ from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally
 
 if TYPE_CHECKING:
-    from fsd_core.review.cases import Case
-    from fsd_core.review.desk import Desk
+    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.review.review_service import ReviewService
     from fsd_core.roles import Person
 
 Updates = dict[Any, Any]
@@ -34,7 +34,7 @@ class Ballot(NamedTuple):
 class BlindVote:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
         show(section("Blind vote"))
         self.tally = show()
@@ -50,7 +50,7 @@ class BlindVote:
         """What :meth:`open` may change."""
         return [self.tally, self.answers, self.row, self.ballot]
 
-    def open(self, case: Case, pairing: Pairing | None, person: Person) -> Updates:
+    def open(self, case: ProposalReview, pairing: Pairing | None, person: Person) -> Updates:
         """The next two answers for a person, and the tally so far."""
         nothing = {self.answers: "", self.row: gr.Row(visible=False), self.ballot: None}
         told = {self.tally: tally_html(case)}
@@ -90,18 +90,18 @@ class BlindVote:
         return vote
 
 
-def pairing_of(desk: Desk, case: Case) -> Pairing | None:
+def pairing_of(desk: ReviewService, case: ProposalReview) -> Pairing | None:
     """The prompts of the first of a proposal's evidence."""
     return pair_up(desk.repository, *ids_of(case)) if case.evidence else None
 
 
-def ids_of(case: Case) -> tuple[Ids, Ids]:
+def ids_of(case: ProposalReview) -> tuple[Ids, Ids]:
     """The runs whose answers are read: the setting's and the baseline's of the first of the evidence."""
     ours, theirs, _ = case.evidence[0]
     return tuple(run.id for run in ours.runs), tuple(run.id for run in theirs.runs)
 
 
-def tally_html(case: Case) -> str:
+def tally_html(case: ProposalReview) -> str:
     """All votes in a sentence."""
     votes = tally(case.proposal)
     if not sum(votes):

@@ -16,7 +16,7 @@ from dashboard.tables.review_log import words
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.links import downloads
 from fsd_core.errors import FsdError
-from fsd_core.storage.records import LoggedAct
+from fsd_core.storage.records import LoggedEvent
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -30,7 +30,7 @@ def links_html(use_id: str) -> str:
     return downloads((f"/export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
 
 
-def csv_text(log: Sequence[LoggedAct]) -> str:
+def csv_text(log: Sequence[LoggedEvent]) -> str:
     """A row per act; ``act`` is all of it as JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -42,20 +42,20 @@ def csv_text(log: Sequence[LoggedAct]) -> str:
     return out.getvalue()
 
 
-def json_lines(log: Sequence[LoggedAct]) -> str:
+def json_lines(log: Sequence[LoggedEvent]) -> str:
     """A line per act."""
     lines = (_beginning(logged) | {"act": logged.act.as_json()} for logged in log)
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _beginning(logged: LoggedAct) -> dict[str, Any]:
+def _beginning(logged: LoggedEvent) -> dict[str, Any]:
     return {
         "use": logged.use_id, "sequence": logged.sequence, "at": logged.at.isoformat(), "who": logged.who,
         "role": logged.role,
     }  # fmt: skip
 
 
-_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedAct]], str], str]] = {
+_WRITERS: dict[str, tuple[Callable[[Sequence[LoggedEvent]], str], str]] = {
     "csv": (csv_text, "text/csv"),
     "jsonl": (json_lines, "application/jsonl"),
 }

@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard.review.blind_vote import BlindVote, ids_of, pairing_of
 from dashboard.review.optional_number import optional_number, read
 from dashboard.review.proposal_html import case_html, conversation_html, prompts_html
-from dashboard.tables.pair_reader import PAGE_SIZES, PairReader, Runs
+from dashboard.tables.pair_reader import PAGE_SIZES, PairReader, RunPair
 from dashboard.tables.prompt_pairs import Pair
 from dashboard.ui.components import PRIVATE_EVENT, notice, section, show
 from dashboard.ui.signed_in import person_of
@@ -20,8 +20,8 @@ from fsd_core.roles import Person
 from fsd_core.storage.review_events import LONGEST_WORDS
 
 if TYPE_CHECKING:
-    from fsd_core.review.cases import Case
-    from fsd_core.review.desk import Desk
+    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.review.review_service import ReviewService
 
 Updates = dict[Any, Any]
 BY_NAME = "Kept with your name"
@@ -32,7 +32,7 @@ Shown = tuple[str, int]
 class OpenedProposal:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
         self.case = show()
         show(section("Verdict"))
@@ -101,7 +101,7 @@ class OpenedProposal:
         pairing = pairing_of(self.desk, case)
         read = None
         if case.evidence:
-            read = Runs(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
+            read = RunPair(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
         is_open, own = case.proposal.state == "open", case.proposal.author == person.name
         reading = self.reader.read(read, "text", PAGE_SIZES[0], 0, person, pairing)
         return (
@@ -121,7 +121,9 @@ class OpenedProposal:
             }
         )
 
-    def _done(self, person: Person, shown: Shown, act: Callable[[Case], None], told: str, *emptied: Any) -> Updates:
+    def _done(
+        self, person: Person, shown: Shown, act: Callable[[ProposalReview], None], told: str, *emptied: Any
+    ) -> Updates:
         """Does something about the proposal, and shows it anew; a refusal leaves what was typed."""
         try:
             act(self.desk.case(shown[0]))
@@ -160,7 +162,7 @@ class OpenedProposal:
         """Adds a comment."""
         person = person_of(request)
 
-        def say(case: Case) -> None:
+        def say(case: ProposalReview) -> None:
             place = _place(case, read(prompt, "On prompt", int))
             self.desk.remark(person, case, words or "", read(reply, "Answers #", int), *place)
 
@@ -184,7 +186,7 @@ def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
     return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
 
 
-def _place(case: Case, prompt: int | None) -> tuple[str | None, int | None]:
+def _place(case: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
     """The run and the position of a prompt's number. Raises ``InvalidSetting`` for one that the evidence has not."""
     if prompt is None:
         return None, None

@@ -23,14 +23,14 @@ from fsd_core.storage.review_events import Remarked
 
 if TYPE_CHECKING:
     from dashboard.tables.prompt_pairs import Pairing
-    from fsd_core.review.cases import Case
     from fsd_core.review.history import ProposalStatus
-    from fsd_core.storage.records import LoggedAct, RunView
+    from fsd_core.review.proposal_review import ProposalReview
+    from fsd_core.storage.records import LoggedEvent, RunView
 
 _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outcome"), Column("Answered", "wide"))
 
 
-def case_html(case: Case, label: str) -> str:
+def case_html(case: ProposalReview, label: str) -> str:
     """The whole proposal but for its conversation and its prompts."""
     proposal, use = case.proposal, case.use
     gone = [notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad")] if case.missing else []
@@ -62,7 +62,7 @@ def _standing(standing: ProposalStatus, state: str) -> str:
     return notice("; ".join(said) + ".", tone)
 
 
-def _requirements(case: Case) -> str:
+def _requirements(case: ProposalReview) -> str:
     outcomes, rows = overall(case.evidence), []
     for name, outcome in outcomes.items():
         told = "; ".join(f.told for one in case.evidence for f in one.findings if f.requirement == name)
@@ -72,7 +72,7 @@ def _requirements(case: Case) -> str:
     return table(_REQUIREMENTS, rows, "Requirements")
 
 
-def _weights(case: Case) -> str:
+def _weights(case: ProposalReview) -> str:
     """What is approved with the setting; why nothing can be, where its runs do not agree."""
     runs = [run for one in case.evidence for run in (*one.ours.runs, *one.theirs.runs)]
     if not runs:
@@ -128,18 +128,18 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile
     return Tile(name, quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mixed)
 
 
-def conversation_html(remarks: Sequence[LoggedAct]) -> str:
+def conversation_html(remarks: Sequence[LoggedEvent]) -> str:
     """Comments, answers below what they answer."""
     if not remarks:
         return '<p class="fsd-faded">Nobody said anything yet.</p>'
-    children: dict[int | None, list[LoggedAct]] = {}
+    children: dict[int | None, list[LoggedEvent]] = {}
     for logged in remarks:
         assert isinstance(logged.act, Remarked)
         children.setdefault(logged.act.reply_to, []).append(logged)
     return f'<ol class="rev-thread">{"".join(_remark(one, children) for one in children.get(None, ()))}</ol>'
 
 
-def _remark(logged: LoggedAct, children: dict[int | None, list[LoggedAct]]) -> str:
+def _remark(logged: LoggedEvent, children: dict[int | None, list[LoggedEvent]]) -> str:
     act = logged.act
     assert isinstance(act, Remarked)
     where = ""

@@ -16,7 +16,7 @@ from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prom
 from fsd_core.storage.review_events import LONGEST_WORDS
 
 if TYPE_CHECKING:
-    from fsd_core.review.desk import Desk
+    from fsd_core.review.review_service import ReviewService
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
@@ -31,7 +31,7 @@ _MOST = 60
 class ProposeForm:
     """The components as attributes; a method per event, which returns what it changes."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
         self.head = show()
         with gr.Row(elem_classes=["rev-forms"]):

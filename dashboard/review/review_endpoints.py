@@ -8,10 +8,10 @@ import gradio as gr
 
 from dashboard.ui.endpoint import Endpoint
 from dashboard.ui.signed_in import person_of
-from fsd_core.review.cases import Case
 from fsd_core.review.delivery import deliver, described
-from fsd_core.review.desk import Desk
 from fsd_core.review.history import Proposal, Use
+from fsd_core.review.proposal_review import ProposalReview
+from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import Remarked
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def review_endpoints(repository: Repository) -> list[Endpoint]:
-    desk = Desk(repository)
+    desk = ReviewService(repository)
 
     def list_uses() -> list[dict[str, Any]]:
         """What settings are wanted for, with the requirements and the settings that are candidate and approved."""
@@ -109,7 +109,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _case(case: Case) -> dict[str, Any]:
+def _case(case: ProposalReview) -> dict[str, Any]:
     return {
         **_proposal(case.proposal),
         "evidence": [

@@ -14,7 +14,7 @@ from dashboard.review.use_html import use_html, uses_html
 from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, notice, on_load, section, show
 from dashboard.ui.signed_in import person_of
 from fsd_core.errors import FsdError
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.storage.review_events import LONGEST_USE_TITLE, LONGEST_WORDS, Requirements
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Updates = dict[Any, Any]
 
 def build(repository: Repository, settings: Settings) -> None:
     """The page's components and events, inside the Blocks context of the caller."""
-    desk, message = Desk(repository), show()
+    desk, message = ReviewService(repository), show()
     with gr.Column(visible=False) as overview_part:
         overview = Overview(desk)
     with gr.Column(visible=False) as use_part:
@@ -61,7 +61,7 @@ def build(repository: Repository, settings: Settings) -> None:
 class Overview:
     """Every use, and a form for another."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
         show(heading("Review", _LEAD))
         self.uses = show()
@@ -106,7 +106,7 @@ class Overview:
 class OpenedUse:
     """One use with its log, and the way back to what was approved before."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
         self.use = show()
         with gr.Row(visible=False, elem_classes=["rev-forms"]) as self.row:

@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.delivery import deliver, described
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
@@ -20,7 +20,7 @@ API_PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
 
 def api_routes(repository: Repository) -> APIRouter:
     """``/api/v1/uses`` and ``/api/v1/uses/{use}/approved``."""
-    router, desk = APIRouter(prefix="/api/v1"), Desk(repository)
+    router, desk = APIRouter(prefix="/api/v1"), ReviewService(repository)
 
     @router.get("/uses")
     def uses() -> Response:

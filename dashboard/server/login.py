@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-class Reach(TypedDict):
+class CookieOptions(TypedDict):
     """Options of a cookie."""
 
     samesite: Literal["lax", "none"]
@@ -70,7 +70,7 @@ def keep_signed_in(response: Response, request: Request, secret: str) -> None:
     response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_reach(request))
 
 
-def _reach(request: Request) -> Reach:
+def _reach(request: Request) -> CookieOptions:
     """Where a browser sends the cookie: to our own pages, and on a Space also where huggingface.co shows them framed.
 
     Not ``Partitioned``: a cookie of the tab in which somebody signs in would then be another one than the frame's.

@@ -20,7 +20,7 @@ _MOST_RUNS = 100
 """of a setting, the newest, that its page shows; of a calibration that is among them, every turn"""
 
 
-class Beside(NamedTuple):
+class MeasuredBaselines(NamedTuple):
     """A measurement, and those of its experiment that it is held against: the target alone, and SD at its fastest."""
 
     ours: Pool
@@ -40,7 +40,7 @@ def runs_of(repository: Repository, setting_id: str) -> list[RunView]:
     return list(found.values())
 
 
-def measurements(repository: Repository, runs: Sequence[RunView]) -> list[Beside]:
+def measurements(repository: Repository, runs: Sequence[RunView]) -> list[MeasuredBaselines]:
     """What runs of a setting measured, of the same weights. The turns of a calibration are one measurement."""
     held: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
@@ -66,10 +66,10 @@ def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
     ]
 
 
-def _beside(ours: Pool, baselines: Sequence[RunView], prompts: Prompts) -> Beside:
+def _beside(ours: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
     pools = _pools(alike(ours.run, baselines), prompts)
     target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
-    return Beside(
+    return MeasuredBaselines(
         ours,
         max(target, key=lambda other: _shared(ours, other), default=None),
         max(exact, key=lambda other: (_shared(ours, other), _speed(ours, other)), default=None),

@@ -17,10 +17,10 @@ from fsd_core.metrics import METRICS
 from fsd_core.review.pooling import is_turn
 
 if TYPE_CHECKING:
-    from dashboard.settings.measurements import Beside
+    from dashboard.settings.measurements import MeasuredBaselines
     from fsd_core.review.history import Use
     from fsd_core.review.pooling import Pool
-    from fsd_core.storage.records import LoggedAct, RunView, SettingSummary, SettingView
+    from fsd_core.storage.records import LoggedEvent, RunView, SettingSummary, SettingView
 
 _COMPARED = 20
 """runs of a setting, the newest, that its link to Compare takes"""
@@ -135,7 +135,7 @@ def apart_html(groups: int) -> str:
     )
 
 
-def runs_html(found: Sequence[Beside], weights: Mapping[str, str]) -> str:
+def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> str:
     """What measured the setting with the same weights, beside the baselines of its experiment."""
     runs = [run for one in found for run in one.ours.runs]
     told = section(f"Measured in {count(len(runs), 'run')}")
@@ -155,7 +155,7 @@ _OF_TURNS = (
 )
 
 
-def _row(one: Beside) -> tuple[str, ...]:
+def _row(one: MeasuredBaselines) -> tuple[str, ...]:
     run = one.ours.run
     m = run.metrics or {}
     return (
@@ -201,7 +201,7 @@ def _with_interval(value: str, ends: str) -> str:
     return escape(value) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
 
 
-def history_html(acts: Sequence[tuple[Use, LoggedAct]], setting_id: str) -> str:
+def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> str:
     """What people decided about the setting, newest first; ``setting_id`` is empty where it cannot be proposed yet."""
     if not acts:
         return section("What was decided") + empty_state(

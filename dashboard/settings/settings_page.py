@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fsd_core.review.history import Use
     from fsd_core.settings import Settings
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import LoggedAct
+    from fsd_core.storage.records import LoggedEvent
 
 SETTINGS_PER_PAGE = 50
 _LEAD = "A setting is a pair and a way to decode. It never changes, and its address is the hash of its content."
@@ -143,7 +143,7 @@ def setting_page(repository: Repository, setting_id: str) -> str:
     )
 
 
-def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedAct]]:
+def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:
     """What concerns a setting: its proposals, what was said of them, and aliases that named it."""
     found = []
     for use in uses:

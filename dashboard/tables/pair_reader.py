@@ -31,7 +31,7 @@ Updates = dict[Any, Any]
 Order = Callable[[Sequence[Pair]], Sequence[Pair]]
 
 
-class Runs(NamedTuple):
+class RunPair(NamedTuple):
     """The two runs that are read, and what they are called."""
 
     a: Ids
@@ -77,7 +77,7 @@ class PairReader:
         return [self.runs, self.told, self.pairs, self.page, self.back, self.forward]
 
     def read(
-        self, runs: Runs | None, which: Show, size: int, page: int, person: Person, pairing: Pairing | None = None,
+        self, runs: RunPair | None, which: Show, size: int, page: int, person: Person, pairing: Pairing | None = None,
         linked: int | None = None,
     ) -> Updates:  # fmt: skip
         """One page of prompts, as ``person`` sees them; the one with the position ``linked``, if that is given.
@@ -105,12 +105,12 @@ class PairReader:
             self.page: page,
         } | self._turnable(page, size, len(found))
 
-    def begin(self, runs: Runs | None, which: Show, size: int, request: gr.Request) -> Updates:
+    def begin(self, runs: RunPair | None, which: Show, size: int, request: gr.Request) -> Updates:
         """The first page of another filter."""
         return self._guarded(runs, which, size, 0, person_of(request))
 
     def act(
-        self, runs: Runs | None, which: Show, size: int, page: int, event: gr.EventData, request: gr.Request
+        self, runs: RunPair | None, which: Show, size: int, page: int, event: gr.EventData, request: gr.Request
     ) -> Updates:
         """What a key or a button of an output asks for."""
         person, kind = person_of(request), str(event.act)
@@ -135,12 +135,12 @@ class PairReader:
         self.repository.mark(run, position, person.name, verdict, note)
 
     def _turn(self, step: int) -> Any:
-        def turn(runs: Runs | None, which: Show, size: int, page: int, request: gr.Request) -> Updates:
+        def turn(runs: RunPair | None, which: Show, size: int, page: int, request: gr.Request) -> Updates:
             return self._guarded(runs, which, size, page + step, person_of(request))
 
         return turn
 
-    def _guarded(self, runs: Runs | None, which: Show, size: int, page: int, person: Person) -> Updates:
+    def _guarded(self, runs: RunPair | None, which: Show, size: int, page: int, person: Person) -> Updates:
         try:
             return self.read(runs, which, size, page, person)
         except FsdError as error:

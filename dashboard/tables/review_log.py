@@ -23,13 +23,13 @@ from fsd_core.storage.review_events import (
 
 if TYPE_CHECKING:
     from fsd_core.review.history import Use
-    from fsd_core.storage.records import LoggedAct
+    from fsd_core.storage.records import LoggedEvent
 
 _COLUMNS = (Column("When"), Column("Who"), Column("Use"), Column("What", "wide"), Column("Words", "wide"))
 _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "decline": "declined"}
 
 
-def acts_html(acts: Sequence[tuple[Use, LoggedAct]]) -> str:
+def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> str:
     """Acts, each with its use, in the order given."""
     rows = [
         (

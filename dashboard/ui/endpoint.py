@@ -18,7 +18,7 @@ from fsd_core.frozen import sentence
 Endpoint = Callable[..., Any]
 
 
-class Told(gr.Error):
+class CallerError(gr.Error):
     """A sentence for the program's person; not an event for the log."""
 
     def __init__(self, message: str) -> None:
@@ -66,8 +66,8 @@ def _answering(function: Endpoint) -> Endpoint:
             given = model.model_validate({name: bound.arguments[name] for name in kinds if name in bound.arguments})
             return function(**bound.arguments | {name: getattr(given, name) for name in given.model_fields_set})
         except ValidationError as error:
-            raise Told(sentence(error, lambda path: " ".join(map(str, path)))) from None
+            raise CallerError(sentence(error, lambda path: " ".join(map(str, path)))) from None
         except FsdError as error:
-            raise Told(str(error)) from None
+            raise CallerError(str(error)) from None
 
     return answering

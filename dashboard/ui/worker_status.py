@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import WorkerView
 
 
-class Absence(NamedTuple):
+class WorkerAbsence(NamedTuple):
     """What is said where nothing computes."""
 
     missing: str
     remedy: str
 
 
-_ABSENCES: dict[Executor, Absence] = {
-    "worker": Absence("worker is not running", "Start it with: python -m fsd_core worker."),
-    "in-process": Absence(
+_ABSENCES: dict[Executor, WorkerAbsence] = {
+    "worker": WorkerAbsence("worker is not running", "Start it with: python -m fsd_core worker."),
+    "in-process": WorkerAbsence(
         "app's computing thread is not running",
         "The app begins it anew every few seconds. If this stays, the app's log says why: mend that, or restart "
         "the app.",

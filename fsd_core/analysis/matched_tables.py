@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from fsd_core.analysis.matching import KnobLine, Matched
+from fsd_core.analysis.matching import KnobLine, MatchedComparison
 from fsd_core.analysis.quality import NOT_RANKED, Quality
 from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import count, decimals, number, upper_first
@@ -42,7 +42,7 @@ class MatchedTable(NamedTuple):
 
 
 def tables(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
+    matched: MatchedComparison, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[MatchedTable]:
     """At equal cost, and at equal quality if that ranks; none where nothing could be matched. ``margins``: in points,
     or hundredths of a nat a token where nothing is scored; the quality's own without them.
@@ -70,8 +70,8 @@ def tables(
 
 
 def _table(
-    title: str, columns: list[str], matched: Matched, found: Sequence[Sequence[Any]], cell: Callable[..., MatchedCell],
-    verdict: Callable[..., str],
+    title: str, columns: list[str], matched: MatchedComparison, found: Sequence[Sequence[Any]],
+    cell: Callable[..., MatchedCell], verdict: Callable[..., str],
 ) -> MatchedTable:  # fmt: skip
     by_name = [{row.family: row for row in rows} for rows in found]
     rows = [
@@ -154,7 +154,7 @@ def _by_rank(rows: Sequence[AtCost] | Sequence[WithinLoss]) -> tuple[list[str], 
 
 
 def records(
-    matched: Matched, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
+    matched: MatchedComparison, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[dict[str, Any]]:
     """A row for each rule at each point, and for each setting that stands beside them, for a table of data.
 
@@ -205,7 +205,7 @@ def records(
     return rows
 
 
-def beside_rows(matched: Matched) -> list[tuple[str, str, str]]:
+def beside_rows(matched: MatchedComparison) -> list[tuple[str, str, str]]:
     """Name, times less and points of each setting that stands beside the curves, with intervals."""
     rows = []
     for line in matched.beside:
@@ -217,7 +217,7 @@ def beside_rows(matched: Matched) -> list[tuple[str, str, str]]:
     return rows
 
 
-def caption(matched: Matched) -> str:
+def caption(matched: MatchedComparison) -> str:
     """What the tables and curves are of, in sentences."""
     front = f" Not beaten in both: {_and(matched.front)}." if matched.front else ""
     return (
@@ -228,7 +228,7 @@ def caption(matched: Matched) -> str:
     )
 
 
-def absence(matched: Matched) -> str:
+def absence(matched: MatchedComparison) -> str:
     """Which baselines are missing, in a sentence; empty if none is."""
     if not matched.absent:
         return ""

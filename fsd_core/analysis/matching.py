@@ -28,7 +28,7 @@ from fsd_core.formatting import count
 from fsd_core.statistics.intervals import Estimate, pareto_front
 from fsd_core.statistics.noninferiority import checked_margin
 from fsd_core.statistics.ranking import OUTSIDE, AtCost, WithinLoss, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, Place, known
+from fsd_core.statistics.tradeoff_curves import Curves, PathPosition, known
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
@@ -75,14 +75,14 @@ class KnobLine(NamedTuple):
     def is_curve(self) -> bool:
         return len(self.at) > 0
 
-    def between(self, place: Place) -> str:
+    def between(self, place: PathPosition) -> str:
         """The knob's values around a place of the curve, such as ``0.1`` or ``0.1 to 0.2``."""
         names = {p.column: "off" if p.knob is None else f"{p.knob:g}" for p in self.points}
         ends = (place.stricter,) if place.share < 0.005 else (place.looser,) if place.share > 0.995 else place[:2]
         return " to ".join(names[column] for column in ends)
 
 
-class Matched(NamedTuple):
+class MatchedComparison(NamedTuple):
     """Everything that is known of runs at matched points; without ``curves`` only why there is none."""
 
     cost: Cost
@@ -143,7 +143,9 @@ def checked_ratio(ratio: float | None) -> float:
     return ratio
 
 
-def match(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, cost: str = "target_passes") -> Matched:
+def match(
+    runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, cost: str = "target_passes"
+) -> MatchedComparison:
     """The finished runs on the baseline's ground: its pair, task, sampling and length limit.
 
     Accuracy, or where nothing is scored how likely the target finds the texts, is held against the target alone, or
@@ -155,16 +157,16 @@ def match(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, c
         raise UnknownName(f"There is no cost '{cost}': expected one of {', '.join(COSTS)}.")
     chosen = COSTS[cost]
     if baseline is None:
-        return Matched(chosen, ["No run is chosen."])
+        return MatchedComparison(chosen, ["No run is chosen."])
     same, notes = on_one_ground(runs, baseline, chosen)
     target, reference, absent = target_of(same), reference_of(same, baseline), tuple(missing(_drafting_first(same)))
     if target is None or reference is None:
         why = "Neither the target alone nor exact SD is among the finished runs: without one nothing can be matched."
-        return Matched(chosen, [*notes, why], absent=absent)
+        return MatchedComparison(chosen, [*notes, why], absent=absent)
     quality, settings, places = comparable(same, prompts)
     if not places:
         why = "The runs have no prompt in common that all of them answered, so there is nothing to match."
-        return Matched(chosen, [*notes, why], absent=absent)
+        return MatchedComparison(chosen, [*notes, why], absent=absent)
     same = [run for runs in settings.values() for run in runs]
     longest = max(len(prompts[run.id]) for run in same)
     if 2 * len(places) < longest:
@@ -174,7 +176,7 @@ def match(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, c
     lines = [_line(family, columns, points, curves, exact(same), target) for family in families(same)]
     lines, front = _with_front(lines) if quality.is_ranked else (lines, ())
     names = run_names(same)
-    return Matched(
+    return MatchedComparison(
         chosen, [*notes, *untruncated(same)], lines, names[reference.id], names[target.id], len(places), curves, absent,
         front, quality,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from fsd_core.statistics.intervals import Interval
 _SPEED_BREAKS_TIES = 1e-3
 
 
-class Hope(NamedTuple):
+class Forecast(NamedTuple):
     """What is to be expected of a setting."""
 
     rank: float
@@ -90,13 +90,13 @@ def values_of(
 
 def hopes(
     config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
-) -> Hope:
+) -> Forecast:
     """What the first prompts, up to before ``end``, let expect of a setting."""
     preferred = rank(config, evidence, one, exact, end)
     if config.goal == "speed":
-        return Hope(preferred, 1.0)
+        return Forecast(preferred, 1.0)
     values, bound = values_of(config, evidence, one, 0, end)
-    return Hope(preferred, chance(values, bound, config.limit - config.choosing, SIGNIFICANCE_LEVEL))
+    return Forecast(preferred, chance(values, bound, config.limit - config.choosing, SIGNIFICANCE_LEVEL))
 
 
 def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:

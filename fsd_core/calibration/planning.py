@@ -37,7 +37,7 @@ CLOSE = 0.05
 
 
 @dataclass(frozen=True)
-class Step:
+class CalibrationStep:
     """What is to be done next: some settings, on the prompts from ``start`` to before ``end`` in the order."""
 
     decodings: tuple[DecodingConfig, ...]
@@ -58,20 +58,20 @@ class Outcome:
     reason: str
     """what ended it: ``sure``, ``nothing-faster`` (no finalist), ``hopeless``, ``prompts`` or ``minutes``"""
     finalists: tuple[SettingResult, ...]
-    more: More | None = None
+    more: MoreWanted | None = None
     """where the minutes ended it: what decides if prompts go on like those so far"""
     close: tuple[DecodingConfig, ...] = ()
     """finalists left undecided because they are hardly faster than the chosen one"""
 
 
-class More(NamedTuple):
+class MoreWanted(NamedTuple):
     """What is still wanted."""
 
     prompts: int
     minutes: float
 
 
-def next_step(config: CalibrationConfig, evidence: Measurements) -> Step | Outcome:
+def next_step(config: CalibrationConfig, evidence: Measurements) -> CalibrationStep | Outcome:
     """What is to be done next, or how it ended. Raises ``FsdError`` where the target or exact SD cannot be measured."""
     target, begun = config.target, evidence.begun or config.decodings
     alive = tuple(one for one in begun if one not in evidence.failed and one != target)
@@ -83,7 +83,7 @@ def next_step(config: CalibrationConfig, evidence: Measurements) -> Step | Outco
         if not in_time or len(alive) == 1:
             break
         if missing := _missing(evidence, (target, *alive), done, end):
-            return Step(missing, done, end, lengths_open=bool(config.lengths) and not evidence.begun)
+            return CalibrationStep(missing, done, end, lengths_open=bool(config.lengths) and not evidence.begun)
         done = end
         in_time = evidence.seconds(done) < CHOOSING_SHARE * 60 * config.minutes
         alive = _better_half(config, evidence, alive, done)
@@ -143,7 +143,7 @@ def _finalists(
 
 def _trying(
     config: CalibrationConfig, evidence: Measurements, exact: DecodingConfig, finalists: Sequence[DecodingConfig]
-) -> Step | Outcome:
+) -> CalibrationStep | Outcome:
     trials = {one: SettingTrial(config, evidence, one, exact, len(finalists)) for one in finalists}
     still, end, close = list(finalists), config.choosing, list[DecodingConfig]()
     while True:
@@ -162,7 +162,7 @@ def _trying(
             break
         until = min(end + TURN, config.limit)
         if missing := _missing(evidence, (config.target, exact, *still), end, until):
-            return Step(missing, end, until, sure=best)
+            return CalibrationStep(missing, end, until, sure=best)
         end = until
     found = {one: trial.finding(end) for one, trial in trials.items()}
     chosen = found[best] if best is not None else of_exact(config, evidence, exact, end)
@@ -178,7 +178,7 @@ def _clearly(config: CalibrationConfig, rank: float, bar: float) -> bool:
 def _more(
     evidence: Measurements, target: DecodingConfig, exact: DecodingConfig,
     trials: Mapping[DecodingConfig, SettingTrial], still: Sequence[DecodingConfig], end: int,
-) -> More | None:  # fmt: skip
+) -> MoreWanted | None:  # fmt: skip
     """What makes the first of the undecided finalists sure if prompts go on like those so far; ``None`` where they are
     too few."""
     lacking = [prompts for one in still if (prompts := trials[one].lacks(end)) is not None]
@@ -186,7 +186,7 @@ def _more(
         return None
     prompts = TURN * math.ceil(min(lacking) / TURN)
     seconds = sum(evidence.seconds_each(one) for one in dict.fromkeys((target, exact, *still)))
-    return More(prompts, prompts * seconds / 60)
+    return MoreWanted(prompts, prompts * seconds / 60)
 
 
 def _ended(

@@ -7,12 +7,12 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from fsd_core.calibration.planning import Outcome, Step
+from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.proposing import propose
 from fsd_core.calibration.status import standing
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
-from fsd_core.evaluation.generator import Bench, OwnBench, PairLoader
+from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.runner import Writing, execute_runs
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import RunView
@@ -23,39 +23,41 @@ def calibrate(
     repository: Repository,
     experiment_id: str,
     config: CalibrationConfig,
-    bench: Bench | PairLoader,
+    generator: TextGenerator | PairLoader,
     on_prompt: Callable[[RunView], None] = lambda run: None,
     writing: Writing = lambda run_id, positions: nullcontext(),
     on_start: Callable[[RunView], None] = lambda run: None,
-    on_turn: Callable[[Step], None] = lambda step: None,
+    on_turn: Callable[[CalibrationStep], None] = lambda step: None,
 ) -> Outcome:
     """Does what is left of a calibration. Called again after an interruption of any kind, it goes on.
 
     ``on_turn`` is called when new runs begin; the others are those of :func:`execute_runs`, which also says what is
     raised. Raises ``FsdError`` if the target or exact SD cannot be measured.
     """
-    bench = bench if isinstance(bench, Bench) else OwnBench(bench)
+    generator = generator if isinstance(generator, TextGenerator) else LocalGenerator(generator)
     while True:
         runs = repository.experiment(experiment_id).runs
         if left := [run.id for run in runs if not run.ended]:
-            execute_runs(repository, left, bench, on_prompt, writing, on_start)
+            execute_runs(repository, left, generator, on_prompt, writing, on_start)
             continue
         step = standing(repository, config, runs)
         if isinstance(step, Outcome):
             return step
         predicted: dict[str, dict[str, Any]] = {}
         if step.lengths_open:
-            step, predicted = _proposed(config, repository, bench)
+            step, predicted = _proposed(config, repository, generator)
         on_turn(step)
         turn = config.turn(step.decodings, step.start, step.end)
         repository.extend_experiment(experiment_id, turn, predicted)
 
 
-def _proposed(config: CalibrationConfig, repository: Repository, bench: Bench) -> tuple[Step, dict[str, dict]]:
+def _proposed(
+    config: CalibrationConfig, repository: Repository, generator: TextGenerator
+) -> tuple[CalibrationStep, dict[str, dict]]:
     """The first turn, of what replay proposes, and what it predicts, by setting."""
     question = partial(propose, config, find_task(config.task, repository))
-    found = bench.ask(config.pair, config.device, config.dtype, question)
+    found = generator.ask(config.pair, config.device, config.dtype, question)
     predicted = {
         SettingConfig(pair=config.pair, decoding=one.decoding).id: one.predicted for one in found if one.predicted
     }
-    return Step((config.target, *(one.decoding for one in found)), 0, FEWEST_CHOOSING), predicted
+    return CalibrationStep((config.target, *(one.decoding for one in found)), 0, FEWEST_CHOOSING), predicted

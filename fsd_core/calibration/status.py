@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fsd_core.calibration.measured import Measurements
-from fsd_core.calibration.planning import Outcome, Step, next_step
+from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import PromptCounts, RunView
 
 
-def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> Step | Outcome:
+def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> CalibrationStep | Outcome:
     """What the runs of a calibration so far lead to.
 
     Raises as :func:`next_step`, and ``UnknownName`` for a task that is not there any more.

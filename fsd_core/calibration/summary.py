@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fsd_core.calibration.findings import SettingResult
-from fsd_core.calibration.planning import CLOSE, Outcome, Step
+from fsd_core.calibration.planning import CLOSE, CalibrationStep, Outcome
 from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationConfig
 
@@ -38,7 +38,7 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
     )
 
 
-def so_far(config: CalibrationConfig, step: Step) -> str:
+def so_far(config: CalibrationConfig, step: CalibrationStep) -> str:
     """What keeps the promise already, while others are tried; empty where nothing does."""
     if step.sure is None:
         return ""
@@ -64,7 +64,7 @@ def finding_words(finding: SettingResult) -> str:
     return f"{', '.join(parts)}, on {finding.prompts} fresh prompts; {_speeds(finding)}".replace("-", "−")
 
 
-def phase(config: CalibrationConfig, at: Step | Outcome) -> str:
+def phase(config: CalibrationConfig, at: CalibrationStep | Outcome) -> str:
     """How far it is: ``proposing`` draft lengths by replay, ``choosing`` finalists, ``trying`` them on fresh prompts,
     or ``ended``."""
     if isinstance(at, Outcome):
@@ -74,7 +74,7 @@ def phase(config: CalibrationConfig, at: Step | Outcome) -> str:
     return "choosing" if at.start < config.choosing else "trying"
 
 
-def standing_json(config: CalibrationConfig, at: Step | Outcome) -> dict[str, Any]:
+def standing_json(config: CalibrationConfig, at: CalibrationStep | Outcome) -> dict[str, Any]:
     """How far it is as plain data: under way what is written now, in the end as :func:`as_json`."""
     told: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
     if isinstance(at, Outcome):

@@ -22,7 +22,7 @@ _LOOKED_AT = 50
 
 
 @dataclass(frozen=True)
-class Work:
+class StoredWork:
     """A run, or an experiment with all its runs."""
 
     id: str
@@ -39,7 +39,7 @@ class Work:
         return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
 
 
-def find_work(repository: Repository, beginning: str) -> Work:
+def find_work(repository: Repository, beginning: str) -> StoredWork:
     """The run or experiment whose id begins so. Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if
     there are several."""
     runs = repository.runs(id_begins=beginning, limit=None)
@@ -56,7 +56,7 @@ def find_work(repository: Repository, beginning: str) -> Work:
     )
 
 
-def check_left(work: Work) -> None:
+def check_left(work: StoredWork) -> None:
     """Raises ``InvalidSetting`` if nothing is left to do, or if the worker is at it."""
     what = "experiment" if work.is_experiment else "run"
     if not any(run.has_more_to_do for run in work.runs):
@@ -70,7 +70,7 @@ def check_left(work: Work) -> None:
         )
 
 
-def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> Work | None:
+def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
     """What a killed command with this very content left unfinished on the command line; of several the newest, one that
     was begun before one that was not."""
     wanted = content_hash(config)
@@ -114,11 +114,11 @@ def _left(repository: Repository, one: ExperimentView, config: CalibrationConfig
     return not isinstance(at, Outcome) or (more > 0 and at.reason == "minutes")
 
 
-def _of_run(repository: Repository, run: RunView) -> Work:
+def _of_run(repository: Repository, run: RunView) -> StoredWork:
     job = repository.find_job(run.experiment_id or run.id)
-    return Work(run.id, run.label, (run,), is_experiment=False, left_to_worker=job is not None)
+    return StoredWork(run.id, run.label, (run,), is_experiment=False, left_to_worker=job is not None)
 
 
-def _of_experiment(experiment: ExperimentView) -> Work:
+def _of_experiment(experiment: ExperimentView) -> StoredWork:
     job = experiment.job_id is not None
-    return Work(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)
+    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)

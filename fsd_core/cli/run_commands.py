@@ -15,7 +15,7 @@ from fsd_core.errors import DatabaseUnavailable, FsdError, TrackingUnavailable
 from fsd_core.settings import Settings
 
 if TYPE_CHECKING:
-    from fsd_core.cli.find import Work
+    from fsd_core.cli.find import StoredWork
     from fsd_core.evaluation.generator import PairLoader
     from fsd_core.evaluation.runner import Writing
     from fsd_core.models.loading import LoadedPair
@@ -79,7 +79,7 @@ def find_task(name: str, settings: Settings) -> Task:
     return lookup.find_task(name, repository)
 
 
-def going_on(work: Work) -> str:
+def going_on(work: StoredWork) -> str:
     """Tells that nothing new is begun, and answers with the id."""
     what, done = ("experiment" if work.is_experiment else "run"), sum(run.prompts_done for run in work.runs)
     say(

@@ -74,11 +74,11 @@ def add_task(
     title: Annotated[str, typer.Option(help="Title for people.")] = "",
 ) -> None:
     """Keep a file as a task, or as the next version of one. Commands and pages then offer it."""
-    from fsd_core.tasks.custom.custom_task import OwnTask
+    from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
 
     name = checked_name(suggested_name(file.stem) if name is None else name)
-    kept = keep(_repository(), OwnTask.of(name, _checked(file, scorer), title), _WHO)
+    kept = keep(_repository(), CustomTask.of(name, _checked(file, scorer), title), _WHO)
     print(f"{kept.full_name} has {count(kept.prompts, 'prompt')}, scored by {kept.scorer}. Measure with --task {name}.")
 
 
@@ -106,10 +106,10 @@ def show_task(
     name: Annotated[str, typer.Argument(help="Name of a task of your own, such as support or support@0123456789ab.")],
 ) -> None:
     """Print the lines of a task. Their SHA-256 begins with its version."""
-    from fsd_core.tasks.custom.custom_task import OwnTask
+    from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import find_task
 
     found = find_task(name, _repository())
-    if not isinstance(found, OwnTask):
+    if not isinstance(found, CustomTask):
         raise InvalidSetting(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
     print(found.content, end="")

@@ -37,7 +37,7 @@ OnPosition = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SampledPositions:
     """Positions that were drawn of one text, counted from its first written token, in order."""
 
     prompt_position: int
@@ -48,7 +48,7 @@ class Drawn:
 
 Rates = tuple[int, list[tuple[tuple[str, str, int], float]]]
 """of one position: its prompt's position; by (optima or verifiers, name, number of drafts) what is accepted"""
-Ask = Callable[[list[Drawn], SamplingConfig], Iterable[Rates]]
+Ask = Callable[[list[SampledPositions], SamplingConfig], Iterable[Rates]]
 """:func:`rates` of a pair, wherever that is"""
 
 
@@ -116,7 +116,7 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
             yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=_PATHS)
 
 
-def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> list[Drawn]:
+def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> list[SampledPositions]:
     """So many positions of the run's texts, in their order."""
     generations = [g for g in repository.generations(run_id) if g.tokens]
     starts = np.cumsum([0, *(g.tokens for g in generations)])
@@ -127,11 +127,11 @@ def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> li
         if chosen := sorted(int(i) for i in every[(every >= start) & (every < end)] - start):
             written = tuple(token for record in traces[generation.position] for token in record.emitted)
             asked = messages.get(generation.position, generation.prompt)
-            found.append(Drawn(generation.position, asked, written, tuple(chosen)))
+            found.append(SampledPositions(generation.position, asked, written, tuple(chosen)))
     return found
 
 
-def rates(pair: LoadedPair, texts: Iterable[Drawn], sampling: SamplingConfig) -> Iterator[Rates]:
+def rates(pair: LoadedPair, texts: Iterable[SampledPositions], sampling: SamplingConfig) -> Iterator[Rates]:
     """What the optimum and every verifier accept at each of the positions, by the pair's distributions there."""
     for prompt_position, p, q in _distributions(pair, texts, sampling):
         yield prompt_position, list(_rates(p, q))
@@ -139,7 +139,7 @@ def rates(pair: LoadedPair, texts: Iterable[Drawn], sampling: SamplingConfig) ->
 
 @torch.inference_mode()
 def _distributions(
-    pair: LoadedPair, texts: Iterable[Drawn], sampling: SamplingConfig
+    pair: LoadedPair, texts: Iterable[SampledPositions], sampling: SamplingConfig
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The prompt's position with p and q, float64 [V] each."""
     for text in texts:

@@ -1,4 +1,5 @@
-"""Where the prompts of runs are written: here, with pairs that this process has loaded, or where a ``Bench`` says.
+"""Where the prompts of runs are written: here, with pairs that this process has loaded, or where a
+``TextGenerator`` says.
 
 What is recorded, and when a run begins and ends, is the business of ``execution`` alone.
 """
@@ -32,7 +33,7 @@ _WARM_UP_ROUNDS = 3
 
 
 @runtime_checkable
-class Bench(Protocol):
+class TextGenerator(Protocol):
     """Writes prompts of runs. A run is opened before anything else is asked of it."""
 
     def open(self, run: RunView) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Bench(Protocol):
         ...
 
 
-class OwnBench:
+class LocalGenerator:
     """This process writes, with the pairs that a loader gives it."""
 
     def __init__(self, pair_loader: PairLoader) -> None:
@@ -98,7 +99,7 @@ def about(pair: LoadedPair) -> dict[str, Any]:
 
 
 def warm_up(decoder: PairDecoder, example: Example) -> None:
-    """See :meth:`Bench.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
+    """Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
     try:
         list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), _WARM_UP_ROUNDS))
     except ModelUnavailable:

@@ -18,7 +18,7 @@ from fsd_core.conditions import Conditions, conditions_of
 from fsd_core.errors import Cancelled, DatabaseUnavailable, DataDamaged, DeviceUnavailable, FsdError, user_message
 from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
-from fsd_core.evaluation.generator import Bench, OwnBench, PairLoader
+from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
@@ -52,13 +52,13 @@ class _Turn:
 def execute_runs(
     repository: Repository,
     run_ids: Sequence[str],
-    bench: PairLoader | Bench,
+    generator: PairLoader | TextGenerator,
     on_prompt: Callable[[RunView], None] = lambda run: None,
     writing: Writing = lambda run_id, positions: nullcontext(),
     on_start: Callable[[RunView], None] = lambda run: None,
 ) -> None:
-    """Does what is left of some runs, then writes their figures. ``bench`` writes their prompts; of a loader of pairs,
-    this process does.
+    """Does what is left of some runs, then writes their figures. ``generator`` writes their prompts; of a loader of
+    pairs, this process does.
 
     The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
     does so for all of them, and the difference between their speeds is that of their settings.
@@ -71,8 +71,8 @@ def execute_runs(
     what goes wrong with a prompt is that prompt's outcome. A prompt at which processes have died again and again is
     recorded as failed. Runs that have ended are left alone.
     """
-    if not isinstance(bench, Bench):
-        bench = OwnBench(bench)
+    if not isinstance(generator, TextGenerator):
+        generator = LocalGenerator(generator)
     try:
         turns, tasks = [], cache(partial(find_task, repository=repository))  # runs of a task share its prompts
         for run_id in run_ids:
@@ -80,10 +80,10 @@ def execute_runs(
             if not run.ended:
                 on_start(run)
                 with _failing_alone(repository, run_id):
-                    turns += _begin(repository, run, tasks, bench, writing)
-        bench.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
+                    turns += _begin(repository, run, tasks, generator, writing)
+        generator.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
         for turn, examples in _in_turn(turns):
-            _take_turn(repository, bench, turn, examples, on_prompt, writing)
+            _take_turn(repository, generator, turn, examples, on_prompt, writing)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
         for run in runs:
@@ -103,7 +103,7 @@ def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
 
 def _take_turn(
     repository: Repository,
-    bench: Bench,
+    generator: TextGenerator,
     turn: _Turn,
     examples: Mapping[int, Example],
     on_prompt: Callable[[RunView], None],
@@ -113,14 +113,14 @@ def _take_turn(
     alone = [{position: examples[position]} for position in examples if position in turn.run.losses]
     together = {position: examples[position] for position in examples if position not in turn.run.losses}
     for some in (*alone, *([together] if together else [])):
-        records = bench.write(turn.run, turn.task, some)
+        records = generator.write(turn.run, turn.task, some)
         left = list(some)
         while left:
             run = repository.run(turn.run.id)
             if run.ended:
                 return
             on_prompt(run)
-            conditions = dict(turn.conditions) | {"threads": bench.threads()}
+            conditions = dict(turn.conditions) | {"threads": generator.threads()}
             with _failing_alone(repository, run.id):
                 with writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
                     record = next(records)
@@ -156,7 +156,7 @@ def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
 
 
 def _begin(
-    repository: Repository, run: RunView, tasks: Callable[[str], Task], bench: Bench, writing: Writing
+    repository: Repository, run: RunView, tasks: Callable[[str], Task], generator: TextGenerator, writing: Writing
 ) -> list[_Turn]:
     """Marks a run as running and warms it up; nothing for one that has nothing left."""
     task = tasks(run.task)
@@ -166,7 +166,7 @@ def _begin(
         repository.record_generation(run.id, _set_aside(left.pop(position), position, run.losses[position]))
     if not left:
         return []
-    about = bench.open(run)
+    about = generator.open(run)
     if done and run.weights and run.weights != about.get("weights"):
         raise FsdError(
             f"The weights of '{run.pair}' have changed since the first {len(done)} prompts: start a new run with the "
@@ -175,7 +175,7 @@ def _begin(
     repository.start_run(run.id, about)
     first = next(iter(left))
     with writing(run.id, [first]):
-        bench.warm_up(run, left[first])
+        generator.warm_up(run, left[first])
     return [_Turn(run, task, left, conditions_of(about))]
 
 

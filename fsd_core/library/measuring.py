@@ -25,7 +25,7 @@ from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage.database import connection
 from fsd_core.storage.database.repository import Repository
 from fsd_core.tasks import Task
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import TaskFolder, find_task, keep
 from fsd_core.worker import local_runs
 
@@ -149,7 +149,7 @@ def _name(decodings: Sequence[DecodingConfig], task: Task | str) -> str:
 
 def prompts_of(task: Task | str, repository: Repository, folder: Path | None) -> Task:
     """The task; one of one's own is kept where the runs are. Raises ``UnknownName``."""
-    if isinstance(task, OwnTask):
+    if isinstance(task, CustomTask):
         return find_task(keep(repository, task, "library").full_name, repository)
     if folder is not None:
         for refused in TaskFolder(Settings(home=folder).tasks_folder).take_in(repository):

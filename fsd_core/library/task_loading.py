@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import checked_name, suggested_name
 from fsd_core.tasks.custom.reading import check, read_file
 
 
-def load_task(path: str | Path, scorer: str | None = None, name: str | None = None, title: str = "") -> OwnTask:
+def load_task(path: str | Path, scorer: str | None = None, name: str | None = None, title: str = "") -> CustomTask:
     """The task that a file of JSON Lines is, for ``compare`` and ``sweep``. Nothing is kept.
 
     Args:
@@ -32,4 +32,4 @@ def load_task(path: str | Path, scorer: str | None = None, name: str | None = No
     path = Path(path)
     checked = check(read_file(path), scorer)
     checked.require(str(path))
-    return OwnTask.of(checked_name(suggested_name(path.stem) if name is None else name), checked, title)
+    return CustomTask.of(checked_name(suggested_name(path.stem) if name is None else name), checked, title)

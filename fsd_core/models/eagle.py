@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 
-from fsd_core.models.reduced_vocab import TrimmedHead
+from fsd_core.models.reduced_vocab import ReducedHead
 from fsd_core.ops.linear import prepack_linear
 
 Generation = Literal[1, 3]
@@ -101,7 +101,7 @@ class EagleHead(nn.Module):
         config: LlamaConfig,
         generation: Generation,
         embedding: Tensor,
-        head: TrimmedHead,
+        head: ReducedHead,
         *,
         state_width: int,
         bias: bool = False,

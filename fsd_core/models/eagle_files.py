@@ -20,7 +20,7 @@ from transformers import LlamaConfig, PreTrainedModel
 
 from fsd_core.errors import IncompatibleModels, ModelUnavailable
 from fsd_core.models.eagle import EagleHead, Generation, attention_sizes
-from fsd_core.models.reduced_vocab import TrimmedHead
+from fsd_core.models.reduced_vocab import ReducedHead
 
 _LAYER = "layers.0."
 
@@ -39,14 +39,14 @@ def new_head(
     return made.to(device=embedding.device, dtype=embedding.dtype)
 
 
-def _head_of(target: PreTrainedModel, tokens: Tensor | None, rest: float) -> TrimmedHead:
+def _head_of(target: PreTrainedModel, tokens: Tensor | None, rest: float) -> ReducedHead:
     """Rows of the target's own."""
     weight = cast(Any, target.get_output_embeddings()).weight.data
     if tokens is None:
         tokens = torch.arange(len(weight))
     tokens = tokens.to(weight.device)
     whole = len(tokens) == len(weight)
-    return TrimmedHead(weight if whole else weight[tokens], tokens, len(weight), rest)
+    return ReducedHead(weight if whole else weight[tokens], tokens, len(weight), rest)
 
 
 def save_head(head: EagleHead, folder: Path, about: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ def _built(settings: dict[str, Any], weights: dict[str, Tensor], target: PreTrai
     return made.to(device=lent.device, dtype=lent.dtype)
 
 
-def _own_head(weights: dict[str, Tensor], settings: dict[str, Any], target: PreTrainedModel) -> TrimmedHead:
+def _own_head(weights: dict[str, Tensor], settings: dict[str, Any], target: PreTrainedModel) -> ReducedHead:
     """Takes the head's tensors out of ``weights``."""
     offsets, known = weights.pop("d2t", None), weights.pop("t2d", None)
     weight, vocabulary = weights.pop("lm_head.weight", None), target.config.vocab_size
@@ -164,7 +164,7 @@ def _own_head(weights: dict[str, Tensor], settings: dict[str, Any], target: PreT
     rest = float(settings.get("rest_share", 0.0))
     if weight is None:
         return _head_of(target, tokens, rest)
-    return TrimmedHead(weight, torch.arange(len(weight)) if tokens is None else tokens, vocabulary, rest)
+    return ReducedHead(weight, torch.arange(len(weight)) if tokens is None else tokens, vocabulary, rest)
 
 
 def _split_qkv(weights: dict[str, Tensor], config: LlamaConfig) -> None:

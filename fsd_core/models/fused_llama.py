@@ -47,7 +47,7 @@ def _fuse(*linears: Any) -> Tensor:
     return fused
 
 
-class LeanLlama:
+class FusedLlama:
     """The forward of a Llama whose weights are in memory. Use :meth:`supports` first."""
 
     def __init__(self, module: PreTrainedModel, context: int) -> None:

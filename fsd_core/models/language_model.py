@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from fsd_core.models.aux_hidden_states import AuxHiddenStates
 from fsd_core.models.cuda_graphs import StaticForward
-from fsd_core.models.fused_llama import LeanLlama
+from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.kv_cache import KVCache
 from fsd_core.models.module_forward import ModuleForward, layer_kinds
 from fsd_core.ops.tree_attention import TreeAttention
@@ -29,13 +29,13 @@ def vocabulary_of(module: PreTrainedModel) -> int:
 class LanguageModel:
     """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
 
-    It runs in one of three ways. A plain Llama runs through :class:`LeanLlama`, and any other architecture through its
+    It runs in one of three ways. A plain Llama runs through :class:`FusedLlama`, and any other architecture through its
     own module (:class:`ModuleForward`). Where one text alone is fed to a plain Llama on CUDA, the forwards behind its
     prompt are replayed at fixed addresses (``models.cuda_graphs``).
 
     ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
     probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama runs through
-    :class:`LeanLlama`, which rearranges the module's weights in memory. ``static``: whether its forwards run at fixed
+    :class:`FusedLlama`, which rearranges the module's weights in memory. ``static``: whether its forwards run at fixed
     addresses, by default on CUDA. Raises ``IncompatibleModels`` for architectures whose state this loop cannot roll
     back (recurrent layers, encoder-decoders).
     """
@@ -46,9 +46,9 @@ class LanguageModel:
         config = module.config.get_text_config(decoder=True)
         self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
         layer_kinds(module)  # raises for what no way of running can roll back
-        self.lean = lean and LeanLlama.supports(module)
-        """whether it runs through :class:`LeanLlama`"""
-        self._run = LeanLlama(module, self.context) if self.lean else ModuleForward(module)
+        self.lean = lean and FusedLlama.supports(module)
+        """whether it runs through :class:`FusedLlama`"""
+        self._run = FusedLlama(module, self.context) if self.lean else ModuleForward(module)
         self.module = module.eval()
         self.kind: str = config.model_type
         self.model_vocab_size = vocabulary_of(module)
@@ -56,7 +56,7 @@ class LanguageModel:
         self.layers: int = config.num_hidden_layers
         self.device, self.dtype = module.device, module.dtype
         static = self.device.type == "cuda" if static is None else static
-        fixed = self._run.at_fixed_positions if static and isinstance(self._run, LeanLlama) else None
+        fixed = self._run.at_fixed_positions if static and isinstance(self._run, FusedLlama) else None
         self._static = None if fixed is None else StaticForward(fixed, self.layers)
 
     @property

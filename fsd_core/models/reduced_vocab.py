@@ -26,7 +26,7 @@ _SHARES = "embedding_of"
 """key of ``config.json`` that says whose embedding the draft needs"""
 
 
-class TrimmedHead(nn.Module):
+class ReducedHead(nn.Module):
     """Logits over all V tokens, of which the K ``tokens`` are told apart.
 
     weight [K,H]; tokens int64 [K], all different; rest: the probability that all others have together, 0 ≤ rest < 1.
@@ -84,7 +84,7 @@ def assemble(config: LlamaConfig, target: PreTrainedModel, tokens: Tensor) -> Ll
     module.set_input_embeddings(embedding.requires_grad_(False))
     told: Any = config
     tokens = tokens.to(head.weight.device)
-    cast(Any, module).lm_head = TrimmedHead(head.weight.data[tokens], tokens, told.vocab_size, told.rest_share)
+    cast(Any, module).lm_head = ReducedHead(head.weight.data[tokens], tokens, told.vocab_size, told.rest_share)
     return cast(Any, module).to(device=embedding.weight.device, dtype=embedding.weight.dtype)
 
 

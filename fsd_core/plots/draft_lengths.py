@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
 
-class Length(NamedTuple):
+class LengthPoint(NamedTuple):
     """One run: its draft length, and its throughput over the baseline's."""
 
     name: str
@@ -33,7 +33,7 @@ class DraftLengthCurve(NamedTuple):
     name: str
     colour: str
     symbol: str
-    lengths: list[Length]
+    lengths: list[LengthPoint]
 
 
 class LengthsInfo(NamedTuple):
@@ -48,7 +48,7 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
     if baseline is None or not baseline.metrics:
         return LengthsInfo(None, [])
     names = run_names([*measured(runs), *([] if any(run.id == baseline.id for run in runs) else [baseline])])
-    groups: dict[tuple, list[Length]] = {}
+    groups: dict[tuple, list[LengthPoint]] = {}
     rules: dict[tuple, DecodingConfig] = {}
     for run in measured(runs):
         topology, found = run.decoding.topology, speedup(run, baseline, prompts)
@@ -56,7 +56,9 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
             continue
         key = run.task, run.decoding.model_copy(update={"topology": topology.model_copy(update={"length": 1})})
         rules.setdefault(key, run.decoding)
-        groups.setdefault(key, []).append(Length(names[run.id], topology.length, found, ratio_mixed(run, baseline)))
+        groups.setdefault(key, []).append(
+            LengthPoint(names[run.id], topology.length, found, ratio_mixed(run, baseline))
+        )
     curves = []
     for key, lengths in groups.items():
         if len({one.tokens for one in lengths}) > 1:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from fsd_core.analysis.matching import KnobLine, Matched, MatchedPoint
+from fsd_core.analysis.matching import KnobLine, MatchedComparison, MatchedPoint
 from fsd_core.analysis.quality import NOT_RANKED, Quality
 from fsd_core.formatting import MINUS, number, upper_first
 from fsd_core.plots.style import (
@@ -34,7 +34,7 @@ _NEAR = 0.6
 """how much of the curves' width a mark may add at their left; the target alone is often far off"""
 
 
-def draw(matched: Matched) -> go.Figure:
+def draw(matched: MatchedComparison) -> go.Figure:
     """Up and to the right is better."""
     drawn = figure(
         f"{upper_first(matched.quality.equal)} at equal {matched.cost.title.lower()}",
@@ -77,11 +77,11 @@ def draw(matched: Matched) -> go.Figure:
     return drawn
 
 
-def _axis(matched: Matched) -> str:
+def _axis(matched: MatchedComparison) -> str:
     return f"{matched.cost.fewer.capitalize()} than {matched.reference} (times)" if matched.reference else ""
 
 
-def _front(drawn: go.Figure, matched: Matched) -> None:
+def _front(drawn: go.Figure, matched: MatchedComparison) -> None:
     """The settings that no other beats, joined as steps."""
     found = {p.column: p for line in matched.lines for p in line.points if p.on_front and p.ratio}
     best = sorted(found.values(), key=lambda p: p.ratio.value if p.ratio else 0)
@@ -93,7 +93,9 @@ def _front(drawn: go.Figure, matched: Matched) -> None:
         )  # fmt: skip
 
 
-def _marks(drawn: go.Figure, line: KnobLine, points: Sequence[MatchedPoint], matched: Matched, *, bars: bool) -> None:
+def _marks(
+    drawn: go.Figure, line: KnobLine, points: Sequence[MatchedPoint], matched: MatchedComparison, *, bars: bool
+) -> None:
     told = [matched.quality.told(p.difference) for p in points]
     x, y = [p.ratio.value for p in points if p.ratio], [one.value for one in told]
     errors = {}
@@ -128,7 +130,7 @@ def _told(value: float, quality: Quality) -> str:
     return f"{number(value, quality.digits, signed=True)} {quality.in_words}"
 
 
-def _hover(point: MatchedPoint, matched: Matched) -> str:
+def _hover(point: MatchedPoint, matched: MatchedComparison) -> str:
     told, quality = matched.quality.told(point.difference), matched.quality
     spread = between(*_ends(told), digits=quality.digits).replace("-", MINUS)
     lines = [f"{_told(told.value, quality)}{spread}"]
@@ -139,7 +141,7 @@ def _hover(point: MatchedPoint, matched: Matched) -> str:
     return hover(point.name, *lines, *mixed_lines(point.mixed))
 
 
-def _ranges(matched: Matched) -> tuple[tuple[float, float], tuple[float, float]]:
+def _ranges(matched: MatchedComparison) -> tuple[tuple[float, float], tuple[float, float]]:
     """Of the curves, of the marks near them, and of the levels that do not press them flat."""
     left, right = (end(float(end(line.at)) for line in matched.compared) for end in (min, max))
     beside = [p.ratio.value for line in matched.beside for p in line.points if p.ratio]
@@ -163,7 +165,7 @@ def _ranges(matched: Matched) -> tuple[tuple[float, float], tuple[float, float]]
     return (left - room[0], right + room[0]), (low, high) if quality.sign > 0 else (high, low)
 
 
-def draw_within(matched: Matched, points: float) -> go.Figure:
+def draw_within(matched: MatchedComparison, points: float) -> go.Figure:
     """How far each rule gets while it loses at most so many points, the fastest first."""
     rows: list[WithinLoss] = (
         [row for row in matched.within(points) if row.ratio is not None] if matched.compared else []

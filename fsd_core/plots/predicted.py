@@ -27,7 +27,7 @@ _COLUMNS, _ROW = 2, 165
 _EMPTY = "Replay predicted none of these runs. A calibration that chooses its draft lengths by replay keeps them."
 
 
-class Held(NamedTuple):
+class PredictedPoint(NamedTuple):
     """One setting: target passes per answer as predicted and as measured, on the same prompts."""
 
     name: str
@@ -43,7 +43,7 @@ class PredictedRule(NamedTuple):
 
     title: str
     axis: str
-    curves: dict[int | None, list[Held]]
+    curves: dict[int | None, list[PredictedPoint]]
 
 
 Point = tuple["DecodingConfig", Estimate, Estimate]
@@ -63,19 +63,19 @@ def info(runs: Sequence[RunView]) -> list[PredictedRule]:
 
 def by_rule(points: Iterable[Point]) -> list[PredictedRule]:
     """The settings that have a knob, in the order in which their rules come first."""
-    groups: dict[tuple[str, str], list[Held]] = {}
+    groups: dict[tuple[str, str], list[PredictedPoint]] = {}
     for decoding, predicted, own in points:
         rule, topology = decoding.acceptance, decoding.topology
         if rule.knob is None or rule.knob_value is None or topology is None or not math.isfinite(rule.knob_value):
             continue
         title = " · ".join(part for part in decoding.line.split(" · ") if not part.startswith("γ "))
         axis = str(type(rule).model_fields[rule.knob.field].title or rule.knob.field)
-        held = Held(decoding.label, rule.knob_value, topology.length, predicted, own)
+        held = PredictedPoint(decoding.label, rule.knob_value, topology.length, predicted, own)
         groups.setdefault((title, axis), []).append(held)
     return [PredictedRule(*key, _curves(sorted(held, key=lambda one: one.knob))) for key, held in groups.items()]
 
 
-def _curves(held: Sequence[Held]) -> dict[int | None, list[Held]]:
+def _curves(held: Sequence[PredictedPoint]) -> dict[int | None, list[PredictedPoint]]:
     if len({one.knob for one in held}) == len(held):  # each knob at one draft length
         return {None: list(held)}
     lengths = sorted({one.length for one in held})
@@ -114,7 +114,7 @@ def draw(rules: Sequence[PredictedRule]) -> go.Figure:
     return drawn
 
 
-def _traces(held: Sequence[Held], colour: str, suffix: str) -> list[go.Scatter]:
+def _traces(held: Sequence[PredictedPoint], colour: str, suffix: str) -> list[go.Scatter]:
     knobs = [one.knob for one in held]
     lows, highs = _ends([one.predicted for one in held])
     own_lows, own_highs = _ends([one.measured for one in held])
@@ -143,6 +143,6 @@ def _ends(estimates: Sequence[Estimate]) -> tuple[list[float], list[float]]:
     return lows, highs
 
 
-def _hover(one: Held) -> str:
+def _hover(one: PredictedPoint) -> str:
     predicted, own = (written(*part).with_ends(" ({} to {})") for part in (one.predicted, one.measured))
     return hover(one.name, f"predicted: {predicted} target passes per answer", f"measured: {own}")

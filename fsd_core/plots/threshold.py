@@ -34,7 +34,7 @@ ACCEPTANCE_LENGTH = ThresholdMeasure(
 )
 
 
-class Value(NamedTuple):
+class ThresholdValue(NamedTuple):
     """One run's value with its interval, in the unit of the axis."""
 
     name: str
@@ -50,7 +50,7 @@ class ThresholdLine(NamedTuple):
     name: str
     colour: str
     symbol: str
-    values: list[Value]
+    values: list[ThresholdValue]
 
     @property
     def means(self) -> list[tuple[float, float]]:
@@ -87,9 +87,9 @@ def info(runs: Sequence[RunView], measure: ThresholdMeasure) -> ThresholdInfo:
     return ThresholdInfo(measure, lines, references)
 
 
-def _value(run: RunView, name: str, measure: ThresholdMeasure) -> Value:
+def _value(run: RunView, name: str, measure: ThresholdMeasure) -> ThresholdValue:
     low, value, high = (end * measure.scale for end in interval(run, measure.key))
-    return Value(name, run.decoding.threshold, value, low, high)
+    return ThresholdValue(name, run.decoding.threshold, value, low, high)
 
 
 def draw(data: ThresholdInfo) -> go.Figure:
@@ -128,7 +128,7 @@ def draw(data: ThresholdInfo) -> go.Figure:
     return drawn.update_xaxes(range=ends)
 
 
-def _hover(v: Value, measure: ThresholdMeasure) -> str:
+def _hover(v: ThresholdValue, measure: ThresholdMeasure) -> str:
     ends = (None, None) if v.low == v.high else (v.low, v.high)
     shown = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
     return hover(v.name, shown._replace(value=shown.value + measure.unit).with_ends(" ({} to {})"))

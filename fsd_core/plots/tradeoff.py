@@ -50,7 +50,7 @@ class TradeoffPoint(NamedTuple):
     """why the speed is not one figure: the conditions that differ"""
 
 
-class Group(NamedTuple):
+class TradeoffGroup(NamedTuple):
     """The points of one line."""
 
     name: str
@@ -75,7 +75,7 @@ class TradeoffInfo(NamedTuple):
     """What the figure shows; ``measure`` is what stands for quality, ``left_out`` counts runs that lack it."""
 
     measure: QualityMeasure
-    groups: list[Group]
+    groups: list[TradeoffGroup]
     front: list[TradeoffPoint]
     left_out: int
 
@@ -93,7 +93,9 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
     front = [_point(scored[index], measure, names[scored[index].id], True) for index in best]
     on_front = {point.run_id for point in front}
     groups = [
-        Group(f.name, f.colour, f.symbol, [_point(run, measure, names[run.id], run.id in on_front) for run in f.runs])
+        TradeoffGroup(
+            f.name, f.colour, f.symbol, [_point(run, measure, names[run.id], run.id in on_front) for run in f.runs]
+        )
         for f in families(scored)
     ]
     return TradeoffInfo(measure, groups, front, len(runs) - len(scored))
@@ -165,7 +167,7 @@ def _around(ends: Sequence[float]) -> Range:
     return min(ends) - room, max(ends) + room
 
 
-def _labels(groups: Sequence[Group], x: Range, y: Range) -> list[tuple[str, str]]:
+def _labels(groups: Sequence[TradeoffGroup], x: Range, y: Range) -> list[tuple[str, str]]:
     """The thresholds as texts with their places; empty where a point has none, or its label no room."""
     points = [point for group in groups for point in group.points]
     at = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]

@@ -45,7 +45,7 @@ class Paths:
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class ReplayedRounds:
     """What a rule's rounds came to, for each prompt and L draft lengths. float64 [P,L] each, but for the last.
 
     kept_at, reached_at: [L,γ], drafted tokens by their place in the draft that were kept, and that were judged because
@@ -98,7 +98,7 @@ def runs_of(kept: np.ndarray) -> np.ndarray:
     return np.cumprod(kept, axis=1, dtype=np.int64).sum(1)
 
 
-def walk(paths: Paths, runs: np.ndarray, lengths: np.ndarray, looked: np.ndarray | None = None) -> Walk:
+def walk(paths: Paths, runs: np.ndarray, lengths: np.ndarray, looked: np.ndarray | None = None) -> ReplayedRounds:
     """The rounds of a rule along each answer.
 
     ``runs``: int64 [T,L], how many drafted tokens the rule would keep in a round that begins at a place, if the draft
@@ -128,4 +128,4 @@ def walk(paths: Paths, runs: np.ndarray, lengths: np.ndarray, looked: np.ndarray
         on = written if looked is None else np.maximum(written, np.minimum(paths.own[place], looked))
         at = np.where(writing, at + np.minimum(on, left), at)
     whole = np.divide(tokens, wrote)
-    return Walk(whole * rounds, whole * drafted, whole * accepted, kept_at, reached_at)
+    return ReplayedRounds(whole * rounds, whole * drafted, whole * accepted, kept_at, reached_at)

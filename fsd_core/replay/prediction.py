@@ -12,7 +12,7 @@ import torch
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.replay.costs import replayable
-from fsd_core.replay.paths import Paths, Walk, paths_of, runs_of, walk
+from fsd_core.replay.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
 from fsd_core.replay.reduced_rows import ReducedDraft, reduced_rows
 from fsd_core.replay.replay_trace import Costs, Trace
 from fsd_core.rules import Rule
@@ -138,7 +138,7 @@ class Replay:
             ]
             return torch.cat(parts).numpy()
 
-    def _walk(self, rule: Rule, lengths: np.ndarray) -> Walk:
+    def _walk(self, rule: Rule, lengths: np.ndarray) -> ReplayedRounds:
         there = self.paths.windows >= 0
         if rule.judges_together:
             each = [self.kept(rule, int(length)) for length in lengths]
@@ -148,7 +148,7 @@ class Replay:
         runs = np.repeat(runs_of(kept[self.paths.windows] & there)[:, None], len(lengths), 1)
         return walk(self.paths, runs, lengths)
 
-    def _predictions(self, configs: Sequence[DecodingConfig], done: Walk) -> list[Prediction]:
+    def _predictions(self, configs: Sequence[DecodingConfig], done: ReplayedRounds) -> list[Prediction]:
         """Of settings of one rule with draft lengths of their own."""
         tokens = np.repeat(self.paths.tokens[:, None].astype(float), len(configs), 1)
         accepted = estimates(done.accepted, done.drafted, is_share=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from fsd_core.storage.records import LoggedAct
+from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
@@ -60,7 +60,7 @@ class Proposal:
     judgements: list[Judgement] = field(default_factory=list)
     waivers: dict[str, list[Waiver]] = field(default_factory=dict)
     """by requirement, oldest first"""
-    remarks: list[LoggedAct] = field(default_factory=list)
+    remarks: list[LoggedEvent] = field(default_factory=list)
     """whose acts are ``Remarked``"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
@@ -92,7 +92,7 @@ class AliasState(NamedTuple):
     """Which setting an alias names, and the act that made it so."""
 
     setting: str | None
-    moved: LoggedAct
+    moved: LoggedEvent
 
 
 @dataclass
@@ -100,7 +100,7 @@ class Use:
     """What settings are wanted for, such as ``GSM8K-like traffic on one L4``."""
 
     id: str
-    log: tuple[LoggedAct, ...]
+    log: tuple[LoggedEvent, ...]
     name: str = ""
     description: str = ""
     requirements: Requirements = field(default_factory=Requirements)
@@ -130,7 +130,7 @@ class Use:
                     stack.append(act)
         return stack
 
-    def about(self, proposal: str) -> list[LoggedAct]:
+    def about(self, proposal: str) -> list[LoggedEvent]:
         """The acts on one proposal."""
         return [logged for logged in self.log if logged.act.about == proposal]
 
@@ -148,15 +148,15 @@ class Use:
         return self.days is not None and at > judgement.at + timedelta(days=self.days)
 
 
-def uses(log: Iterable[LoggedAct]) -> list[Use]:
+def uses(log: Iterable[LoggedEvent]) -> list[Use]:
     """Every use of a log, in the order in which they were made."""
-    grouped: dict[str, list[LoggedAct]] = {}
+    grouped: dict[str, list[LoggedEvent]] = {}
     for logged in log:
         grouped.setdefault(logged.use_id, []).append(logged)
     return [use(id, acts) for id, acts in grouped.items()]
 
 
-def use(id: str, log: Sequence[LoggedAct]) -> Use:
+def use(id: str, log: Sequence[LoggedEvent]) -> Use:
     """The use as its acts, oldest first, have made it."""
     found = Use(id, tuple(log))
     for logged in log:
@@ -164,7 +164,7 @@ def use(id: str, log: Sequence[LoggedAct]) -> Use:
     return found
 
 
-def _apply(use: Use, logged: LoggedAct) -> None:
+def _apply(use: Use, logged: LoggedEvent) -> None:
     act: Act = logged.act
     if isinstance(act, UseDescribed):
         use.name, use.description, use.requirements = act.name, act.description, act.requirements
@@ -182,7 +182,7 @@ def _apply(use: Use, logged: LoggedAct) -> None:
         _discuss(use.proposals[act.proposal], logged)
 
 
-def _discuss(proposal: Proposal, logged: LoggedAct) -> None:
+def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     act = logged.act
     if isinstance(act, EvidenceChosen):
         proposal.runs, proposal.baselines = act.runs, act.baselines

@@ -44,7 +44,7 @@ from fsd_core.rules.mentored import Mentored
 from fsd_core.rules.one_judged import FirstDraft, GreedyOptimal, NaiveSampling, SpecHub
 from fsd_core.rules.recursive import RecursiveRejection, RecursiveRejectionWithout
 from fsd_core.rules.reducible import FuzzyHead, FuzzyReducible
-from fsd_core.rules.several import Coupled, Drafts, DraftSampling, Verifier
+from fsd_core.rules.several import CouplingResult, Drafts, DraftSampling, Verifier
 from fsd_core.rules.speculative import Speculative
 from fsd_core.rules.synthetic import Synthetic
 from fsd_core.rules.threshold_accept import ThresholdAccept
@@ -67,7 +67,7 @@ __all__ = [
     "Block",
     "Cactus",
     "Cascade",
-    "Coupled",
+    "CouplingResult",
     "DivergenceName",
     "DraftOnly",
     "DraftSampling",

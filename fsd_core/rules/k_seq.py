@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fsd_core.rules.base import passes, residual
-from fsd_core.rules.several import Coupled, Drafts, Verifier, of_token
+from fsd_core.rules.several import CouplingResult, Drafts, Verifier, of_token
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ class KSeq(Verifier):
     explanation = "Gives every draft the same test: the target's probability over the draft's, lowered by one factor."
     kind: Literal["k-seq"] = "k-seq"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         """Accept each with min(1, p/(ρq)); else draw from (p − min(p/ρ, q)·a/β)₊, a = 1 − (1−β)^n."""
         p, q = drafts.target.double(), drafts.draft.double()
         count = drafts.valid.sum(1)
@@ -65,7 +65,7 @@ class KSeq(Verifier):
         kept = (p / ratio[:, None]).minimum(q)
         beta = kept.sum(-1, keepdim=True)
         rest = residual(p, kept * (1 - (1 - beta) ** count[:, None]) / beta.clamp_min(1e-300))
-        return Coupled(chosen, rest)
+        return CouplingResult(chosen, rest)
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:

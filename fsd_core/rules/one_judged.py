@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from fsd_core.rules.several import Coupled, Drafts, Verifier, judge_one
+from fsd_core.rules.several import CouplingResult, Drafts, Verifier, judge_one
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,8 +22,8 @@ class NaiveSampling(Verifier):
     explanation = "Samples from the target, and keeps a draft that happens to equal the sample."
     kind: Literal["nss"] = "nss"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
-        return Coupled(drafts.none_chosen(), drafts.target)
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
+        return CouplingResult(drafts.none_chosen(), drafts.target)
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
@@ -40,7 +40,7 @@ class FirstDraft(Verifier):
     explanation = "SD on the first draft. If it is rejected, the recovered token may be another of the drafts."
     kind: Literal["naive"] = "naive"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         return judge_one(drafts.valid.long().argmax(1), drafts, uniforms, drafts.valid)
 
     @classmethod
@@ -56,7 +56,7 @@ class _LastJudged(Verifier):
 
     sampling = "greedy"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         drawn = drafts.valid & (drafts.draft.gather(1, drafts.tokens) > 0)  # q has none of the certain ones
         return judge_one(drawn.long().argmax(1), drafts, uniforms, drawn)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from fsd_core.rules.base import passes, residual
-from fsd_core.rules.several import Coupled, Drafts, Verifier, of_token
+from fsd_core.rules.several import CouplingResult, Drafts, Verifier, of_token
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fsd_core.theory.distributions import Vector
 
 
-def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> Coupled:
+def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> CouplingResult:
     """Accept x_i with min(1, p_i/q_i); on rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
     p, q = drafts.target.double(), drafts.draft.double()
     chosen = drafts.none_chosen()
@@ -27,7 +27,7 @@ def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> Coupled:
         p = _normed(residual(p, q)).where(there[:, None], p)
         if not replaced:
             q = _normed(q.scatter(1, x[:, None], 0)).where(there[:, None], q)
-    return Coupled(chosen, p)
+    return CouplingResult(chosen, p)
 
 
 def _normed(weights: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class RecursiveRejection(Verifier):
     explanation = "Tests each draft in turn. After a rejection, the next one is tested against the target's residual."
     kind: Literal["rrs"] = "rrs"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         return _recursive(drafts, uniforms, replaced=True)
 
     @classmethod
@@ -67,7 +67,7 @@ class RecursiveRejectionWithout(Verifier):
     explanation = "As RRS, with drafts that all begin with different tokens."
     kind: Literal["rrs-without-replacement"] = "rrs-without-replacement"
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         return _recursive(drafts, uniforms, replaced=False)
 
     @classmethod

@@ -37,7 +37,7 @@ class Drafts:
         return self.tokens.new_full((len(self.tokens),), -1)
 
 
-class Coupled(NamedTuple):
+class CouplingResult(NamedTuple):
     """What a verifier makes of the drafts of R positions.
 
     chosen: int64 [R], the token of the draft that is written, −1 for none. rest: [R,V], weights from which the token is
@@ -65,7 +65,7 @@ class Verifier(Rule):
     optimal: ClassVar[bool] = False
     """whether no verifier accepts drafts of its kind more often"""
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         """The draft that is written, if any. ``uniforms``: float64 [R,n] in [0,1)."""
         self.refuse()
 
@@ -83,9 +83,9 @@ def of_token(probabilities: Tensor, token: Tensor) -> Tensor:
     return probabilities.gather(1, token[:, None])[:, 0]
 
 
-def judge_one(at: Tensor, drafts: Drafts, uniforms: Tensor, valid: Tensor) -> Coupled:
+def judge_one(at: Tensor, drafts: Drafts, uniforms: Tensor, valid: Tensor) -> CouplingResult:
     """Speculative decoding on the draft of index ``at`` (int64 [R]), where it is ``valid`` (bool [R,n])."""
     p, q = drafts.target.double(), drafts.draft.double()
     x, there = of_token(drafts.tokens, at), of_token(valid, at)
     accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, 0]) & there
-    return Coupled(x.where(accepted, drafts.none_chosen()), residual(p, q).where(there[:, None], p))
+    return CouplingResult(x.where(accepted, drafts.none_chosen()), residual(p, q).where(there[:, None], p))

@@ -21,7 +21,7 @@ import numpy as np
 
 from fsd_core.statistics.intervals import Interval
 from fsd_core.statistics.noninferiority import about, quantiles_of_power
-from fsd_core.statistics.tradeoff_curves import BAND_LEVEL, Along, Curves, Place, known, quantile
+from fsd_core.statistics.tradeoff_curves import BAND_LEVEL, CurvePoints, Curves, PathPosition, known, quantile
 
 RATIOS = (1.1, 1.2, 1.3, 1.5, 2.0)
 """how many times fewer, of the table at equal cost"""
@@ -40,7 +40,7 @@ class AtCost(NamedTuple):
     difference: float | None = None
     """quality less the target's, of shares -1 to 1; ``None`` outside of what was measured"""
     interval: Interval | None = None
-    place: Place | None = None
+    place: PathPosition | None = None
     prompts: int | None = None
     """of a tied one: about how many would tell it from the first"""
 
@@ -56,7 +56,7 @@ class WithinLoss(NamedTuple):
     """of the settings that were measured; begins at 0 where the prompts show none of them to be within the loss"""
     is_open: bool = False
     """whether looser settings than those that were measured may be within the loss"""
-    place: Place | None = None
+    place: PathPosition | None = None
     shown: bool = False
     """whether the prompts show a setting to be within the loss that is faster than the strictest measured one"""
     prompts: int | None = None
@@ -136,7 +136,7 @@ class _Ends(NamedTuple):
 
 
 def _within(
-    curves: Curves, name: str, path: Sequence[int], along: Along, margin: float, ends: _Ends | None
+    curves: Curves, name: str, path: Sequence[int], along: CurvePoints, margin: float, ends: _Ends | None
 ) -> WithinLoss:
     last = _last(along.at, along.value, -margin)
     if last is None:
@@ -149,7 +149,7 @@ def _within(
 
 
 def _ends(
-    curves: Curves, path: Sequence[int], along: Along, margin: float, level: float, is_exact: bool
+    curves: Curves, path: Sequence[int], along: CurvePoints, margin: float, level: float, is_exact: bool
 ) -> _Ends | None:
     """From the band of the curve; where that says nothing, from the costs of its first and last settings."""
     low, high = curves.ends(along.value, along.resampled, level)

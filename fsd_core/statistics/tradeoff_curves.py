@@ -52,7 +52,7 @@ class Measured(NamedTuple):
     """of rates: the column whose rate the others are held against"""
 
 
-class Place(NamedTuple):
+class PathPosition(NamedTuple):
     """Where a path has a cost: between two neighbours of it, by their columns."""
 
     stricter: int
@@ -61,7 +61,7 @@ class Place(NamedTuple):
     """of the looser one, 0 to 1"""
 
 
-class Along(NamedTuple):
+class CurvePoints(NamedTuple):
     """A path at several relative costs."""
 
     at: np.ndarray
@@ -70,7 +70,7 @@ class Along(NamedTuple):
     """quality less the target's; NaN where the path was not measured, [R]"""
     resampled: np.ndarray
     """[B,R]"""
-    places: tuple[Place | None, ...]
+    places: tuple[PathPosition | None, ...]
 
 
 class Curves:
@@ -115,7 +115,7 @@ class Curves:
         costs = self.cost[list(path)]
         return np.unique(np.concatenate([costs, np.linspace(costs.min(), costs.max(), _GRID)]))[::-1]
 
-    def along(self, path: Sequence[int], at: Sequence[float] | np.ndarray) -> Along:
+    def along(self, path: Sequence[int], at: Sequence[float] | np.ndarray) -> CurvePoints:
         """The path at these relative costs. Resamples choose and interpolate anew, so that the doubt of both counts."""
         columns, at = np.asarray(path), np.asarray(at, float)
         difference, cost = self._resampled
@@ -127,9 +127,9 @@ class Curves:
                 continue
             segment, share = int(found.segment[0]), float(found.share[0])
             value[i] = _between(self.difference[columns][None], found)[0]
-            places.append(Place(int(columns[segment]), int(columns[min(segment + 1, len(columns) - 1)]), share))
+            places.append(PathPosition(int(columns[segment]), int(columns[min(segment + 1, len(columns) - 1)]), share))
             resampled[:, i] = _between(difference[:, columns], _crossing(cost[:, columns], wanted, segment))
-        return Along(at, value, resampled, tuple(places))
+        return CurvePoints(at, value, resampled, tuple(places))
 
     def settings(self) -> tuple[np.ndarray, np.ndarray]:
         """Differences of the measured settings and their resamples, [K] and [B,K]."""

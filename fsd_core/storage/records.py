@@ -319,7 +319,7 @@ class AccountView:
 
 
 @dataclass(frozen=True)
-class LoggedAct:
+class LoggedEvent:
     """One row of the review log."""
 
     id: int

@@ -9,13 +9,13 @@ from pathlib import Path
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.final_numbers import canonical
 from fsd_core.tasks.generators import one_step_problems
-from fsd_core.tasks.word_problems import Numbers, zero_shot_prompt
+from fsd_core.tasks.word_problems import NumericTask, zero_shot_prompt
 
 SHORT_PROBLEMS = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
 SHORT_PROBLEM_COUNT = 200
 
 
-class ShortProblems(Numbers):
+class ShortProblems(NumericTask):
     """Held-out problems of :mod:`fsd_core.tasks.generators.one_step_problems`, asked and scored as published ones."""
 
     name = "short-problems"

@@ -13,14 +13,14 @@ MOST_SHOTS = 4
 _ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
 
 
-class Numbers(Task):
+class NumericTask(Task):
     """Scored by exact match of the final number, see :func:`~fsd_core.tasks.final_numbers.final_number`."""
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(final_number(text, cut_off(stop_reason)), example, stop_reason)
 
 
-class Gsm8k(Numbers):
+class Gsm8k(NumericTask):
     """GSM8K test (Cobbe et al. 2021): four worked examples of the training split before each question."""
 
     name = "gsm8k"
@@ -59,7 +59,7 @@ def _gsm8k() -> tuple[Example, ...]:
     )
 
 
-class WordProblems(Numbers):
+class WordProblems(NumericTask):
     """AddSub, SingleEq, MultiArith or SVAMP, asked without examples (Kojima et al. 2022) and scored like GSM8K."""
 
     def __init__(self, name: str, title: str) -> None:

@@ -27,7 +27,7 @@ from fsd_core.tasks.arithmetic import ARITHMETIC_PROBLEM_COUNT
 from fsd_core.tasks.generators import long_problems
 from fsd_core.training.distillation import common_tokens, share_of_others, write_texts
 from fsd_core.training.existing_texts import existing_texts, read_existing
-from fsd_core.training.head_loss import Lessons, agreement, loss
+from fsd_core.training.head_loss import HeadLoss, agreement, loss
 from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 from fsd_core.training.states import batches, lessons, stack
@@ -186,7 +186,7 @@ def main(
     else:
         head = _taught_before(start, plan, whole)
     head.lm_head.requires_grad_(False)
-    learner = Lessons(head, plan.steps, **plan.weights)
+    learner = HeadLoss(head, plan.steps, **plan.weights)
     watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]
     log = train(
         learner,

@@ -47,7 +47,7 @@ class _Unrolled:
         return mixed
 
 
-class Lessons(nn.Module):
+class HeadLoss(nn.Module):
     """A head with what it needs to learn. ``steps``: how many states of its own it is taught to go on from, less one
     (EAGLE-3's training-time test). ``states_weight``: of the states' own error; ``distribution_weight``: of the
     cross-entropy."""
@@ -79,7 +79,7 @@ class Lessons(nn.Module):
         return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
 
 
-def loss(lessons: Lessons, batch: TrainingBatch) -> Tensor:
+def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
     """Mean over slots and steps of −Σ p ln q in nats, and of the states' smooth L1 error, as they are weighted.
 
     Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the latter alone, over several steps.
@@ -99,7 +99,7 @@ def loss(lessons: Lessons, batch: TrainingBatch) -> Tensor:
 
 
 @torch.inference_mode()
-def agreement(lessons: Lessons, held_out: list[TrainingBatch]) -> dict[str, float]:
+def agreement(lessons: HeadLoss, held_out: list[TrainingBatch]) -> dict[str, float]:
     """How a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
 
     ``overlap``: mean of Σ min(p, q), as if the kept part of p were all of it; ``same_choice``: share of slots where

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from fsd_core.evaluation import bounds
-from fsd_core.evaluation.generator import Bench, OwnBench
+from fsd_core.evaluation.generator import LocalGenerator, TextGenerator
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, resolve_device
@@ -40,7 +40,7 @@ class Device(Protocol):
         """Around other jobs that are done between two prompts of one."""
         ...
 
-    def bench(self, job_id: str) -> AbstractContextManager[Bench]:
+    def generator(self, job_id: str) -> AbstractContextManager[TextGenerator]:
         """Writes the prompts of a job's runs."""
         ...
 
@@ -57,7 +57,7 @@ DeviceFactory = Callable[[Settings, OnProgress], Device]
 """of the installation's settings, and of what is told about steps that take long"""
 
 
-class OwnDevice:
+class LocalDevice:
     """The pairs are in this process, and so are its threads."""
 
     def __init__(self, settings: Settings, on_progress: OnProgress) -> None:
@@ -93,8 +93,8 @@ class OwnDevice:
             threads.adopt(ours)
             self.adopted = ours
 
-    def bench(self, job_id: str) -> AbstractContextManager[Bench]:
-        return nullcontext(OwnBench(self.pair))
+    def generator(self, job_id: str) -> AbstractContextManager[TextGenerator]:
+        return nullcontext(LocalGenerator(self.pair))
 
     def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
         return playground.stream(asked, self.pair(asked.pair), written)

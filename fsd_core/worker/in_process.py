@@ -8,7 +8,7 @@ import threading
 from fsd_core.errors import WorkerRunning, user_message
 from fsd_core.settings import Settings
 from fsd_core.worker import zero_gpu
-from fsd_core.worker.remote_device import LentDevice
+from fsd_core.worker.remote_device import RemoteDevice
 from fsd_core.worker.worker import Worker
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ class InProcess:
     def __init__(self, settings: Settings) -> None:
         """Call it from the main thread, before the pages are built. Raises ``PackageMissing``."""
         self._settings = settings
-        self._worker = Worker(settings, LentDevice)
+        self._worker = Worker(settings, RemoteDevice)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="worker", daemon=True)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fsd_core.settings import Settings
 from fsd_core.worker import lock, run_actions
-from fsd_core.worker.lock_metadata import LastWords
+from fsd_core.worker.lock_metadata import LockMetadata
 
 if TYPE_CHECKING:
     from fsd_core.evaluation.runner import Writing
@@ -52,7 +52,7 @@ def alone(repository: Repository, home: Path, what: str, id: str) -> Iterator[Wr
     """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
     prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
     with run_actions.alone(home, what, id) as held:
-        words = LastWords(held, pid=os.getpid())
+        words = LockMetadata(held, pid=os.getpid())
         repository.worker_lost(*words.inherited)
         words.settle()
         yield words.writing

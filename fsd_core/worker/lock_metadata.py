@@ -17,7 +17,7 @@ Prompts = Mapping[str, Sequence[int]]
 """positions of the prompts that were being written, by run id"""
 
 
-class LastWords:
+class LockMetadata:
     """The holder's words. Until :meth:`settle`, those of the holder before it are carried along."""
 
     def __init__(self, lock: Lock, **about: Any) -> None:

@@ -25,7 +25,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import get_task
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.worker import playground
 from fsd_core.worker.pair_cache import PairCache
 
@@ -34,7 +34,7 @@ SHARE = 0.75
 
 
 @dataclass(frozen=True)
-class Where:
+class PairRef:
     """A pair by its name, and how it runs."""
 
     pair: str
@@ -43,25 +43,25 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Describe:
+class DescribeCall:
     """Answered by the provenance of what the pair writes, a dict."""
 
-    where: Where
+    where: PairRef
 
 
 @dataclass(frozen=True)
-class Question:
+class PairQuery:
     """Answered by what a function answers of the pair."""
 
-    where: Where
+    where: PairRef
     question: Callable[[LoadedPair], Any]
 
 
 @dataclass(frozen=True)
-class Speak:
+class PlaygroundCall:
     """A playground job. Answered by lists of chunks."""
 
-    where: Where
+    where: PairRef
     job: PlaygroundJob
     written: tuple[Chunk, ...]
     """what its stream has already"""
@@ -72,7 +72,7 @@ class RunBatch:
     """Some prompts of one run, by position, that are written side by side or one after the other."""
 
     run_id: str
-    where: Where
+    where: PairRef
     decoding: DecodingConfig
     task: str
     seed: int
@@ -81,12 +81,12 @@ class RunBatch:
 
 
 @dataclass(frozen=True)
-class Slice:
+class RunSlice:
     """Prompts of runs in the order in which they are to be written, as many as the time allows, but at least the first
     piece. Answered by :class:`WrittenPrompt` and :class:`Failed`."""
 
     pieces: tuple[RunBatch, ...]
-    own: tuple[tuple[str, OwnTask], ...] = ()
+    own: tuple[tuple[str, CustomTask], ...] = ()
     """by the name that pieces give them: the tasks that the database has, which the call does not read"""
 
 
@@ -94,8 +94,8 @@ class Slice:
 class Bounds:
     """Answered by ``bounds.Rates``."""
 
-    where: Where
-    texts: tuple[bounds.Drawn, ...]
+    where: PairRef
+    texts: tuple[bounds.SampledPositions, ...]
     sampling: SamplingConfig
 
 
@@ -115,7 +115,7 @@ class Failed:
     run_id: str | None = None
 
 
-Call = Describe | Question | Speak | Slice | Bounds
+Call = DescribeCall | PairQuery | PlaygroundCall | RunSlice | Bounds
 
 
 def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
@@ -126,13 +126,13 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
     ends = None if seconds is None else time.monotonic() + SHARE * seconds
     try:
         match call:
-            case Describe(where):
+            case DescribeCall(where):
                 yield about(_pair(device, where))
-            case Question(where, question):
+            case PairQuery(where, question):
                 yield question(_pair(device, where))
-            case Speak():
+            case PlaygroundCall():
                 yield from _speak(call, device, seconds, ends)
-            case Slice():
+            case RunSlice():
                 yield from _write(call, device, ends)
             case Bounds(where, texts, sampling):
                 yield from bounds.rates(_pair(device, where), texts, sampling)
@@ -146,11 +146,13 @@ def _pairs(device: str) -> PairCache:
     return PairCache(device)
 
 
-def _pair(device: str, where: Where):
+def _pair(device: str, where: PairRef):
     return _pairs(device)(where.pair, where.device, where.dtype)
 
 
-def _speak(call: Speak, device: str, seconds: float | None, ends: float | None) -> Iterator[list[Chunk] | Failed]:
+def _speak(
+    call: PlaygroundCall, device: str, seconds: float | None, ends: float | None
+) -> Iterator[list[Chunk] | Failed]:
     stream = playground.stream(call.job, _pair(device, call.where), call.written)
     for chunks in stream:
         yield chunks
@@ -162,7 +164,7 @@ def _speak(call: Speak, device: str, seconds: float | None, ends: float | None) 
             return
 
 
-def _write(call: Slice, device: str, ends: float | None) -> Iterator[WrittenPrompt | Failed]:
+def _write(call: RunSlice, device: str, ends: float | None) -> Iterator[WrittenPrompt | Failed]:
     decoders: dict[str, PairDecoder] = {}
     own = dict(call.own)
     failed: set[str] = set()

@@ -14,7 +14,7 @@ from fsd_core.conditions import EXECUTOR
 from fsd_core.config import SamplingConfig
 from fsd_core.errors import DeviceUnavailable, FsdError
 from fsd_core.evaluation import bounds
-from fsd_core.evaluation.generator import Bench, Plan
+from fsd_core.evaluation.generator import Plan
 from fsd_core.models import threads
 from fsd_core.models.hub import OnProgress
 from fsd_core.models.loading import LoadedPair, obtain_pair
@@ -24,18 +24,18 @@ from fsd_core.space import zero_gpu as on_zero_gpu
 from fsd_core.storage.messages import Chunk, PlaygroundJob
 from fsd_core.storage.records import GenerationRecord, RunView
 from fsd_core.tasks import TASKS, Example, Task
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.worker import gpu_billing, zero_gpu
 from fsd_core.worker.remote_calls import (
     Bounds,
     Call,
-    Describe,
+    DescribeCall,
     Failed,
-    Question,
+    PairQuery,
+    PairRef,
+    PlaygroundCall,
     RunBatch,
-    Slice,
-    Speak,
-    Where,
+    RunSlice,
     WrittenPrompt,
     answer,
 )
@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 Ask = Callable[[Call], Generator[Any]]
 
 
-class LentDevice:
+class RemoteDevice:
     """See ``device.Device``. The thread that works loads no pair itself: a forked process finds torch untouched."""
 
     def __init__(self, settings: Settings, on_progress: OnProgress) -> None:
@@ -56,7 +56,7 @@ class LentDevice:
         self.name = "ZeroGPU" if self._is_zero_gpu else "the web process"
         self._seconds = settings.gpu_seconds if self._is_zero_gpu else None
         self._answer = zero_gpu.lent(answer, settings.gpu_seconds)
-        self._described: dict[Where, dict[str, Any]] = {}
+        self._described: dict[PairRef, dict[str, Any]] = {}
         gpu_billing.keep()
 
     def start(self) -> str:
@@ -70,44 +70,44 @@ class LentDevice:
     def preload(self) -> None:
         """Nothing on ZeroGPU, where a GPU would be charged for it."""
         if not self._is_zero_gpu:
-            self._describe("", Where(next(iter(MODEL_PAIRS))))
+            self._describe("", PairRef(next(iter(MODEL_PAIRS))))
 
     def aside(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     @contextmanager
-    def bench(self, job_id: str) -> Iterator[Bench]:
-        bench = LentBench(partial(self._ask, job_id), partial(self._describe, job_id))
+    def generator(self, job_id: str) -> Iterator[RemoteGenerator]:
+        generator = RemoteGenerator(partial(self._ask, job_id), partial(self._describe, job_id))
         try:
-            yield bench
+            yield generator
         finally:
-            bench.close()
+            generator.close()
 
     def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
-        where = Where(asked.pair)
+        where = PairRef(asked.pair)
         self._obtain(where)
-        return self._ask(job_id, Speak(where, asked, tuple(written)))
+        return self._ask(job_id, PlaygroundCall(where, asked, tuple(written)))
 
     def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
         where = _where(run)
         self._obtain(where)
 
-        def ask(texts: list[bounds.Drawn], sampling: SamplingConfig) -> Iterator[bounds.Rates]:
+        def ask(texts: list[bounds.SampledPositions], sampling: SamplingConfig) -> Iterator[bounds.Rates]:
             # A call each, so that none takes long: a position is a second's work.
             for text in texts:
                 yield from self._ask(job_id, Bounds(where, (text,), sampling))
 
         return ask
 
-    def _describe(self, job_id: str, where: Where) -> dict[str, Any]:
+    def _describe(self, job_id: str, where: PairRef) -> dict[str, Any]:
         """The provenance of what a pair writes, asked once for each pair."""
         if where not in self._described:
             self._obtain(where)
-            with closing(self._ask(job_id, Describe(where))) as answers:
+            with closing(self._ask(job_id, DescribeCall(where))) as answers:
                 self._described[where] = next(answers) | {EXECUTOR: self.name}
         return dict(self._described[where])
 
-    def _obtain(self, where: Where) -> None:
+    def _obtain(self, where: PairRef) -> None:
         """Fetches what is not on this machine, while no GPU waits for it."""
         obtain_pair(get_pair(where.pair), self._on_progress)
 
@@ -134,16 +134,17 @@ class LentDevice:
             context.run(answers.close)
 
 
-class LentBench:
-    """See ``bench.Bench``. Asks for the prompts that are to come in slices, each of as many as its call has time for.
+class RemoteGenerator:
+    """See ``generator.TextGenerator``. Asks for the prompts that are to come in slices, each of as many as its
+    call has time for.
 
     A call that ends, or is ended, after it has brought something is followed by the next.
     """
 
-    def __init__(self, ask: Ask, describe: Callable[[Where], dict[str, Any]]) -> None:
+    def __init__(self, ask: Ask, describe: Callable[[PairRef], dict[str, Any]]) -> None:
         self._ask, self._describe = ask, describe
         self._plan: list[tuple[RunView, tuple[int, ...]]] = []
-        self._own: dict[str, OwnTask] = {}
+        self._own: dict[str, CustomTask] = {}
         self._answers: Generator[Any] | None = None
 
     def close(self) -> None:
@@ -162,16 +163,16 @@ class LentBench:
         self._plan = [(run, tuple(positions)) for run, positions in plan]
 
     def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
-        where = Where(pair, device, dtype)
+        where = PairRef(pair, device, dtype)
         self._describe(where)  # fetches the pair
-        with closing(self._ask(Question(where, question))) as answers:
+        with closing(self._ask(PairQuery(where, question))) as answers:
             return next(answers)
 
     def threads(self) -> int:
         return torch.get_num_threads()
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
-        if isinstance(task, OwnTask):
+        if isinstance(task, CustomTask):
             self._own[run.task] = task
         left = list(examples)
         while left:
@@ -188,7 +189,7 @@ class LentBench:
         if self._answers is None:
             pieces = self._pieces(run, left)
             own = {piece.task: self._own[piece.task] for piece in pieces if piece.task in self._own}
-            self._answers = self._ask(Slice(pieces, tuple(own.items())))
+            self._answers = self._ask(RunSlice(pieces, tuple(own.items())))
         try:
             found = next(self._answers, None)
         except DeviceUnavailable:
@@ -211,8 +212,8 @@ class LentBench:
         return tuple(_piece(one, some) for one, some in [(run, tuple(left)), *known])
 
 
-def _where(run: RunView) -> Where:
-    return Where(run.pair, run.config.device, run.config.dtype)
+def _where(run: RunView) -> PairRef:
+    return PairRef(run.pair, run.config.device, run.config.dtype)
 
 
 def _piece(run: RunView, positions: tuple[int, ...]) -> RunBatch:

@@ -37,9 +37,9 @@ from fsd_core.storage.messages import BoundsJob, ExperimentJob, FetchJob, Playgr
 from fsd_core.storage.records import JobView, RunView
 from fsd_core.tasks import download
 from fsd_core.worker import lock, playground
-from fsd_core.worker.device import DeviceFactory, OwnDevice
+from fsd_core.worker.device import DeviceFactory, LocalDevice
 from fsd_core.worker.heartbeat import IDLE, Heartbeat
-from fsd_core.worker.lock_metadata import LastWords
+from fsd_core.worker.lock_metadata import LockMetadata
 from fsd_core.worker.mirroring import Mirroring
 from fsd_core.worker.service import SUPERVISED
 from fsd_core.worker.worker_log import log_to
@@ -70,7 +70,7 @@ class Worker:
     def __init__(
         self,
         settings: Settings,
-        device: DeviceFactory = OwnDevice,
+        device: DeviceFactory = LocalDevice,
         *,
         lease: float = LEASE,
         busy_timeout: float = BUSY_TIMEOUT,
@@ -120,7 +120,7 @@ class Worker:
                 "one: stop it first, or set FSD_HOME to another folder."
             )
         # The supervisor ends the worker that it started, and no other.
-        self._words = LastWords(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
+        self._words = LockMetadata(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
         try:
             yield
         except Stopping:  # while no job was held, or no database answered
@@ -236,11 +236,11 @@ class Worker:
 
         def execute() -> None:
             asked = self._calibration(job)
-            with self._device.bench(job.id) as bench:
+            with self._device.generator(job.id) as generator:
                 if asked is None:
-                    execute_runs(self._repository, self._runs_of(job), bench, **doing)
+                    execute_runs(self._repository, self._runs_of(job), generator, **doing)
                 else:
-                    calibrate(self._repository, job.id, asked, bench, **doing)
+                    calibrate(self._repository, job.id, asked, generator, **doing)
 
         try:
             self._patiently(execute)

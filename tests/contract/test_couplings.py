@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fsd_core.decoding.verification.nodes import written_token
 from fsd_core.ops.sampling import draw, draw_several
-from fsd_core.rules import RULES, VERIFIERS, Coupled, Drafts, RecursiveRejection, Verifier
+from fsd_core.rules import RULES, VERIFIERS, CouplingResult, Drafts, RecursiveRejection, Verifier
 from fsd_core.testing.acceptance import check_rule
 from fsd_core.testing.fit import Q_FAR, Q_NEAR, P, fit
 from fsd_core.testing.verifiers import drafted
@@ -26,7 +26,7 @@ def test_every_verifier_keeps_the_contract(kind: str) -> None:
 class Fresh(RecursiveRejection):
     """Draws from p where every draft is refused, not from what is left of it."""
 
-    def couple(self, drafts: Drafts, uniforms: Tensor) -> Coupled:
+    def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
         return super().couple(drafts, uniforms)._replace(rest=drafts.target)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from fsd_core.models.fused_llama import LeanLlama
+from fsd_core.models.fused_llama import FusedLlama
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.ops.linear import prepack_linear
 
@@ -45,7 +45,7 @@ def test_logits_are_those_of_transformers(rope, key_heads, tied, head_dim):
     module = LlamaForCausalLM(config).eval()
     tokens = torch.randint(50, (2, 40))
     theirs = module(tokens).logits
-    assert LeanLlama.supports(module)
+    assert FusedLlama.supports(module)
     lean, plain = LanguageModel(module, lean=True), LanguageModel(module, lean=False)
     for model in (lean, plain):
         cache, at = model.new_cache(64, 2), 0
@@ -86,11 +86,11 @@ def test_a_product_is_that_of_the_weight_as_it_lies(dtype: torch.dtype, rows: in
     ids=str,
 )
 def test_an_unusual_llama_is_left_to_transformers(change):
-    assert not LeanLlama.supports(LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, **change)))
+    assert not FusedLlama.supports(LlamaForCausalLM(LlamaConfig(**SIZES, num_key_value_heads=2, **change)))
 
 
 def test_another_architecture_is_left_to_transformers():
-    assert not LeanLlama.supports(Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)))
+    assert not FusedLlama.supports(Qwen2ForCausalLM(Qwen2Config(**SIZES, num_key_value_heads=2)))
 
 
 def test_a_fused_model_is_saved_whole(tmp_path):

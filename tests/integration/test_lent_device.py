@@ -17,12 +17,22 @@ from fsd_core.errors import DeviceUnavailable
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
 from fsd_core.storage.messages import BoundsJob, PlaygroundJob
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from fsd_core.worker import gpu_billing, remote_calls
-from fsd_core.worker.remote_calls import Call, Describe, Failed, RunBatch, Slice, Speak, Where, WrittenPrompt, answer
-from fsd_core.worker.remote_device import LentBench, LentDevice
+from fsd_core.worker.remote_calls import (
+    Call,
+    DescribeCall,
+    Failed,
+    PairRef,
+    PlaygroundCall,
+    RunBatch,
+    RunSlice,
+    WrittenPrompt,
+    answer,
+)
+from fsd_core.worker.remote_device import RemoteDevice, RemoteGenerator
 from fsd_core.worker.worker import Worker
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
@@ -45,7 +55,7 @@ class Lender:
         self.calls, self.slices = list(calls), []
 
     def ask(self, call: Call) -> Generator[Any]:
-        assert isinstance(call, Slice)
+        assert isinstance(call, RunSlice)
         self.slices.append(call)
         most, error = self.calls.pop(0) if self.calls else (-1, None)
         for number, found in enumerate(answer(call, "cpu", None)):
@@ -56,8 +66,8 @@ class Lender:
             raise error
 
 
-def describe(where: Where) -> dict[str, Any]:
-    return next(answer(Describe(where), "cpu", None)) | {EXECUTOR: "a lender"}
+def describe(where: PairRef) -> dict[str, Any]:
+    return next(answer(DescribeCall(where), "cpu", None)) | {EXECUTOR: "a lender"}
 
 
 def runs_of(home: Home, limit: int) -> tuple[str, list[str]]:
@@ -68,7 +78,7 @@ def runs_of(home: Home, limit: int) -> tuple[str, list[str]]:
 def test_slices_write_what_one_process_writes(home: Home) -> None:
     lent, ids = runs_of(home, 4)
     lender = Lender((3, None), (1, None), (4, None))
-    execute_runs(home.repository, ids, LentBench(lender.ask, describe))
+    execute_runs(home.repository, ids, RemoteGenerator(lender.ask, describe))
     assert [len(one.pieces) for one in lender.slices] == [12, 9, 8, 4]  # the rest of the plan each time
     own, others = runs_of(home, 4)
     execute_runs(home.repository, others, lambda name, *_: load_pair(name, "cpu"))
@@ -80,11 +90,13 @@ def test_slices_write_what_one_process_writes(home: Home) -> None:
 def test_a_call_brings_tasks_of_ones_own_along(home: Home) -> None:
     """The process that writes has no database, and is given values that travel by pickle."""
     content = "".join(f'{{"prompt": "{n} apples", "reference": {n}}}\n' for n in range(4)).encode()
-    kept = keep(home.repository, OwnTask.of("mine", check(content, "contains")), "Ann")
+    kept = keep(home.repository, CustomTask.of("mine", check(content, "contains")), "Ann")
     lender, config = Lender((2, None)), home.sweep(3).model_copy(update={"task": kept.full_name})
     experiment = home.repository.create_experiment(config, enqueue=False)
     ids = [run.id for run in home.repository.experiment(experiment).runs]
-    execute_runs(home.repository, ids, LentBench(lambda call: lender.ask(pickle.loads(pickle.dumps(call))), describe))
+    execute_runs(
+        home.repository, ids, RemoteGenerator(lambda call: lender.ask(pickle.loads(pickle.dumps(call))), describe)
+    )
     assert len(lender.slices) == 2
     for run in ids:
         written = home.repository.generations(run)
@@ -95,7 +107,7 @@ def test_a_call_brings_tasks_of_ones_own_along(home: Home) -> None:
 def test_a_device_that_is_taken_back_is_asked_for_again_while_it_brings_something(home: Home) -> None:
     lent, ids = runs_of(home, 3)
     lender = Lender((2, TAKEN_BACK), (3, TAKEN_BACK))
-    execute_runs(home.repository, ids, LentBench(lender.ask, describe))
+    execute_runs(home.repository, ids, RemoteGenerator(lender.ask, describe))
     assert len(lender.slices) == 3
     assert len(home.written(lent)) == 9
 
@@ -104,10 +116,10 @@ def test_a_device_that_is_taken_back_is_asked_for_again_while_it_brings_somethin
 def test_a_call_that_brings_nothing_leaves_the_rest_to_be_continued(home: Home, error: Exception | None) -> None:
     lent, ids = runs_of(home, 3)
     with pytest.raises(DeviceUnavailable):
-        execute_runs(home.repository, ids, LentBench(Lender((2, None), (0, error)).ask, describe))
+        execute_runs(home.repository, ids, RemoteGenerator(Lender((2, None), (0, error)).ask, describe))
     assert len(home.written(lent)) == 2
     assert not any(run.ended for run in home.repository.experiment(lent).runs)
-    execute_runs(home.repository, ids, LentBench(Lender().ask, describe))
+    execute_runs(home.repository, ids, RemoteGenerator(Lender().ask, describe))
     assert len(home.written(lent)) == 9
 
 
@@ -116,11 +128,11 @@ def test_what_goes_wrong_with_one_run_fails_that_run_alone(home: Home) -> None:
     lent, ids = runs_of(home, 2)
 
     def ask(call: Call) -> Generator[Any]:
-        assert isinstance(call, Slice)
+        assert isinstance(call, RunSlice)
         broken = [RunBatch(**vars(one) | {"task": "gone"}) if one.run_id == ids[1] else one for one in call.pieces]
-        return answer(Slice(tuple(broken)), "cpu", None)
+        return answer(RunSlice(tuple(broken)), "cpu", None)
 
-    execute_runs(home.repository, ids, LentBench(ask, describe))
+    execute_runs(home.repository, ids, RemoteGenerator(ask, describe))
     runs = home.repository.experiment(lent).runs
     assert [run.status for run in runs] == ["finished", "failed", "finished"]
     assert "gone" in (runs[1].error or "")
@@ -130,17 +142,17 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, ids = runs_of(home, 2)
-    bench = LentBench(Lender().ask, describe)
-    bench.plan([(home.repository.run(id), [position]) for position in (0, 1) for id in ids])
-    pieces = bench._pieces(home.repository.run(ids[0]), [0])
+    generator = RemoteGenerator(Lender().ask, describe)
+    generator.plan([(home.repository.run(id), [position]) for position in (0, 1) for id in ids])
+    pieces = generator._pieces(home.repository.run(ids[0]), [0])
     assert [(piece.run_id, piece.positions) for piece in pieces[:2]] == [(ids[0], (0,)), (ids[1], (0,))]
     assert len(pieces) == 6
-    found = list(answer(Slice(pieces), "cpu", 1e-6))
+    found = list(answer(RunSlice(pieces), "cpu", 1e-6))
     assert [type(one) for one in found] == [WrittenPrompt]
     settings = home.sweep(1, tokens=60).decodings[:1]
     asked = PlaygroundJob.of(home.pair, "Ava has 3 apples.", 1, settings)
     monkeypatch.setattr(remote_calls.playground, "FLUSH_SECONDS", 0.0)
-    *written, last = answer(Speak(Where(home.pair), asked, ()), "cpu", 1e-6)
+    *written, last = answer(PlaygroundCall(PairRef(home.pair), asked, ()), "cpu", 1e-6)
     assert len(written) == 1
     assert isinstance(last, Failed)
     assert "FSD_GPU_SECONDS" in last.sentence
@@ -148,7 +160,7 @@ def test_a_slice_ends_when_its_time_is_over_but_not_before_its_first_piece(
 
 def test_the_worker_works_as_a_thread_where_nothing_is_lent(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
-    worker = Worker(home.settings, LentDevice)
+    worker = Worker(home.settings, RemoteDevice)
     thread = threading.Thread(target=worker.run_as_thread)
     thread.start()
     try:

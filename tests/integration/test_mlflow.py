@@ -20,7 +20,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url, update
 
 from fsd_core.errors import TrackingUnavailable
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.settings import Settings, sqlite_url
 from fsd_core.storage.database.connection import open_database, upgrade
@@ -488,7 +488,7 @@ def test_copies_say_what_their_setting_is_approved_for(repository: Repository, s
     for run in begun:
         plausible.finish(repository, run)
     target, first, second = (repository.run(run.id) for run in begun)
-    mirror, desk, client = MlflowMirror(store), Desk(repository), client_of(store)
+    mirror, desk, client = MlflowMirror(store), ReviewService(repository), client_of(store)
     mirroring = Mirroring(store, repository, lambda: False)
     mirroring.after_runs()
     use = desk.describe(ann, "Support chat", requirements=Requirements(margin=None)).id

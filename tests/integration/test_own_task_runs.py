@@ -26,7 +26,7 @@ from fsd_core.models.prompt import encode_prompt
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from fsd_core.testing.toy import SAMPLED_FSD
@@ -35,10 +35,10 @@ TEMPLATE = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}"
 GREEDY = DecodingConfig(max_new_tokens=8)
 
 
-def task_of(*rows: object, scorer: str = "none", name: str = "mine") -> OwnTask:
+def task_of(*rows: object, scorer: str = "none", name: str = "mine") -> CustomTask:
     checked = check("".join(json.dumps(row) + "\n" for row in rows).encode(), scorer)
     assert not checked.problems
-    return OwnTask.of(name, checked)
+    return CustomTask.of(name, checked)
 
 
 def new_run(repository: Repository, task: str, limit: int, decoding: DecodingConfig = GREEDY) -> str:

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_others_share_the_rest_evenly() -> None:
-    head = reduced_vocab.TrimmedHead(torch.randn(K, 8), TOKENS, V, REST)
+    head = reduced_vocab.ReducedHead(torch.randn(K, 8), TOKENS, V, REST)
     hidden = torch.randn(2, 3, 8)
     q = head(hidden).softmax(-1)
     known = torch.zeros(V, dtype=torch.bool).index_fill(0, TOKENS, True)
@@ -51,7 +51,7 @@ def test_the_others_share_the_rest_evenly() -> None:
 
 def test_a_head_over_all_tokens_is_the_whole_head() -> None:
     weight, hidden = torch.randn(V, 8), torch.randn(1, 4, 8)
-    head = reduced_vocab.TrimmedHead(weight, torch.arange(V), V, 0.01)
+    head = reduced_vocab.ReducedHead(weight, torch.arange(V), V, 0.01)
     torch.testing.assert_close(head(hidden), hidden @ weight.T)
 
 

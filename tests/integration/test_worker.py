@@ -20,9 +20,9 @@ from fsd_core.models import threads
 from fsd_core.storage.database.tables import JobRow, now
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.worker import lock
-from fsd_core.worker.device import OwnDevice
+from fsd_core.worker.device import LocalDevice
 from fsd_core.worker.heartbeat import Heartbeat
-from fsd_core.worker.lock_metadata import LastWords
+from fsd_core.worker.lock_metadata import LockMetadata
 from fsd_core.worker.worker import LEASE, Worker
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import Home, until
@@ -138,12 +138,12 @@ def test_a_playground_with_another_pair_leaves_an_experiment_its_pair_s_threads(
     worker = Worker(home.settings)
     held = lock.acquire(home.settings.home / "worker.lock")
     assert held is not None
-    worker._repository, worker._words = home.repository, LastWords(held, pid=os.getpid(), supervised=False)
+    worker._repository, worker._words = home.repository, LockMetadata(held, pid=os.getpid(), supervised=False)
     asked = PlaygroundJob.of("bundled", "Question: 1 + 1?\nAnswer:", 1, home.sweep(1).decodings[:1])
     job = home.repository.enqueue(asked, priority=10)
     with Heartbeat(home.repository, "cpu", LEASE) as worker._heartbeat:
         device = worker._device
-        assert isinstance(device, OwnDevice)
+        assert isinstance(device, LocalDevice)
         ours = device.pair(home.pair)
         worker._serve_waiting()
     held.close()

@@ -73,7 +73,7 @@ def test_a_text_and_an_experiment_are_written_by_a_forked_process_and_marked(spa
     assert all(SHARED_EXECUTOR in row for row in rows)
     assert len(rows) == 3
 
-    assert {call["call"] for call in space.calls} == {"Speak", "Describe", "Slice"}
+    assert {call["call"] for call in space.calls} == {"PlaygroundCall", "DescribeCall", "RunSlice"}
     assert {call["parent"] for call in space.calls} == {process.pid}
     assert process.pid not in {call["pid"] for call in space.calls}
     assert {call["duration"] for call in space.calls} == {10}
@@ -83,14 +83,14 @@ def test_a_text_and_an_experiment_are_written_by_a_forked_process_and_marked(spa
 
 
 def test_a_gpu_that_is_taken_back_or_not_lent_loses_nothing(space: Space) -> None:
-    slices = len([call for call in space.calls if call["call"] == "Slice"])
+    slices = len([call for call in space.calls if call["call"] == "RunSlice"])
     (space.folder / "abort").write_text("5")
     repository = space.repository
     aborted = repository.create_experiment(small(3))
     assert done(repository, aborted) == "finished"
     assert not (space.folder / "abort").exists()
     assert len(texts(repository, aborted)) == 9
-    assert len({call["pid"] for call in [c for c in space.calls if c["call"] == "Slice"][slices:]}) == 2
+    assert len({call["pid"] for call in [c for c in space.calls if c["call"] == "RunSlice"][slices:]}) == 2
 
     (space.folder / "abort").write_text("4")
     space.hold(2)

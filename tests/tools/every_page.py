@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import ExperimentView, RunView
@@ -51,7 +51,7 @@ def _telling(experiment: ExperimentView) -> RunView:
 
 def _proposed(repository: Repository, experiment: ExperimentView, run: RunView) -> tuple[str, str]:
     """A use and a proposal for it: those that are there, or made here."""
-    desk = Desk(repository)
+    desk = ReviewService(repository)
     if not (uses := desk.uses()):
         asked = Requirements.checked(margin=2.0, least_speedup=1.5, longest_answers=1.2)
         desk.describe(AUTHOR, "Word problems on one CPU", "Short sums, answered at once.", asked)

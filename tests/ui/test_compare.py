@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from dashboard.compare.compare_page import REFRESH_SECONDS, ComparePage
-from dashboard.compare.compared_runs import Stage, experiment_runs
+from dashboard.compare.compared_runs import RunProgress, experiment_runs
 from fsd_core.evaluation.aggregate import summarise
 from tests.tools.chromium import BROWSER_PATIENCE
 from tests.tools.plausible import add_finished, do_prompts, finish, sweep
@@ -201,7 +201,7 @@ def test_a_refresh_tells_what_changed_and_stops_at_the_end(site: Site):
     with gr.Blocks():
         page = ComparePage(repository)
 
-    def refresh(seen: dict[str, Stage]) -> Any:
+    def refresh(seen: dict[str, RunProgress]) -> Any:
         return page.refresh(ids, ids[0], None, seen, *ids, "all", 5, 0, 2.0, "target_passes", "1.3", "2", gr.Request())
 
     first = refresh({})

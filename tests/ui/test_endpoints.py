@@ -21,11 +21,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from fsd_core.auth import credentials
-from fsd_core.calibration.planning import Step
+from fsd_core.calibration.planning import CalibrationStep
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import verdict
 from fsd_core.config.calibration_config import CalibrationConfig
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import LOCAL
 from fsd_core.storage.records import JobView
 from tests.tools.attack.http import send_request
@@ -158,7 +158,7 @@ def test_gradio_client_drives_an_experiment_to_a_verdict(lab: Site, author: Clie
     with pytest.raises(Exception, match="kind is 'cat': expected 'run' or 'experiment'"):
         author.predict("cat", id, api_name="/annotate")
 
-    Desk(lab.repository).describe(LOCAL, "Sums in a browser")
+    ReviewService(lab.repository).describe(LOCAL, "Sums in a browser")
     baseline, _, setting, _ = (run["run"] for run in done["runs"])
     proposed = author.predict("sums-in-a-browser", [setting], [baseline], "It is fast.", api_name="/propose")
     assert proposed["evidence"][0]["findings"][0]["outcome"] in ("met", "not met", "undecided")
@@ -207,7 +207,7 @@ def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site, author: Cl
     repository, job = lab.repository, claim(lab, begun["experiment"])
     config = repository.experiment(job.id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), Step):
+    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), CalibrationStep):
         ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
@@ -223,7 +223,7 @@ def test_gradio_client_drives_a_calibration_to_its_verdict(lab: Site, author: Cl
     done = author.predict(id, api_name="/read_experiment")
     assert found["chosen"]["setting_id"] in {run["setting"] for run in done["runs"]}
 
-    Desk(lab.repository).describe(LOCAL, "Found by a program")
+    ReviewService(lab.repository).describe(LOCAL, "Found by a program")
     proposed = author.predict("found-by-a-program", **found["evidence"], api_name="/propose")
     (evidence,) = proposed["evidence"]
     assert (evidence["calibration"], evidence["prompts"]) == (id, found["chosen"]["prompts"])

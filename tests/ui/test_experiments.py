@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Request, Route, expect
 
-from fsd_core.calibration.planning import Outcome, Step
+from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import verdict
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import UnknownName
 from fsd_core.evaluation.aggregate import summarise
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import JobView
@@ -323,7 +323,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     assert job.claim_token is not None
     config = repository.experiment(job.id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), Step):
+    while isinstance(step := standing(repository, config, repository.experiment(job.id).runs), CalibrationStep):
         ids = repository.extend_experiment(job.id, config.turn(step.decodings, step.start, step.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)
@@ -339,7 +339,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     expect(page.get_by_role("heading", name="FSD reducible · js ≤ 0.05 · γ 5")).to_be_visible()
 
     # The experiment's page says the same, and leads to a proposal that rests on the fresh prompts alone.
-    Desk(repository).describe(Person("Ann", "author"), "Sums", requirements=Requirements(margin=20))
+    ReviewService(repository).describe(Person("Ann", "author"), "Sums", requirements=Requirements(margin=20))
     page.goto(f"{site.url}/runs?experiment={job.id}")
     expect(page.locator(".exp-verdict")).to_have_text(verdict(config, step))
     page.get_by_role("link", name=re.compile("^Propose ")).click()
@@ -355,7 +355,7 @@ def test_the_setting_is_found_and_the_card_says_which(page: Page, site: Site):
     )
     expect(page.get_by_label("Requirements").locator("tbody tr")).to_contain_text(f"on {fresh} prompts: Non-inferior")
     expect(page.locator(".rev-run").get_by_role("link")).to_have_attribute("href", f"/runs?experiment={job.id}")
-    (proposal,) = Desk(repository).use("sums").proposals.values()
+    (proposal,) = ReviewService(repository).use("sums").proposals.values()
     assert all(run.config.first >= config.choosing for run in repository.runs(proposal.runs, limit=None))
 
 
@@ -363,10 +363,10 @@ def played(repository: Repository, id: str) -> Outcome:
     """Plays the worker until a calibration has ended; replay leaves the draft lengths as they are."""
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(step := standing(repository, config, repository.experiment(id).runs), Step):
+    while isinstance(step := standing(repository, config, repository.experiment(id).runs), CalibrationStep):
         foretold = {}
         if step.lengths_open:
-            step = Step((config.target, *config.decodings), 0, FEWEST_CHOOSING)
+            step = CalibrationStep((config.target, *config.decodings), 0, FEWEST_CHOOSING)
             foretold = {SettingConfig(pair=config.pair, decoding=one).id: FORETOLD for one in config.decodings}
         ids = repository.extend_experiment(id, config.turn(step.decodings, step.start, step.end), foretold)
         for run in repository.runs(ids, limit=None):

@@ -14,12 +14,12 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 from sqlalchemy import String, select, update
 
 from dashboard.web import PAGES
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.tables import Base, RunRow, SittingRow
 from fsd_core.storage.messages import PlaygroundJob
 from fsd_core.storage.review_events import Requirements
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import keep
 from fsd_core.tasks.custom.reading import check
 from tests.tools.chromium import BROWSER_PATIENCE
@@ -54,7 +54,7 @@ def plant(site: Site) -> dict[str, str]:
     experiment = add_finished(site.repository, HOSTILE)
     runs = site.repository.experiment(experiment).runs
     ann, bob = Person(NAME, "author"), Person(f"{NAME[:-1]}!", "admin")
-    desk = Desk(site.repository)
+    desk = ReviewService(site.repository)
     use = desk.describe(ann, NAME, HOSTILE, Requirements(margin=20)).id
     proposal = desk.propose(ann, use, [runs[3].id], [runs[0].id], HOSTILE, Requirements(margin=20))
     desk.remark(ann, desk.case(proposal), HOSTILE, position=1)
@@ -63,7 +63,7 @@ def plant(site: Site) -> dict[str, str]:
     desk.judge(bob, case, "approve", HOSTILE, case.use.sequence)
     asked = PlaygroundJob.of("bundled", HOSTILE, 0, [run.decoding for run in runs[2:4]], NAME)
     job = site.repository.enqueue(asked)
-    mine = OwnTask.of("mine", check(json.dumps({"prompt": HOSTILE}).encode()), HOSTILE)
+    mine = CustomTask.of("mine", check(json.dumps({"prompt": HOSTILE}).encode()), HOSTILE)
     keep(site.repository, mine, NAME)
     site.repository.append_chunks(job, [chunk(0, list(HOSTILE)), chunk(1, [], error=HOSTILE)])
     claimed = site.repository.claim(("playground",), 60)

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from fsd_core.auth import credentials
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from tests.tools.plausible import PROVENANCE, add_finished
 from tests.tools.site import Site, serving
@@ -119,7 +119,7 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     expect(notices(bob).last).to_contain_text("Approved.")
     expect(bob.locator("h1")).to_contain_text("approved")
     expect(bob.get_by_role("button", name="Decline", exact=True)).to_be_disabled()
-    use = Desk(team.repository).use("support-chat")
+    use = ReviewService(team.repository).use("support-chat")
     assert use.named("approved") == setting.setting_id
 
     # Eve looks at all of it and changes nothing, whatever she presses.
@@ -137,20 +137,20 @@ def test_a_team_agrees_on_a_setting(window: Window, team: Site) -> None:
     eve.get_by_label("Why it is rolled back").fill("Because")
     press(eve, "Roll back to what was approved before")
     expect(notices(eve).last).to_contain_text("Rolling back needs the role admin")
-    assert Desk(team.repository).use("support-chat").sequence == use.sequence
+    assert ReviewService(team.repository).use("support-chat").sequence == use.sequence
 
     cat = window("Cat")
     cat.goto(f"{team.url}/review?use=support-chat")
     cat.get_by_label("Why it is rolled back").fill("It repeats itself.")
     press(cat, "Roll back to what was approved before")
     expect(notices(cat).last).to_contain_text("Rolled back.")
-    assert Desk(team.repository).use("support-chat").named("approved") is None
+    assert ReviewService(team.repository).use("support-chat").named("approved") is None
     for page in (ann, bob, eve, cat):
         expect(page.locator(".fsd-html img")).to_have_count(0)
 
 
 def test_what_the_evidence_leaves_open_is_answered_by_name(window: Window, team: Site) -> None:
-    desk, run = Desk(team.repository), team.repository.runs(search="0.4")[0]
+    desk, run = ReviewService(team.repository), team.repository.runs(search="0.4")[0]
     target = next(run for run in team.repository.runs() if run.label == "Target alone")
     ann = Person("Ann", "author")
     desk.describe(ann, "Anything goes")
@@ -198,7 +198,7 @@ def test_the_approved_setting_leaves_over_http(team: Site) -> None:
     assert get("")[0] == 401
     assert get("", Authorization="Bearer nothing")[0] == 401
     listed = json.loads(get("", Authorization=token)[2])["uses"]
-    use = Desk(team.repository).use("anything-goes")
+    use = ReviewService(team.repository).use("anything-goes")
     assert [one["use"] for one in listed] == ["support-chat", "anything-goes"]
     assert [one["approved"] for one in listed] == [None, use.named("approved")]
     code, _, told = get("/support-chat/approved", Authorization=token)

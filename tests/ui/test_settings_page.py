@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.review_events import Requirements
 from tests.tools.plausible import add_finished
@@ -50,7 +50,7 @@ def test_settings_are_searched_and_opened(page: Page, site: Site, experiment: st
 
 
 def test_what_was_decided_is_told_and_is_no_markup(page: Page, site: Site, experiment: str) -> None:
-    desk, runs = Desk(site.repository), site.repository.experiment(experiment).runs
+    desk, runs = ReviewService(site.repository), site.repository.experiment(experiment).runs
     use = desk.describe(ANN, HOSTILE, HOSTILE, Requirements(margin=20))
     proposal = desk.propose(ANN, use.id, [runs[3].id], [runs[0].id], HOSTILE)
     desk.remark(BOB, desk.case(proposal), HOSTILE)

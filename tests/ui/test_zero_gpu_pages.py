@@ -43,7 +43,7 @@ def test_a_text_is_charged_to_who_asked_and_its_speed_is_said_to_be_shared(page:
     page.get_by_role("button", name="Generate").click()
     for lane in ("#lane-1", "#lane-2"):
         expect(page.locator(f"{lane} [data-done=true]")).to_have_count(1, timeout=LONG)
-    assert [call["token"] for call in space.calls if call["call"] == "Speak"] == ["a visitor"]
+    assert [call["token"] for call in space.calls if call["call"] == "PlaygroundCall"] == ["a visitor"]
 
 
 def test_a_gpu_that_is_not_lent_is_told_in_words(page: Page, space: Space) -> None:
@@ -63,7 +63,7 @@ def test_an_experiment_is_charged_to_who_started_it(page: Page, space: Space) ->
     expect(page.get_by_text("= 15 generations")).to_be_visible(timeout=LONG)
     page.get_by_role("button", name="Start experiment").click()
     expect(page.locator("article.exp")).to_contain_text("finished", timeout=LONG)
-    assert {call["token"] for call in space.calls if call["call"] == "Slice"} == {"a visitor"}
+    assert {call["token"] for call in space.calls if call["call"] == "RunSlice"} == {"a visitor"}
     page.goto(f"{space.url}/runs")
     expect(page.locator("td .fsd-mark").first).to_have_attribute("title", SHARED_DEVICE, timeout=LONG)
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from dashboard.server.api import api_routes
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
@@ -27,7 +27,7 @@ def client(repository: Repository) -> TestClient:
 
 
 def approve(repository: Repository, run: RunView, baseline: RunView, draft: str) -> None:
-    desk = Desk(repository)
+    desk = ReviewService(repository)
     with repository._database.session() as session:
         for id in (run.id, baseline.id):
             session.get_one(RunRow, id).provenance = {"weights": {"target": "t1", "draft": draft}}
@@ -58,12 +58,12 @@ def test_the_answer_names_the_approved_weights_and_changes_with_them(
     assert "load_pair('bundled', weights={'target': 't1', 'draft': 'd2'})" in python.text
     assert python.headers["etag"] != second.headers["etag"]
 
-    desk = Desk(repository)
+    desk = ReviewService(repository)
     desk.roll_back(BOB, "chat", "It was slower.", desk.use("chat").sequence)
     assert client.get(APPROVED).json()["weights"]["draft"] == "d1"
 
 
 def test_what_is_not_there_is_told(repository: Repository, client: TestClient) -> None:
-    Desk(repository).describe(ANN, "Chat")
+    ReviewService(repository).describe(ANN, "Chat")
     assert client.get(APPROVED).text == "Nothing is approved for the use 'chat' yet."
     assert client.get("/api/v1/uses/nowhere/approved").status_code == 404

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from dashboard.experiments.experiment_endpoints import experiment_endpoints
 from dashboard.experiments.find_setting import calibration_of
 from fsd_core.auth.identify import KEY
-from fsd_core.calibration.planning import Outcome, Step
+from fsd_core.calibration.planning import CalibrationStep, Outcome
 from fsd_core.calibration.request import asked_for
 from fsd_core.calibration.status import standing
 from fsd_core.cli import calibrate_command
@@ -119,7 +119,7 @@ def ended(repository: Repository, id: str) -> Outcome:
     """A calibration whose prompts are all done in the time that they would take."""
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
-    while isinstance(at := standing(repository, config, repository.experiment(id).runs), Step):
+    while isinstance(at := standing(repository, config, repository.experiment(id).runs), CalibrationStep):
         ids = repository.extend_experiment(id, config.turn(at.decodings, at.start, at.end))
         for run in repository.runs(ids, limit=None):
             finish(repository, run)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fsd_core.calibration.measured import Measurements
-from fsd_core.calibration.planning import Outcome, Step, next_step, rungs
+from fsd_core.calibration.planning import CalibrationStep, Outcome, next_step, rungs
 from fsd_core.calibration.summary import as_json, finding_words, so_far, standing_json, verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
@@ -55,11 +55,11 @@ def world(config: CalibrationConfig, truth: Truth, seed: int) -> dict[DecodingCo
 
 def calibrated(
     config: CalibrationConfig, made: Mapping[DecodingConfig, list[PromptCounts]], done: Done | None = None
-) -> tuple[Outcome, list[Step]]:
+) -> tuple[Outcome, list[CalibrationStep]]:
     """The end of a calibration that goes on from what is ``done``, and its steps."""
     done = {} if done is None else done
     steps = []
-    while isinstance(step := next_step(config, Measurements(range(PROMPTS), done)), Step):
+    while isinstance(step := next_step(config, Measurements(range(PROMPTS), done)), CalibrationStep):
         steps.append(step)
         for one in step.decodings:
             done.setdefault(one, {}).update({i: made[one][i] for i in range(step.start, step.end)})

@@ -18,7 +18,7 @@ from fsd_core.models.eagle_files import load_head, new_head, save_head
 from fsd_core.models.kv_cache import causal_mask
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.testing.toy import toy_head, toy_model
-from fsd_core.training.head_loss import Lessons
+from fsd_core.training.head_loss import HeadLoss
 from fsd_core.training.states import TrainingBatch
 
 SIZES = {
@@ -242,7 +242,7 @@ def test_it_drafts_as_it_was_taught(generation):
 
     nothing, every = torch.zeros(0), torch.ones(1, 13, dtype=torch.bool)
     batch = TrainingBatch(text[:, 1:], torch.cat([states, states[:, :3]], 1), states, every, nothing, nothing)
-    lessons = Lessons(head, steps, 0.0, 1.0).eval()
+    lessons = HeadLoss(head, steps, 0.0, 1.0).eval()
     for step, (row, unrolled) in enumerate(zip(drafted, lessons.unroll(batch, steps), strict=True)):
         assert row is not None
         expected = head.logits(unrolled[0, known - 1 + step]).softmax(-1)

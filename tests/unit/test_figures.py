@@ -24,7 +24,7 @@ PROMPTS = prompts(*RUNS)
 BASIC_TRACES = {"scatter", "bar"}
 
 
-def by_name(info: tradeoff.TradeoffInfo) -> dict[str, tradeoff.Group]:
+def by_name(info: tradeoff.TradeoffInfo) -> dict[str, tradeoff.TradeoffGroup]:
     return {group.name: group for group in info.groups}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsd_core.statistics.ranking import BEHIND, LEADS, OUTSIDE, TIED, at_ratio, within
-from fsd_core.statistics.tradeoff_curves import Curves, Measured, Place, known
+from fsd_core.statistics.tradeoff_curves import Curves, Measured, PathPosition, known
 from tests.tools.sizes import size
 
 
@@ -23,7 +23,7 @@ def test_between_two_settings_stands_their_mixture():
     curves = Curves(measured([1.0, 0.9, 0.4], [0, 0, -0.1]))
     along = curves.along((0, 1, 2), [1 / 1.25])
     assert along.value[0] == pytest.approx(-0.02)
-    assert along.places[0] == Place(1, 2, pytest.approx(0.2))
+    assert along.places[0] == PathPosition(1, 2, pytest.approx(0.2))
     a_mixture_costs = 0.8 * 0.9 + 0.2 * 0.4
     assert a_mixture_costs == pytest.approx(1 / 1.25)
 
@@ -46,7 +46,7 @@ def test_a_path_that_turns_back_is_read_at_its_strictest_crossing():
     curves = Curves(measured([1.0, 1.2, 0.6, 0.9], [0, -0.03, -0.06, -0.5]))
     along = curves.along((0, 1, 2, 3), [0.8, 1.1])
     assert along.value == pytest.approx([-0.03 - 0.03 * (0.4 / 0.6), -0.015])
-    assert along.places[0] == Place(1, 2, pytest.approx(2 / 3))
+    assert along.places[0] == PathPosition(1, 2, pytest.approx(2 / 3))
 
 
 def test_without_any_disagreement_the_interval_knows_that_the_next_prompt_may_differ():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fsd_core.analysis.matched_tables import absence, beside_rows, caption, records, tables
-from fsd_core.analysis.matching import Matched, match
+from fsd_core.analysis.matching import MatchedComparison, match
 from fsd_core.analysis.quality import EXCESS_NLL, NOT_RANKED
 from fsd_core.config import DecodingConfig
 from fsd_core.config.baselines import beside, missing, with_baselines
@@ -38,7 +38,7 @@ LENIENT = [run("lenience", correct, rate, lenience=a) for a, correct, rate in ((
 RUNS = [TARGET, SD, BLOCK, DRAFT, *JS, *LENIENT]
 
 
-def matched(runs: list[RunView] = RUNS, baseline: RunView = TARGET, cost: str = "target_passes") -> Matched:
+def matched(runs: list[RunView] = RUNS, baseline: RunView = TARGET, cost: str = "target_passes") -> MatchedComparison:
     return match(runs, baseline, prompts(*runs), cost)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fsd_core.errors import InvalidSetting
 from fsd_core.tasks.custom import reading
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import LONGEST_TASK_LINE, MOST_PROBLEMS_LISTED, MOST_TASK_PROMPTS, check
 
 ASK = {"prompt": "Why?"}
@@ -42,7 +42,7 @@ def test_prompts_and_conversations_are_read_in_order() -> None:
         )
     )
     assert (checked.problems, checked.scorer, checked.title) == ((), "number", "Sums")
-    task = OwnTask.of("sums", checked)
+    task = CustomTask.of("sums", checked)
     first, second, third = task.all_examples()
     assert (first.id, first.asked, first.reference) == ("first", "2 + 3 = ?", "5")
     assert second.asked == (("system", "Be brief."), ("user", "Hi"), ("assistant", "Yes?"), ("user", "Why?"))
@@ -64,7 +64,7 @@ def test_the_canonical_form_is_a_task_file_with_the_same_content() -> None:
 
 def test_a_version_is_of_the_lines_and_the_scorer_alone() -> None:
     def version(data: bytes, scorer: str | None = None, **about: str) -> str:
-        return OwnTask.of("x", check(data, scorer), **about).view.version
+        return CustomTask.of("x", check(data, scorer), **about).view.version
 
     one = lines({"prompt": "a", "reference": "1"})
     same = version(one, "exact")
@@ -193,5 +193,5 @@ def test_a_scorer_that_is_given_takes_the_place_of_the_files() -> None:
     assert len(problems(data)) == 1
     assert (problems(data, "contains"), check(data, "contains").scorer) == ([], "contains")
     assert (problems(data, "none"), check(data, "none").lines[0].reference) == ([], "not a number")
-    (example,) = OwnTask.of("a", check(data, "none")).all_examples()
+    (example,) = CustomTask.of("a", check(data, "none")).all_examples()
     assert example.reference is None  # nothing is right or wrong

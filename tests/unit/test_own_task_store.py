@@ -19,7 +19,7 @@ from fsd_core.roles import Person
 from fsd_core.settings import Settings
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import TaskRow
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.lookup import (
     TaskFolder,
     checked_name,
@@ -32,8 +32,8 @@ from fsd_core.tasks.custom.reading import check
 from fsd_core.tasks.suitable import kept_or_first, offered
 
 
-def task_of(text: str, name: str = "mine", title: str = "") -> OwnTask:
-    return OwnTask.of(name, check(f'{{"prompt": "{text}"}}'.encode()), title)
+def task_of(text: str, name: str = "mine", title: str = "") -> CustomTask:
+    return CustomTask.of(name, check(f'{{"prompt": "{text}"}}'.encode()), title)
 
 
 def test_a_version_is_kept_once_and_the_latest_is_what_the_name_means(repository: Repository) -> None:
@@ -90,7 +90,7 @@ def test_damage_is_told_and_nothing_is_measured_on_it(repository: Repository) ->
     with pytest.raises(DataDamaged, match=f"The prompts of the task '{kept.full_name}' are damaged"):
         found.all_examples()
     with repository._database.session() as session:
-        session.execute(update(TaskRow).values(content=OwnTask.content.fget(task_of("a")), scorer="number"))
+        session.execute(update(TaskRow).values(content=CustomTask.content.fget(task_of("a")), scorer="number"))
     with pytest.raises(DataDamaged, match="cannot be read"):
         find_task("mine", repository).all_examples()
 

@@ -14,8 +14,8 @@ from fsd_core.config import DecodingConfig, SettingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
 from fsd_core.errors import InvalidSetting
 from fsd_core.metrics import METRICS
-from fsd_core.review.desk import Desk
 from fsd_core.review.pooling import fresh_turns, grouped, pooled
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.statistics.paired import paired_difference
 from fsd_core.storage.database.repository import Repository
@@ -86,8 +86,8 @@ def done(measured: tuple[Path, Calibrated], repository: Repository) -> Calibrate
 
 
 @pytest.fixture
-def desk(repository: Repository) -> Desk:
-    desk = Desk(repository)
+def desk(repository: Repository) -> ReviewService:
+    desk = ReviewService(repository)
     desk.describe(ANN, "Sums", requirements=ASKED)
     return desk
 
@@ -96,7 +96,9 @@ def outcomes(repository: Repository, ids: Sequence[str]) -> dict[int, bool]:
     return {g.position: g.outcome == "correct" for id in ids for g in repository.generations(id)}
 
 
-def test_fresh_turns_are_one_measurement_paired_by_prompt(desk: Desk, repository: Repository, done: Calibrated) -> None:
+def test_fresh_turns_are_one_measurement_paired_by_prompt(
+    desk: ReviewService, repository: Repository, done: Calibrated
+) -> None:
     runs, baselines = done.ids(LOSSY), done.ids(done.config.target)
     case = desk.case(desk.propose(ANN, "sums", runs[::-1], baselines))
     (one,) = case.evidence
@@ -123,7 +125,7 @@ def test_fresh_turns_are_one_measurement_paired_by_prompt(desk: Desk, repository
 
 
 def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_count(
-    desk: Desk, repository: Repository, done: Calibrated
+    desk: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     chose, fresh, target = done.ids(LOSSY, fresh=False), done.ids(LOSSY), done.ids(done.config.target)
     assert len(chose) == 2
@@ -146,7 +148,7 @@ def test_the_prompts_that_chose_are_refused_and_where_they_got_in_they_do_not_co
     assert len(pooled(every, repository.prompts([*chose, *fresh]))[0].prompts) == 64
 
 
-def desk_proposed(desk: Desk, runs: list[str], baselines: list[str]) -> str:
+def desk_proposed(desk: ReviewService, runs: list[str], baselines: list[str]) -> str:
     desk.describe(ANN, "Again", requirements=ASKED)
     return desk.propose(ANN, "again", runs, baselines)
 
@@ -163,7 +165,7 @@ def test_no_prompt_counts_twice(repository: Repository) -> None:
 
 
 def test_another_calibration_and_an_ordinary_run_are_measurements_of_their_own(
-    desk: Desk, repository: Repository, done: Calibrated
+    desk: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     first, second = done, calibration(repository)  # the same seed, so the same prompts
     ordinary = repository.experiment(add_finished(repository)).runs
@@ -199,7 +201,7 @@ def test_turns_that_can_be_evidence_are_found_by_calibration_and_setting(
 
 
 def test_votes_and_comments_name_the_run_that_wrote_the_prompt(
-    desk: Desk, repository: Repository, done: Calibrated
+    desk: ReviewService, repository: Repository, done: Calibrated
 ) -> None:
     runs = done.ids(LOSSY)
     case = desk.case(desk.propose(ANN, "sums", runs, done.ids(done.config.target)))

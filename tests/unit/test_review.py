@@ -14,8 +14,8 @@ from sqlalchemy import text
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.review import history
 from fsd_core.review.ballots import left_side, next_position, tally
-from fsd_core.review.desk import Desk, id_of
 from fsd_core.review.evidence import evidence
+from fsd_core.review.review_service import ReviewService, id_of
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
@@ -47,8 +47,8 @@ def repository(measured: Path, database_url: str) -> Iterator[Repository]:
 
 
 @pytest.fixture
-def desk(repository: Repository) -> Desk:
-    return Desk(repository)
+def desk(repository: Repository) -> ReviewService:
+    return ReviewService(repository)
 
 
 @pytest.fixture
@@ -60,7 +60,9 @@ def runs(repository: Repository) -> dict[str, RunView]:
     return dict(zip(names, found, strict=True))
 
 
-def proposed(desk: Desk, runs: dict[str, RunView], which: str = "0.05", requirements: Requirements = LENIENT) -> str:
+def proposed(
+    desk: ReviewService, runs: dict[str, RunView], which: str = "0.05", requirements: Requirements = LENIENT
+) -> str:
     try:
         use = desk.use("support-chat")
     except UnknownName:
@@ -68,12 +70,12 @@ def proposed(desk: Desk, runs: dict[str, RunView], which: str = "0.05", requirem
     return desk.propose(ANN, use.id, [runs[which].id], [runs["target"].id], "As fast as we need", requirements)
 
 
-def judge(desk: Desk, person: Person, proposal: str, verdict: Any = "approve", comment: str = "") -> None:
+def judge(desk: ReviewService, person: Person, proposal: str, verdict: Any = "approve", comment: str = "") -> None:
     case = desk.case(proposal)
     desk.judge(person, case, verdict, comment, case.use.sequence)
 
 
-def test_an_approval_moves_the_alias(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_an_approval_moves_the_alias(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     setting = runs["0.05"].setting_id
     use = desk.use("support-chat")
@@ -91,7 +93,7 @@ def test_an_approval_moves_the_alias(desk: Desk, runs: dict[str, RunView]) -> No
     assert moved.act.evidence == desk.case(proposal).hash
 
 
-def test_the_evidence_is_held_against_each_requirement(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_the_evidence_is_held_against_each_requirement(desk: ReviewService, runs: dict[str, RunView]) -> None:
     told = Requirements(margin=0, least_speedup=50, longest_answers=0.5)
     case = desk.case(proposed(desk, runs, "0.05", told))
     (evidence,) = case.evidence
@@ -115,7 +117,7 @@ def test_the_evidence_is_held_against_each_requirement(desk: Desk, runs: dict[st
 
 
 def test_a_lossless_setting_keeps_the_accuracy_however_few_prompts_there_are(
-    desk: Desk, repository: Repository, runs: dict[str, RunView]
+    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     close = Requirements(margin=0)
     (exact,) = desk.case(proposed(desk, runs, "sd", close)).evidence[0].findings
@@ -128,12 +130,12 @@ def test_a_lossless_setting_keeps_the_accuracy_however_few_prompts_there_are(
     assert [finding.outcome for finding in unlike[0].findings] == ["undecided"]
 
 
-def test_what_is_far_from_a_bound_is_met_or_not(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_what_is_far_from_a_bound_is_met_or_not(desk: ReviewService, runs: dict[str, RunView]) -> None:
     case = desk.case(proposed(desk, runs, "0.4", Requirements(margin=2, least_speedup=1.01, longest_answers=5)))
     assert [finding.outcome for finding in case.evidence[0].findings] == ["not met", "met", "met"]
 
 
-def test_nobody_judges_their_own_and_roles_are_kept(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_nobody_judges_their_own_and_roles_are_kept(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     with pytest.raises(Refused, match="Nobody judges their own proposal"):
         judge(desk, Person("Ann", "admin"), proposal)
@@ -156,7 +158,7 @@ def test_nobody_judges_their_own_and_roles_are_kept(desk: Desk, runs: dict[str, 
     assert desk.use(case.use.id).sequence == case.use.sequence
 
 
-def test_changes_are_asked_for_and_block_until_taken_back(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_changes_are_asked_for_and_block_until_taken_back(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     with pytest.raises(InvalidSetting, match="Say what is missing"):
         judge(desk, BOB, proposal, "request changes", " ")
@@ -171,7 +173,7 @@ def test_changes_are_asked_for_and_block_until_taken_back(desk: Desk, runs: dict
         judge(desk, CAT, proposal, "decline", "Too late")
 
 
-def test_a_use_may_need_two_approvals_of_different_people(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_a_use_may_need_two_approvals_of_different_people(desk: ReviewService, runs: dict[str, RunView]) -> None:
     desk.describe(ANN, "Support chat", approvals=2)
     proposal = proposed(desk, runs)
     judge(desk, BOB, proposal)
@@ -183,7 +185,7 @@ def test_a_use_may_need_two_approvals_of_different_people(desk: Desk, runs: dict
 
 
 def test_evidence_that_changed_makes_an_approval_stale(
-    desk: Desk, runs: dict[str, RunView], repository: Repository
+    desk: ReviewService, runs: dict[str, RunView], repository: Repository
 ) -> None:
     desk.describe(ANN, "Support chat", approvals=2)
     proposal = proposed(desk, runs)
@@ -204,7 +206,7 @@ def test_evidence_that_changed_makes_an_approval_stale(
         judge(desk, BOB, another)
 
 
-def test_an_approval_expires(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_an_approval_expires(desk: ReviewService, runs: dict[str, RunView]) -> None:
     desk.describe(ANN, "Support chat", approvals=2, days=30)
     proposal = proposed(desk, runs)
     judge(desk, BOB, proposal)
@@ -214,7 +216,7 @@ def test_an_approval_expires(desk: Desk, runs: dict[str, RunView]) -> None:
     assert case.use.standing(case.proposal, case.hash, datetime.now(UTC))[:3] == (("Bob",), (), ())
 
 
-def test_rolling_back_names_what_was_approved_before(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_rolling_back_names_what_was_approved_before(desk: ReviewService, runs: dict[str, RunView]) -> None:
     for which in ("0.05", "0.1", "0.2"):
         proposal = proposed(desk, runs, which)
         for requirement in desk.case(proposal).open_requirements:
@@ -235,7 +237,7 @@ def test_rolling_back_names_what_was_approved_before(desk: Desk, runs: dict[str,
         desk.roll_back(CAT, "support-chat", "Again", 3)
 
 
-def test_what_cannot_be_proposed(desk: Desk, runs: dict[str, RunView], repository: Repository) -> None:
+def test_what_cannot_be_proposed(desk: ReviewService, runs: dict[str, RunView], repository: Repository) -> None:
     desk.describe(ANN, "Support chat")
     unmeasured = repository.experiment(repository.create_experiment(_other_sweep(), enqueue=False)).runs[0]
     a, b, target = (runs[name].id for name in ("0.05", "0.1", "target"))
@@ -266,7 +268,7 @@ def _other_sweep() -> Any:
     return sweep("Not done")
 
 
-def test_withdrawn_is_withdrawn(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_withdrawn_is_withdrawn(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     desk.withdraw(ANN, desk.case(proposal), "A better one is measured.")
     assert desk.case(proposal).proposal.state == "withdrawn"
@@ -275,7 +277,7 @@ def test_withdrawn_is_withdrawn(desk: Desk, runs: dict[str, RunView]) -> None:
     desk.remark(BOB, desk.case(proposal), "A pity.")  # words are still welcome
 
 
-def test_comments_of_many_at_once_are_all_kept(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_comments_of_many_at_once_are_all_kept(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     case = desk.case(proposal)
     together = threading.Barrier(6)
@@ -296,7 +298,7 @@ def test_comments_of_many_at_once_are_all_kept(desk: Desk, runs: dict[str, RunVi
     assert [logged.sequence for logged in desk.use("support-chat").log] == list(range(1, 10))
 
 
-def test_a_verdict_on_an_outdated_page_is_refused(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_a_verdict_on_an_outdated_page_is_refused(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     seen = desk.case(proposal).use.sequence
     desk.remark(CAT, desk.case(proposal), "Prompt 7 is worse now.")
@@ -309,7 +311,7 @@ def test_a_verdict_on_an_outdated_page_is_refused(desk: Desk, runs: dict[str, Ru
     assert desk.case(proposal).standing.approved_by == ()
 
 
-def test_comments_answer_comments_and_stand_at_prompts(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_comments_answer_comments_and_stand_at_prompts(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     desk.remark(BOB, desk.case(proposal), "Why is it wrong?", run=runs["0.05"].id, position=7)
     first = desk.case(proposal).proposal.remarks[0]
@@ -333,7 +335,7 @@ def test_comments_answer_comments_and_stand_at_prompts(desk: Desk, runs: dict[st
         "INSERT OR REPLACE INTO review_log SELECT id, use_id, sequence, at, 'Eve', role, kind, act FROM review_log",
     ],
 )
-def test_the_database_refuses_to_change_the_log(desk: Desk, repository: Repository, statement: str) -> None:
+def test_the_database_refuses_to_change_the_log(desk: ReviewService, repository: Repository, statement: str) -> None:
     desk.describe(ANN, "Support chat")
     before = repository.review_log()
     with pytest.raises(Exception, match="the review log only grows"), repository._database.session() as session:
@@ -341,7 +343,7 @@ def test_the_database_refuses_to_change_the_log(desk: Desk, repository: Reposito
     assert repository.review_log() == before
 
 
-def test_a_damaged_row_is_told(desk: Desk) -> None:
+def test_a_damaged_row_is_told(desk: ReviewService) -> None:
     with pytest.raises(DataDamaged, match="A row of the review log cannot be read"):
         read_act({"kind": "praised", "proposal": "x"})
     act: Act = UseDescribed(name="A use")
@@ -352,7 +354,7 @@ def test_a_damaged_row_is_told(desk: Desk) -> None:
         desk.case("f" * 32)
 
 
-def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: Desk, runs: dict[str, RunView]) -> None:
+def test_blind_votes_are_counted_once_for_each_person_and_prompt(desk: ReviewService, runs: dict[str, RunView]) -> None:
     proposal = proposed(desk, runs)
     answered = dict.fromkeys(range(5), runs["0.05"].id)
     case = desk.case(proposal)
@@ -396,7 +398,9 @@ def measured_with(repository: Repository, run: RunView, **weights: str) -> None:
         row.provenance = {**(row.provenance or {}), "weights": weights}
 
 
-def test_runs_of_other_weights_are_no_evidence(desk: Desk, repository: Repository, runs: dict[str, RunView]) -> None:
+def test_runs_of_other_weights_are_no_evidence(
+    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
+) -> None:
     measured_with(repository, runs["target"], target="aa https://huggingface.co/a/b/tree/1", draft="cc")
     measured_with(repository, runs["0.05"], target="bb https://huggingface.co/a/b/tree/2", draft="cc")
     with pytest.raises(InvalidSetting, match=r"weights of the target \(aa .*tree/1 and bb .*tree/2\)"):
@@ -404,7 +408,7 @@ def test_runs_of_other_weights_are_no_evidence(desk: Desk, repository: Repositor
 
 
 def test_what_is_approved_is_told_with_its_weights_also_after_a_rollback(
-    desk: Desk, repository: Repository, runs: dict[str, RunView]
+    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     def approved(name: str, draft: str) -> dict[str, str]:
         for each in ("target", name):
@@ -429,7 +433,7 @@ def test_what_is_approved_is_told_with_its_weights_also_after_a_rollback(
 
 
 def test_an_approval_of_an_earlier_version_has_the_weights_of_its_runs(
-    desk: Desk, repository: Repository, runs: dict[str, RunView]
+    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     proposal = proposed(desk, runs)
     moved = AliasMoved(alias="approved", setting=runs["0.05"].setting_id, former=None, proposal=proposal)
@@ -444,7 +448,7 @@ def test_an_approval_of_an_earlier_version_has_the_weights_of_its_runs(
 
 
 def test_weights_that_changed_or_are_not_known_are_not_approved(
-    desk: Desk, repository: Repository, runs: dict[str, RunView]
+    desk: ReviewService, repository: Repository, runs: dict[str, RunView]
 ) -> None:
     proposal = proposed(desk, runs)
     measured_with(repository, runs["0.05"], target="other")

@@ -10,7 +10,7 @@ from dashboard.review.proposal_html import case_html
 from dashboard.review.use_html import use_html
 from dashboard.settings.settings_page import setting_page
 from dashboard.tables.company import company
-from fsd_core.review.desk import Desk
+from fsd_core.review.review_service import ReviewService
 from fsd_core.roles import Person
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.tables import RunRow
@@ -57,7 +57,7 @@ def test_a_baseline_of_other_weights_is_no_company(repository: Repository, runs:
 
 
 def test_a_proposal_and_its_use_tell_the_weights(repository: Repository, runs: list[RunView]) -> None:
-    desk, target, run = Desk(repository), runs[0], runs[3]
+    desk, target, run = ReviewService(repository), runs[0], runs[3]
     desk.describe(ANN, "Chat", requirements=Requirements(margin=None))
     proposal = desk.propose(ANN, "chat", [run.id], [target.id])
     told = f"target <code>{OURS['target']}</code>, draft <code>{OURS['draft']}</code>"

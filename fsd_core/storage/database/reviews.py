@@ -13,13 +13,13 @@ from fsd_core.errors import Overtaken
 from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.store import Store
 from fsd_core.storage.database.tables import ReviewEventRow, RunRow
-from fsd_core.storage.records import LoggedAct, same_weights
+from fsd_core.storage.records import LoggedEvent, same_weights
 from fsd_core.storage.review_events import Act, Alias, AliasMoved, read_act
 
 MOVES = AliasMoved.model_fields["kind"].default
 
 
-class Named(NamedTuple):
+class AliasNames(NamedTuple):
     """What aliases say of one setting."""
 
     uses: dict[Alias, list[str]]
@@ -29,7 +29,7 @@ class Named(NamedTuple):
 
 
 class ReviewStore(Store):
-    def review_log(self, use_id: str | None = None) -> list[LoggedAct]:
+    def review_log(self, use_id: str | None = None) -> list[LoggedEvent]:
         """The acts of one use, or of all, oldest first."""
         statement = select(ReviewEventRow).order_by(ReviewEventRow.id)
         if use_id is not None:
@@ -37,7 +37,7 @@ class ReviewStore(Store):
         with self._database.session(readonly=True) as session:
             return [_view(row) for row in session.scalars(statement)]
 
-    def named(self, setting_id: str, weights: Mapping[str, str]) -> Named:
+    def named(self, setting_id: str, weights: Mapping[str, str]) -> AliasNames:
         """For which uses the setting is the candidate or approved; not where other ``weights`` of it are approved."""
         statement = select(ReviewEventRow).where(ReviewEventRow.kind == MOVES).order_by(ReviewEventRow.id)
         with self._database.session(readonly=True) as session:
@@ -50,9 +50,9 @@ class ReviewStore(Store):
         for (use, alias), act in sorted(aliases.items(), key=lambda item: item[0]):
             if act.setting == setting_id and (not act.weights or same_weights(act.weights, weights)):
                 uses[alias].append(use)
-        return Named(uses, len(moves))
+        return AliasNames(uses, len(moves))
 
-    def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedAct]:
+    def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedEvent]:
         """Adds acts of one person to a use, all or none, behind the ``seen`` acts that it had when they were decided.
 
         Where an alias moves, the copies of the settings' runs in MLflow are to be made again, since they say so. Raises
@@ -96,5 +96,5 @@ def count_moves(session: Session) -> int:
     return session.scalar(select(func.count(ReviewEventRow.id)).where(ReviewEventRow.kind == MOVES)) or 0
 
 
-def _view(row: ReviewEventRow) -> LoggedAct:
-    return LoggedAct(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_act(row.act))
+def _view(row: ReviewEventRow) -> LoggedEvent:
+    return LoggedEvent(row.id, row.use_id, row.sequence, row.at, row.who, row.role, read_act(row.act))

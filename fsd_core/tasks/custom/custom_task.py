@@ -17,7 +17,7 @@ from fsd_core.tasks.custom.reading import CheckedFile, check
 from fsd_core.tasks.custom.scorers import Scorer, get_scorer
 
 
-class OwnTask(Task):
+class CustomTask(Task):
     """``name`` is that of the version, such as ``support@0123456789abcdef``: a run of it says what it was asked."""
 
     def __init__(self, view: TaskView, content: Callable[[], str]) -> None:
@@ -30,7 +30,7 @@ class OwnTask(Task):
         return _with_content, (self.view, self.content)
 
     @classmethod
-    def of(cls, name: str, checked: CheckedFile, title: str = "") -> OwnTask:
+    def of(cls, name: str, checked: CheckedFile, title: str = "") -> CustomTask:
         """A task that nothing keeps yet, of a file without problems."""
         content, moment = checked.content, datetime.now(UTC)
         view = TaskView(
@@ -78,8 +78,8 @@ class OwnTask(Task):
         return self.scorer.judge(text, example, stop_reason)
 
 
-def _with_content(view: TaskView, content: str) -> OwnTask:
-    return OwnTask(view, lambda: content)
+def _with_content(view: TaskView, content: str) -> CustomTask:
+    return CustomTask(view, lambda: content)
 
 
 def transcript(messages: Messages) -> str:

@@ -17,7 +17,7 @@ _LONGEST_ID = 100
 MOST_MESSAGES = 100
 
 
-class Wrong(Exception):
+class LineError(Exception):
     """What is wrong with a line, in a sentence."""
 
 
@@ -42,25 +42,27 @@ class TaskLine:
 
 
 def read_line(row: dict[str, Any], scorer: Scorer) -> TaskLine:
-    """Raises ``Wrong``."""
+    """Raises ``LineError``."""
     if unknown := sorted(set(row) - set(FIELDS)):
-        raise Wrong(f"The field {unknown[0][:40]!r} is not known: expected {', '.join(FIELDS[:-1])} and {FIELDS[-1]}.")
+        raise LineError(
+            f"The field {unknown[0][:40]!r} is not known: expected {', '.join(FIELDS[:-1])} and {FIELDS[-1]}."
+        )
     if "prompt" in row and "messages" in row:
-        raise Wrong("It has both prompt and messages: expected one of them.")
+        raise LineError("It has both prompt and messages: expected one of them.")
     if "prompt" in row:
         asked: str | Messages = _text("prompt", row["prompt"])
     elif "messages" in row:
         asked = _messages(row["messages"])
     else:
-        raise Wrong("It has neither prompt nor messages: expected one of them.")
+        raise LineError("It has neither prompt nor messages: expected one of them.")
     return TaskLine(asked, _reference(row.get("reference"), scorer), _id(row.get("id")))
 
 
 def _text(what: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Wrong(f"Its {what} is no text: expected one in quotation marks.")
+        raise LineError(f"Its {what} is no text: expected one in quotation marks.")
     if not value.strip():
-        raise Wrong(f"Its {what} is empty: write at least one word.")
+        raise LineError(f"Its {what} is empty: write at least one word.")
     return _storable(what, value)
 
 
@@ -68,27 +70,27 @@ def _storable(what: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise Wrong(f"Its {what} holds half of a character (a lone surrogate): write the whole one.") from None
+        raise LineError(f"Its {what} holds half of a character (a lone surrogate): write the whole one.") from None
     if "\0" in value:
-        raise Wrong(f"Its {what} holds the character NUL: leave it out.")
+        raise LineError(f"Its {what} holds the character NUL: leave it out.")
     return value
 
 
 def _messages(value: Any) -> str | Messages:
     """The conversation; one message of a user alone is a prompt."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_MESSAGES:
-        raise Wrong(f"Its messages are no list of 1 to {MOST_MESSAGES}: expected objects with role and content.")
+        raise LineError(f"Its messages are no list of 1 to {MOST_MESSAGES}: expected objects with role and content.")
     found: list[tuple[str, str]] = []
     for number, one in enumerate(value, 1):
         if not isinstance(one, dict) or set(one) != {"role", "content"}:
-            raise Wrong(f"Message {number} is not of role and content alone: expected these two fields.")
+            raise LineError(f"Message {number} is not of role and content alone: expected these two fields.")
         if one["role"] not in _ROLES:
-            raise Wrong(f"The role of message {number} is not known: expected one of {', '.join(_ROLES)}.")
+            raise LineError(f"The role of message {number} is not known: expected one of {', '.join(_ROLES)}.")
         found.append((one["role"], _text(f"message {number}", one["content"])))
     turns = [role for role, _ in found]
     turns = turns[1:] if turns[0] == "system" else turns
     if turns != [("user", "assistant")[i % 2] for i in range(len(turns))] or len(turns) % 2 == 0:
-        raise Wrong(
+        raise LineError(
             "Its messages are in no order that a model can go on with: expected user and assistant in turn, the last "
             "one of user, and before them at most one of system."
         )
@@ -98,20 +100,20 @@ def _messages(value: Any) -> str | Messages:
 def _reference(value: Any, scorer: Scorer) -> str | None:
     if value is None:
         if scorer.needs_reference:
-            raise Wrong(f"It has no reference, which the scorer {scorer.name} needs: add one, or choose none.")
+            raise LineError(f"It has no reference, which the scorer {scorer.name} needs: add one, or choose none.")
         return None
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Wrong("Its reference is neither text nor number: expected one of them.")
+        raise LineError("Its reference is neither text nor number: expected one of them.")
     try:
         text = _storable("reference", str(value))
     except ValueError:  # more digits than Python writes
-        raise Wrong("Its reference is a number that is too long: write it as a text.") from None
+        raise LineError("Its reference is a number that is too long: write it as a text.") from None
     if len(text) > LONGEST_REFERENCE:
-        raise Wrong(f"Its reference has {len(text):,} characters: expected at most {LONGEST_REFERENCE:,}.")
+        raise LineError(f"Its reference has {len(text):,} characters: expected at most {LONGEST_REFERENCE:,}.")
     try:
         scorer.read(text)
     except ValueError as error:
-        raise Wrong(f"Its reference {text[:40]!r} {error}.") from None
+        raise LineError(f"Its reference {text[:40]!r} {error}.") from None
     return text
 
 
@@ -119,5 +121,5 @@ def _id(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not 1 <= len(value) <= _LONGEST_ID or not value.isprintable():
-        raise Wrong(f"Its id cannot be used: expected a text of 1 to {_LONGEST_ID} printable characters.")
+        raise LineError(f"Its id cannot be used: expected a text of 1 to {_LONGEST_ID} printable characters.")
     return value

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.tasks import TASKS, Task, get_task
 from fsd_core.tasks.base import Messages
-from fsd_core.tasks.custom.custom_task import OwnTask
+from fsd_core.tasks.custom.custom_task import CustomTask
 from fsd_core.tasks.custom.reading import check, read_file
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def suggested_name(stem: str) -> str:
     return re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
 
 
-def keep(repository: Repository, task: OwnTask, who: str) -> TaskView:
+def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:
     """Keeps a version, once, and makes it the one that its name means."""
     view = task.view
     return repository.add_task(
@@ -62,7 +62,7 @@ def find_task(name: str, repository: Repository) -> Task:
     raise UnknownName(f"There is no task '{name[:80]}': expected one of {known}.")
 
 
-def own_tasks(repository: Repository) -> list[OwnTask]:
+def own_tasks(repository: Repository) -> list[CustomTask]:
     """The latest version of each task of one's own, the latest first."""
     latest: dict[str, TaskView] = {}
     for view in repository.task_versions():
@@ -78,8 +78,8 @@ def conversations(task: str, repository: Repository) -> dict[int, Messages]:
     return {position: example.messages for position, example in enumerate(examples) if example.messages}
 
 
-def _of(view: TaskView, repository: Repository) -> OwnTask:
-    return OwnTask(view, lambda: repository.task_content(view.name, view.version))
+def _of(view: TaskView, repository: Repository) -> CustomTask:
+    return CustomTask(view, lambda: repository.task_content(view.name, view.version))
 
 
 _FOLDER = "task folder"
@@ -130,7 +130,7 @@ class TaskFolder:
     def _take(self, repository: Repository, path: Path) -> None:
         checked = check(read_file(path))
         checked.require(path.name)
-        task = OwnTask.of(checked_name(path.stem), checked)
+        task = CustomTask.of(checked_name(path.stem), checked)
         versions = repository.task_versions(task.view.name)
         here = task.view.version in {view.version for view in versions}
         # What somebody else added since stays the latest; what the folder brought gives way to what it brings now.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fsd_core.errors import InvalidSetting
-from fsd_core.tasks.custom.lines import TaskLine, Wrong, read_line
+from fsd_core.tasks.custom.lines import LineError, TaskLine, read_line
 from fsd_core.tasks.custom.scorers import SCORERS, Scorer
 
 LARGEST_FILE = 8_000_000
@@ -131,7 +131,7 @@ def _rows(data: bytes, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, _parsed(text)
         except UnicodeDecodeError as error:
             found.wrong(number, f"It is not UTF-8 from byte {error.start + 1} on: save the file in that encoding.")
-        except Wrong as wrong:
+        except LineError as wrong:
             found.wrong(number, str(wrong))
 
 
@@ -140,22 +140,24 @@ def _parsed(text: str) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) < len(pairs):
             twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-            raise Wrong(f"The field {twice[:40]!r} is there twice: leave one of them out.")
+            raise LineError(f"The field {twice[:40]!r} is there twice: leave one of them out.")
         return row
 
     def never(constant: str) -> Any:
-        raise Wrong(f"{constant} is no value of JSON: write a number or a text.")
+        raise LineError(f"{constant} is no value of JSON: write a number or a text.")
 
     try:
         row = json.loads(text, object_pairs_hook=once, parse_constant=never)
-    except Wrong:
+    except LineError:
         raise
     except json.JSONDecodeError as error:
-        raise Wrong(f"It is not JSON ({error.msg} at character {error.pos + 1}): expected one object a line.") from None
+        raise LineError(
+            f"It is not JSON ({error.msg} at character {error.pos + 1}): expected one object a line."
+        ) from None
     except (ValueError, RecursionError):
-        raise Wrong("It cannot be read as JSON: a number in it is too long, or it is nested too deep.") from None
+        raise LineError("It cannot be read as JSON: a number in it is too long, or it is nested too deep.") from None
     if not isinstance(row, dict):
-        raise Wrong('It is no object: expected one such as {"prompt": "…"}.')
+        raise LineError('It is no object: expected one such as {"prompt": "…"}.')
     return row
 
 
@@ -197,9 +199,9 @@ def _read_prompts(rows: list[tuple[int, dict[str, Any]]], scorer: Scorer, found:
         try:
             line = read_line(row, scorer)
             if (first := asked.setdefault(line.asked, number)) != number:
-                raise Wrong(f"It asks the same as line {first:,}: a prompt counts once, so leave one of them out.")
+                raise LineError(f"It asks the same as line {first:,}: a prompt counts once, so leave one of them out.")
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
-                raise Wrong(f"Its id {line.id[:40]!r} is that of line {first:,}: give each its own.")
+                raise LineError(f"Its id {line.id[:40]!r} is that of line {first:,}: give each its own.")
             found.lines.append(line)
-        except Wrong as wrong:
+        except LineError as wrong:
             found.wrong(number, str(wrong))

@@ -102,7 +102,7 @@ def GPU(task: Any = None, *, duration: int | None = None) -> Any:
             if kind == "end":
                 idle.append(one)
                 return
-            if type(arguments[0]).__name__ == "Slice":
+            if type(arguments[0]).__name__ == "RunSlice":
                 _hold()
             try:
                 yield value
@@ -112,7 +112,7 @@ def GPU(task: Any = None, *, duration: int | None = None) -> Any:
                     pass
                 idle.append(one)
                 raise
-            if left is not None and type(arguments[0]).__name__ == "Slice":
+            if left is not None and type(arguments[0]).__name__ == "RunSlice":
                 left -= 1
                 if left == 0:
                     (FOLDER / "abort").unlink()

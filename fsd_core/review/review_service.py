@@ -11,11 +11,11 @@ from uuid import uuid4
 
 from fsd_core.errors import InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.review import history
-from fsd_core.review.cases import Case, asked, case_of
 from fsd_core.review.chosen_runs import setting_of
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.review.history import Use
 from fsd_core.review.measured_weights import certain_weights, weights
+from fsd_core.review.proposal_review import ProposalReview, asked, case_of
 from fsd_core.roles import Person, require
 from fsd_core.storage.review_events import (
     Act,
@@ -35,12 +35,12 @@ from fsd_core.storage.review_events import (
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
-    from fsd_core.storage.records import LoggedAct
+    from fsd_core.storage.records import LoggedEvent
 
 _LONGEST_ID = 64
 
 
-class Desk:
+class ReviewService:
     """Uses, proposals and verdicts of one database. Each method reads the log, checks, and adds to it.
 
     All raise ``Refused`` for a person who may not, ``InvalidSetting`` for what cannot be, ``UnknownName`` for what is
@@ -83,7 +83,7 @@ class Desk:
             return approval.weights
         return weights(self.repository.runs(proposal.runs, limit=None))
 
-    def case(self, proposal_id: str) -> Case:
+    def case(self, proposal_id: str) -> ProposalReview:
         """A proposal with its evidence judged anew."""
         for use in self.uses():
             if proposal_id in use.proposals:
@@ -146,7 +146,9 @@ class Desk:
         self._append(use_id, person, [proposed, moved], use.sequence)
         return id
 
-    def choose_evidence(self, person: Person, case: Case, runs: Sequence[str], baselines: Sequence[str]) -> None:
+    def choose_evidence(
+        self, person: Person, case: ProposalReview, runs: Sequence[str], baselines: Sequence[str]
+    ) -> None:
         """Other runs of the same setting take the place of those that were proposed."""
         _open(case)
         _own(person, case, "Choosing its evidence")
@@ -155,7 +157,7 @@ class Desk:
         act = EvidenceChosen.checked(proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
         self._append(case.use.id, person, [act], case.use.sequence)
 
-    def waive(self, person: Person, case: Case, requirement: str, words: str) -> None:
+    def waive(self, person: Person, case: ProposalReview, requirement: str, words: str) -> None:
         """Answers for a requirement that the evidence does not meet, by name and in words."""
         require(person, "author", "Waiving a requirement")
         _open(case)
@@ -169,7 +171,7 @@ class Desk:
     def remark(
         self,
         person: Person,
-        case: Case,
+        case: ProposalReview,
         words: str,
         reply_to: int | None = None,
         run: str | None = None,
@@ -185,7 +187,7 @@ class Desk:
         self._keep(case.use.id, person, act)
 
     def vote(
-        self, person: Person, case: Case, position: int, choice: Choice, left: Literal["setting", "baseline"]
+        self, person: Person, case: ProposalReview, position: int, choice: Choice, left: Literal["setting", "baseline"]
     ) -> None:
         """Votes on one prompt of the first of its evidence, whose names the person was not shown."""
         require(person, "author", "Voting")
@@ -205,7 +207,7 @@ class Desk:
         )
         self._keep(case.use.id, person, act)
 
-    def judge(self, person: Person, case: Case, verdict: Verdict, comment: str, seen: int) -> None:
+    def judge(self, person: Person, case: ProposalReview, verdict: Verdict, comment: str, seen: int) -> None:
         """Approves, asks for changes or declines. The approval that was still needed moves the alias ``approved``."""
         require(person, "reviewer", "A verdict")
         _open(case)
@@ -227,7 +229,7 @@ class Desk:
                 acts.append(_moved(case, act.comment, measured))
         self._append(case.use.id, person, acts, case.use.sequence)
 
-    def withdraw(self, person: Person, case: Case, comment: str = "") -> None:
+    def withdraw(self, person: Person, case: ProposalReview, comment: str = "") -> None:
         _open(case)
         _own(person, case, "Withdrawing it")
         act = Withdrawn.checked(proposal=case.proposal.id, comment=comment.strip())
@@ -254,7 +256,7 @@ class Desk:
         self._append(use_id, person, [act], use.sequence)
         return act.setting
 
-    def _check_gate(self, case: Case) -> None:
+    def _check_gate(self, case: ProposalReview) -> None:
         if case.missing:
             raise InvalidSetting("Runs of its evidence were deleted: the author must choose others first.")
         if case.open_requirements:
@@ -263,7 +265,7 @@ class Desk:
                 f"The evidence does not settle {left}: measure more prompts, or have somebody waive it in words."
             )
 
-    def _check_seen(self, case: Case, person: Person, seen: int) -> None:
+    def _check_seen(self, case: ProposalReview, person: Person, seen: int) -> None:
         later = [logged for logged in case.use.about(case.proposal.id) if logged.sequence > seen]
         if news := [one for one in later if one.who != person.name and not isinstance(one.act, Voted)]:
             raise Overtaken(_news(news))
@@ -290,17 +292,17 @@ def id_of(name: str) -> str:
     return id
 
 
-def _open(case: Case) -> None:
+def _open(case: ProposalReview) -> None:
     if case.proposal.state != "open":
         raise InvalidSetting(f"This proposal is {case.proposal.state}: make a new one.")
 
 
-def _own(person: Person, case: Case, what: str) -> None:
+def _own(person: Person, case: ProposalReview, what: str) -> None:
     if person.name != case.proposal.author and not person.may("admin"):
         raise Refused(f"{what} is for its author, {case.proposal.author}, and for admins.")
 
 
-def _moved(case: Case, comment: str, measured: dict[str, str]) -> AliasMoved:
+def _moved(case: ProposalReview, comment: str, measured: dict[str, str]) -> AliasMoved:
     return AliasMoved(
         alias="approved",
         setting=case.proposal.setting,
@@ -312,6 +314,6 @@ def _moved(case: Case, comment: str, measured: dict[str, str]) -> AliasMoved:
     )
 
 
-def _news(news: Sequence[LoggedAct]) -> str:
+def _news(news: Sequence[LoggedEvent]) -> str:
     names = ", ".join(list(dict.fromkeys(logged.who for logged in news))[:3])
     return f"Since you opened this page {names} acted here: reload it, look at what is new, and say it again."

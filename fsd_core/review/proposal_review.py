@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-class Case(NamedTuple):
+class ProposalReview(NamedTuple):
     """A proposal with its use and all that its verdict rests on, as it stands now."""
 
     use: Use
@@ -29,7 +29,7 @@ class Case(NamedTuple):
     standing: ProposalStatus
 
 
-def case_of(repository: Repository, use: Use, proposal: Proposal) -> Case:
+def case_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalReview:
     """The proposal with its evidence judged anew."""
     found = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
     runs = on_fresh_prompts(repository, (found[id] for id in proposal.runs if id in found))
@@ -44,7 +44,9 @@ def case_of(repository: Repository, use: Use, proposal: Proposal) -> Case:
         for name in asked(proposal.requirements)
         if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
     )
-    return Case(use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC)))
+    return ProposalReview(
+        use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC))
+    )
 
 
 def asked(requirements: Requirements) -> list[str]:

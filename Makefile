@@ -19,8 +19,9 @@ DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 run: $(RUNTIME)
 	@$(BIN)/python app.py
 
+# Three processes on two cores: a test that waits for a browser or a clock leaves its core to another.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not long" --durations=15
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=15
 
 test-fast: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'

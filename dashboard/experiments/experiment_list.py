@@ -13,7 +13,6 @@ from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
 from fsd_core.statistics.intervals import wilson
 from fsd_core.storage.records import Deletion
-from fsd_core.worker.waiting import time_left
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
@@ -134,3 +133,14 @@ def _failures(runs: Sequence[RunView]) -> str:
     """The sentences of the runs that failed, each once."""
     sentences = dict.fromkeys(f"{run.label}: {run.error}" for run in runs if run.status == "failed" and run.error)
     return "".join(notice(text, "bad") for text in sentences)
+
+
+def time_left(experiment: ExperimentView) -> float | None:
+    """Seconds of work that an experiment still has; ``None`` until one prompt is done.
+
+    Its runs take turns prompt by prompt, so the prompts done are a fair sample of those to come.
+    """
+    left = sum(run.prompts_total - run.prompts_done for run in experiment.runs if not run.ended)
+    if not left:
+        return 0.0
+    return left * experiment.decoding_seconds / experiment.prompts_done if experiment.prompts_done else None

@@ -21,8 +21,8 @@ from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import DRAFT_LENGTHS, FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.errors import InvalidSetting
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay.prediction import Prediction, Replay
-from fsd_core.replay.strict_run import record
+from fsd_core.replays.prediction import Prediction, Replay
+from fsd_core.replays.strict_run import record
 from fsd_core.rules import Rule
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.tasks import Task
@@ -44,7 +44,7 @@ class ProposedSetting(NamedTuple):
 def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[ProposedSetting, ...]:
     """The settings that a calibration with ``config.lengths`` begins with.
 
-    Raises as :func:`fsd_core.replay.strict_run.record`.
+    Raises as :func:`fsd_core.replays.strict_run.record`.
     """
     (turn,) = config.turn([config.target], 0, FEWEST_CHOOSING)
     trace = record(

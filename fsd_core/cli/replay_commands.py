@@ -19,9 +19,9 @@ from fsd_core.formatting import DASH, count, written
 from fsd_core.settings import get_settings
 
 if TYPE_CHECKING:
-    from fsd_core.replay.prediction import Prediction
-    from fsd_core.replay.replay_trace import Trace
-    from fsd_core.replay.validation import Validated
+    from fsd_core.replays.prediction import Prediction
+    from fsd_core.replays.replay_trace import Trace
+    from fsd_core.replays.validation import Validated
     from fsd_core.statistics.intervals import Estimate
 
 OF_RULES = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "acceptance")
@@ -42,9 +42,9 @@ def record(
 ) -> None:
     """Decode a task strictly once, and keep what `replay` needs to tell of every rule without a model."""
     from fsd_core.models.model_pairs import get_pair
-    from fsd_core.replay import trace_file
-    from fsd_core.replay.strict_run import check
-    from fsd_core.replay.strict_run import record as recorded
+    from fsd_core.replays import trace_file
+    from fsd_core.replays.strict_run import check
+    from fsd_core.replays.strict_run import record as recorded
 
     trace_file.check_new(file)
     check(draft_length, 0 if full_rows else top)
@@ -95,9 +95,9 @@ def replay(
     """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
     Options choose some of them."""
     from fsd_core.library import replay_report
-    from fsd_core.replay import trace_file
-    from fsd_core.replay.prediction import Replay
-    from fsd_core.replay.replayed_settings import settings_of
+    from fsd_core.replays import trace_file
+    from fsd_core.replays.prediction import Replay
+    from fsd_core.replays.replayed_settings import settings_of
 
     if (page or figure) and not measure:
         flag = "--report" if page else "--figure"
@@ -145,8 +145,8 @@ def _best(predictions: list[Prediction]) -> list[Prediction]:
 
 
 def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: str | None) -> list[Validated]:
-    from fsd_core.replay.strict_run import check_name
-    from fsd_core.replay.validation import measure
+    from fsd_core.replays.strict_run import check_name
+    from fsd_core.replays.validation import measure
 
     check_name(trace.info, pair)
     settings = get_settings()

@@ -7,9 +7,9 @@ from statistics import mean
 from typing import Any
 
 from fsd_core.formatting import DASH, number
-from fsd_core.replay.prediction import Prediction
-from fsd_core.replay.replay_trace import Trace
-from fsd_core.replay.validation import Validated
+from fsd_core.replays.prediction import Prediction
+from fsd_core.replays.replay_trace import Trace
+from fsd_core.replays.validation import Validated
 from fsd_core.statistics.intervals import Estimate
 
 

@@ -13,10 +13,10 @@ from fsd_core.library.extras import need
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.library.replay_report import prediction_row
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay import strict_run, trace_file
-from fsd_core.replay.prediction import Prediction, Replay
-from fsd_core.replay.replay_trace import Trace
-from fsd_core.replay.replayed_settings import settings_of
+from fsd_core.replays import strict_run, trace_file
+from fsd_core.replays.prediction import Prediction, Replay
+from fsd_core.replays.replay_trace import Trace
+from fsd_core.replays.replayed_settings import settings_of
 from fsd_core.tasks import Task, get_task
 
 if TYPE_CHECKING:

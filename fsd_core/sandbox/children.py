@@ -15,8 +15,8 @@ from types import CodeType
 from typing import Any
 
 # What a child runs, in the order of its imports; the last one is its role.
-_COMMON = ("values", "channel", "landlock", "seccomp", "confinement")
-_MODULES = {"program": (*_COMMON, "program_child"), "judge": (*_COMMON, "remote", "judge_child")}
+_COMMON = ("wire_values", "channel", "landlock", "seccomp", "confinement")
+_MODULES = {"program": (*_COMMON, "program_child"), "judge": (*_COMMON, "proxies", "judge_child")}
 
 # Not the interpreter of a virtual environment, which would tell where that is.
 _PYTHON = getattr(sys, "_base_executable", None) or sys.executable

@@ -125,7 +125,7 @@ def test_the_adapter_that_is_trained_changes_what_the_pair_writes(
     assert taught.target.lean  # merged: nothing of the adapter is left to run
 
     # A draft for this target learns from what the adapter makes it write, too.
-    monkeypatch.setattr(draft, "PAIRS", {name: replace(spec, target=TARGETS["toy"])})
+    monkeypatch.setattr(draft, "MODEL_PAIRS", {name: replace(spec, target=TARGETS["toy"])})
     monkeypatch.setattr(draft, "training_prompts", lambda data, seed: repeat("Once upon"))
     few = replace(draft.DRAFT_PLAN, texts=2, problems=3, longest_answer=4)
     texts = draft.write_all("toy", tmp_path / "pair" / "target", out, data, few, 0, rows.append)

@@ -24,7 +24,7 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation import harness, roofline
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
-from fsd_core.replay import costs
+from fsd_core.replays import costs
 from fsd_core.rules.margin import Margin
 from fsd_core.settings import sqlite_url
 from fsd_core.storage.database.connection import open_database

@@ -16,12 +16,12 @@ from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay import trace_file
-from fsd_core.replay.costs import replayable
-from fsd_core.replay.paths import runs_of
-from fsd_core.replay.prediction import Replay
-from fsd_core.replay.replay_trace import Trace
-from fsd_core.replay.strict_run import check_pair, record
+from fsd_core.replays import trace_file
+from fsd_core.replays.costs import replayable
+from fsd_core.replays.paths import runs_of
+from fsd_core.replays.prediction import Replay
+from fsd_core.replays.replay_trace import Trace
+from fsd_core.replays.strict_run import check_pair, record
 from fsd_core.rules import FuzzyReducible, Rule, Speculative
 from fsd_core.tasks import get_task
 from fsd_core.testing.toy import toy_pair

@@ -10,8 +10,8 @@ from fsd_core.config import SamplingConfig
 from fsd_core.ops.sampling import draw
 from fsd_core.ops.scored_draft import ScoredDraft
 from fsd_core.ops.warping import allowed, one_hot, warp
-from fsd_core.replay.recording import JudgedRound, reduced
-from fsd_core.replay.replay_trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
+from fsd_core.replays.recording import JudgedRound, reduced
+from fsd_core.replays.replay_trace import SCALARS, WHOLE, Costs, PromptTrace, Trace, TraceInfo
 from fsd_core.rules import Speculative
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import fsd_core
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Builds what `python app.py` builds, then names the forbidden modules that were loaded on the way.
@@ -82,6 +84,12 @@ def test_no_two_classes_share_a_name() -> None:
 
 def test_no_two_public_constants_share_a_name() -> None:
     assert twice(name for _, tree in modules() for node in tree.body for name in constants(node)) == []
+
+
+def test_no_room_hides_what_the_library_offers() -> None:
+    """A package that is imported becomes an attribute of ``fsd_core``, in place of a function of its name."""
+    rooms = {path.stem for path in (ROOT / "fsd_core").iterdir()}
+    assert rooms.isdisjoint(fsd_core.__all__)
 
 
 def constants(node: ast.stmt) -> Iterator[str]:

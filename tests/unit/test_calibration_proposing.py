@@ -10,7 +10,7 @@ import pytest
 from fsd_core.calibration.proposing import _worth_measuring
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig, candidates
-from fsd_core.replay.prediction import Prediction
+from fsd_core.replays.prediction import Prediction
 from fsd_core.statistics.intervals import Estimate
 
 CHOSEN = candidates({"acceptance": ["typical", "cactus", "fsd", "top-n-delta"], "temperature": 1.0, "draft_length": 4})

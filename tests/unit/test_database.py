@@ -66,8 +66,9 @@ def test_revisions_are_those_of_alembic() -> None:
 def test_a_database_that_stands_where_it_should_is_opened_without_alembic(database_url: str) -> None:
     upgrade(database_url)
     opened = (
-        "import sys; from fsd_core.storage.database import session; "
-        f"session.upgrade({database_url!r}); session.open_database({database_url!r}); print('alembic' in sys.modules)"
+        "import sys; from fsd_core.storage.database import connection; "
+        f"connection.upgrade({database_url!r}); connection.open_database({database_url!r}); "
+        "print('alembic' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", opened], capture_output=True, text=True).stdout.strip() == "False"
 

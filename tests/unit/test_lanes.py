@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, OutputPanel, PlaygroundJob, comparison, payload
+from dashboard.playground.setting_views import OTHER_PROGRAMS_BUSY, FollowedJob, OutputPanel, comparison, payload
 from fsd_core.config import DecodingConfig, SamplingConfig, Speculative
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.messages import EmittedToken, StreamFigures
@@ -23,7 +23,7 @@ def lane(ids: list[int], speed: float = 100.0, sampling: SamplingConfig = GREEDY
 
 
 def test_chunks_are_taken_in_by_their_setting_and_each_once() -> None:
-    job = PlaygroundJob("x", [lane([]), lane([])])
+    job = FollowedJob("x", [lane([]), lane([])])
     changed = job.add([(0, chunk(4, setting=1)), (1, chunk(5, setting=1, done=True))])
     assert (changed, job.after) == ({1}, 1)
     assert [found.ids for found in job.lanes] == [[], [4, 5]]

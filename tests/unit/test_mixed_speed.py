@@ -50,7 +50,7 @@ def runs(repository: Repository) -> list[str]:
             plausible.finish(repository, run)
             continue
         written = plausible.do_prompts(repository, run, 4)
-        for position, problem in list(enumerate(plausible.arithmetic.held_out(PROMPTS)))[4:]:
+        for position, problem in list(enumerate(plausible.long_problems.held_out(PROMPTS)))[4:]:
             written.append(plausible.generation(run, position, problem))
             repository.record_generation(run.id, written[-1], conditions_of(plausible.PROVENANCE | {"threads": 1}))
         repository.finish_run(run.id, summarise(written, (g.records for g in written)))
@@ -120,7 +120,7 @@ def test_speeds_of_a_shared_executor_are_marked_beside_any_other(repository: Rep
     run = repository.experiment(lent).runs[1]
     about = conditions_of(plausible.PROVENANCE | {EXECUTOR: "ZeroGPU"})
     written = []
-    for position, problem in enumerate(plausible.arithmetic.held_out(PROMPTS)):
+    for position, problem in enumerate(plausible.long_problems.held_out(PROMPTS)):
         written.append(plausible.generation(run, position, problem))
         repository.record_generation(run.id, written[-1], about)
     repository.finish_run(run.id, summarise(written, (g.records for g in written)))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from dashboard.experiments.experiment_list import time_left
 from fsd_core.config import SweepConfig
 from fsd_core.storage.records import ExperimentView, RunView
-from fsd_core.worker.waiting import time_left
 from tests.tools.run_views import MOMENT, decoding, metrics, run_view
 
 SLOW, FAST = decoding("autoregressive"), decoding("speculative")

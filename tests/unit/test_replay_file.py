@@ -15,9 +15,9 @@ import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig, SamplingConfig
 from fsd_core.errors import DataDamaged, InvalidSetting
-from fsd_core.replay import trace_file
-from fsd_core.replay.prediction import Replay
-from fsd_core.replay.replay_trace import Costs, Trace
+from fsd_core.replays import trace_file
+from fsd_core.replays.prediction import Replay
+from fsd_core.replays.replay_trace import Costs, Trace
 from fsd_core.rules import Fuzzy, Lenience, Rule, Typical
 from tests.tools.synthetic_traces import random_rows, trace_of
 

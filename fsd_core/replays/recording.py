@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fsd_core.decoding.decoder import GeneratedText
 from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.replay.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, TraceInfo
+from fsd_core.replays.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, WHOLE, PromptTrace, TraceInfo
 from fsd_core.rules import AcceptanceResult, Speculative
 
 LEAST = 1e-4

@@ -8,8 +8,8 @@ from typing import Any
 from fsd_core.config import DecodingConfig
 from fsd_core.config.building import Named, in_python
 from fsd_core.config.sweeps import methods
-from fsd_core.replay.costs import replayable
-from fsd_core.replay.replay_trace import TraceInfo
+from fsd_core.replays.costs import replayable
+from fsd_core.replays.replay_trace import TraceInfo
 
 _SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
 """options that the trace has decided"""

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.frozen import sentence
-from fsd_core.replay.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
+from fsd_core.replays.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptTrace, Trace, TraceInfo
 
 _FORMAT = "fsd-lab-trace"
 _DIGITS = 7

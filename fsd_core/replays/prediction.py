@@ -11,10 +11,10 @@ import torch
 
 from fsd_core.config import ChainTopology, DecodingConfig
 from fsd_core.errors import InvalidSetting
-from fsd_core.replay.costs import replayable
-from fsd_core.replay.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
-from fsd_core.replay.reduced_rows import ReducedDraft, reduced_rows
-from fsd_core.replay.replay_trace import Costs, Trace
+from fsd_core.replays.costs import replayable
+from fsd_core.replays.paths import Paths, ReplayedRounds, paths_of, runs_of, walk
+from fsd_core.replays.reduced_rows import ReducedDraft, reduced_rows
+from fsd_core.replays.replay_trace import Costs, Trace
 from fsd_core.rules import Rule
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ratios import quotient_ends, ratio_ends

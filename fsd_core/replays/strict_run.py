@@ -14,9 +14,9 @@ from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting, PromptTooLong
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair, gpu_name
-from fsd_core.replay.costs import ROUNDS, measure_costs
-from fsd_core.replay.recording import RecordingRule, recorder_of
-from fsd_core.replay.replay_trace import PromptTrace, Trace, TraceInfo
+from fsd_core.replays.costs import ROUNDS, measure_costs
+from fsd_core.replays.recording import RecordingRule, recorder_of
+from fsd_core.replays.replay_trace import PromptTrace, Trace, TraceInfo
 from fsd_core.tasks import Example, Task
 from fsd_core.tracking import provenance
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fsd_core.ops.scored_draft import ScoredDraft
-from fsd_core.replay.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, Trace
+from fsd_core.replays.replay_trace import RAW, SAMPLED, SCALARS, TRACED_DIVERGENCES, Trace
 
 _FEWEST_PIECES, _MOST_PIECES = 8, 64
 

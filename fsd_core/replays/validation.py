@@ -11,9 +11,9 @@ from fsd_core.config import Autoregressive, DecodingConfig
 from fsd_core.decoding.decoder import GeneratedText, PairDecoder
 from fsd_core.evaluation.harness import prompt_seed
 from fsd_core.models.loading import LoadedPair
-from fsd_core.replay.prediction import Prediction, estimates
-from fsd_core.replay.replay_trace import Trace
-from fsd_core.replay.strict_run import check_pair
+from fsd_core.replays.prediction import Prediction, estimates
+from fsd_core.replays.replay_trace import Trace
+from fsd_core.replays.strict_run import check_pair
 from fsd_core.statistics.intervals import Estimate
 from fsd_core.statistics.ratios import difference_ends
 from fsd_core.tasks import Task

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fsd_core.replay.replay_trace import Trace
+from fsd_core.replays.replay_trace import Trace
 
 _NONE = -1
 

@@ -19,7 +19,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.models.model_set import ModelSet
 from fsd_core.ops.sampling import UniformStream
 from fsd_core.ops.warping import warp
-from fsd_core.replay.replay_trace import Costs
+from fsd_core.replays.replay_trace import Costs
 from fsd_core.rules import CHAIN, RULES, Rule, Speculative, Synthetic, Verifier
 from fsd_core.topologies import DraftTree
 

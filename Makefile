@@ -44,10 +44,11 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("FSD Lab needs Python 3.11 or later; this is %d.%d. Name another one, such as: make run PYTHON=python3.12" % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 
+# Each module is compiled when it is first imported; most of them never are.
 $(RUNTIME): requirements.txt | $(BIN)/python
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -r requirements.txt
 	@touch $@
 
 $(DEVELOPMENT): requirements-dev.txt $(RUNTIME)
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -r requirements-dev.txt
 	@touch $@

@@ -11,7 +11,6 @@ from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
-    EvidenceChosen,
     Judged,
     Proposed,
     Remarked,
@@ -80,7 +79,5 @@ def _what(act: Act) -> str:
         return f"{proposal}: commented{where}"
     if isinstance(act, Voted):
         return f"{proposal}: voted blind on prompt {act.position + 1}: {escape(act.choice)}"
-    if isinstance(act, EvidenceChosen):
-        return f"{proposal}: chose other evidence"
     assert isinstance(act, Withdrawn)
     return f"{proposal}: withdrew it"

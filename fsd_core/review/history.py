@@ -11,7 +11,6 @@ from fsd_core.storage.records import LoggedEvent
 from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
-    EvidenceChosen,
     Judged,
     Proposed,
     Remarked,
@@ -184,9 +183,7 @@ def _apply(use: Use, logged: LoggedEvent) -> None:
 
 def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
     act = logged.act
-    if isinstance(act, EvidenceChosen):
-        proposal.runs, proposal.baselines = act.runs, act.baselines
-    elif isinstance(act, Waived):
+    if isinstance(act, Waived):
         said = Waiver(logged.who, act.words, act.evidence, logged.at)
         proposal.waivers.setdefault(act.requirement, []).append(said)
     elif isinstance(act, Remarked):

@@ -21,7 +21,6 @@ from fsd_core.storage.review_events import (
     Act,
     AliasMoved,
     Choice,
-    EvidenceChosen,
     Judged,
     Proposed,
     Remarked,
@@ -145,17 +144,6 @@ class ReviewService:
         moved = AliasMoved(alias="candidate", setting=setting, former=use.named("candidate"), proposal=id)
         self._append(use_id, person, [proposed, moved], use.sequence)
         return id
-
-    def choose_evidence(
-        self, person: Person, case: ProposalReview, runs: Sequence[str], baselines: Sequence[str]
-    ) -> None:
-        """Other runs of the same setting take the place of those that were proposed."""
-        _open(case)
-        _own(person, case, "Choosing its evidence")
-        if setting_of(self.repository, runs, baselines) != case.proposal.setting:
-            raise InvalidSetting("These runs are of another setting than the one proposed: propose that one.")
-        act = EvidenceChosen.checked(proposal=case.proposal.id, runs=tuple(runs), baselines=tuple(baselines))
-        self._append(case.use.id, person, [act], case.use.sequence)
 
     def waive(self, person: Person, case: ProposalReview, requirement: str, words: str) -> None:
         """Answers for a requirement that the evidence does not meet, by name and in words."""

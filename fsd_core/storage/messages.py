@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from itertools import product
 from types import NoneType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,6 +21,12 @@ from fsd_core.decoding.trace import RoundRecord
 from fsd_core.errors import DataDamaged, InvalidSetting
 
 Json = dict[str, Any]
+
+
+@cache
+def _adapter(message: type[Any]) -> TypeAdapter[Any]:
+    """Made once for each class: a page that follows a job reads its message several times a second."""
+    return TypeAdapter(message)
 
 
 class JobMessage:
@@ -35,7 +42,7 @@ class JobMessage:
     def read(cls, payload: object) -> Self:
         """The job that a payload asks for. Raises ``DataDamaged`` for one that is damaged or of another version."""
         try:
-            return TypeAdapter(cls).validate_python(payload)
+            return _adapter(cls).validate_python(payload)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "the whole"

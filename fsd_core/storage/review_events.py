@@ -73,15 +73,6 @@ class Proposed(_Act):
     rationale: Words = ""
 
 
-class EvidenceChosen(_Act):
-    """Other runs are the evidence from now on."""
-
-    kind: Literal["evidence-chosen"] = "evidence-chosen"
-    proposal: RunId
-    runs: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
-    baselines: tuple[RunId, ...] = Field(min_length=1, max_length=_MOST_RUNS)
-
-
 class Waived(_Act):
     """Somebody answers, by name, for a requirement that is not met or not decided."""
 
@@ -152,7 +143,7 @@ class Voted(_Act):
     """which of the two stood on the left"""
 
 
-Act = UseDescribed | Proposed | EvidenceChosen | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
+Act = UseDescribed | Proposed | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kind")])
 
 

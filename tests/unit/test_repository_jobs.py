@@ -44,7 +44,6 @@ def test_people_go_first_then_the_oldest(repository: Repository) -> None:
     first = repository.enqueue(ExperimentJob("first"))
     second = repository.enqueue(ExperimentJob("second"))
     person = repository.enqueue(playground_job("x\0y"), priority=10)
-    assert repository.claim(("experiment",), LEASE, minimum_priority=1) is None
     claimed = [repository.claim(("experiment", "playground"), LEASE) for _ in range(4)]
     assert [job and job.id for job in claimed] == [person, first, second, None]
     assert PlaygroundJob.read(claimed[0].payload) == playground_job("x\ufffdy")

@@ -44,14 +44,12 @@ class JobStore(Store):
         with self._database.session(readonly=True) as session:
             return [job_view(job) for job in session.scalars(newest)]
 
-    def claim(
-        self, kinds: tuple[str, ...], lease_seconds: float, minimum_priority: int | None = None
-    ) -> JobView | None:
+    def claim(self, kinds: tuple[str, ...], lease_seconds: float) -> JobView | None:
         """Takes the next job that is queued, or whose worker's lease ran out; ``None`` if there is none.
 
         Of several processes that claim at once each gets another job.
         """
-        waiting = _waiting(kinds, minimum_priority)
+        waiting = _waiting(kinds)
         with self._database.session(readonly=True) as session:
             if session.scalar(waiting) is None:
                 return None  # an idle worker keeps nobody from writing
@@ -201,11 +199,9 @@ def _lose(session: Session, job: JobRow, *, blamed: bool) -> None:
         job.stalled += 1
 
 
-def _waiting(kinds: tuple[str, ...], minimum_priority: int | None) -> Select[str]:
+def _waiting(kinds: tuple[str, ...]) -> Select[str]:
     lost = and_(JobRow.status == "running", JobRow.lease_expires_at < now())
     statement = select(JobRow.id).where(JobRow.kind.in_(kinds), or_(JobRow.status == "queued", lost))
-    if minimum_priority is not None:
-        statement = statement.where(JobRow.priority >= minimum_priority)
     return statement.order_by(JobRow.priority.desc(), JobRow.created_at, JobRow.id).limit(1)
 
 

@@ -16,6 +16,9 @@ DEVELOPMENT := $(VENV)/.requirements-dev.stamp
 .PHONY: run test test-fast test-long lint attack
 .DELETE_ON_ERROR:
 
+# What was compiled once is kept, whatever the machine says: each process of a test would compile all of it again.
+export PYTHONDONTWRITEBYTECODE :=
+
 run: $(RUNTIME)
 	@$(BIN)/python app.py
 

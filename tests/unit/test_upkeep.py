@@ -20,6 +20,7 @@ from fsd_core.storage.database.connection import open_database
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.database.upkeep import backup, restore, vacuum
 from fsd_core.worker import lock
+from tests.tools.sizes import PATIENCE
 from tests.tools.tracking_examples import generation, run_config, sweep
 
 Call = Callable[..., tuple[int, str, str]]
@@ -54,13 +55,14 @@ def test_a_backup_is_what_was_there_and_comes_back(repository: Repository, datab
 def test_a_backup_is_of_one_moment_while_others_write(
     repository: Repository, database_url: str, tmp_path: Path
 ) -> None:
-    stop, failures = threading.Event(), []
+    stop, wrote, failures = threading.Event(), threading.Event(), []
 
     def write() -> None:
         """An experiment and its job belong together in every moment."""
         try:
             while not stop.is_set():
                 repository.create_experiment(sweep())
+                wrote.set()
         except Exception as error:
             failures.append(error)
 
@@ -69,6 +71,8 @@ def test_a_backup_is_of_one_moment_while_others_write(
     try:
         for number in range(5):
             backup(database_url, tmp_path / f"{number}.db")
+            wrote.clear()
+            assert wrote.wait(PATIENCE), failures
     finally:
         stop.set()
         writer.join()

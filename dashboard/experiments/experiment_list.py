@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dashboard.ui.actions import delete_button, work_button
 from dashboard.ui.annotations import archive_button, tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
-from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
 from fsd_core.statistics.intervals import wilson
@@ -124,7 +124,7 @@ def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
         solved, done = score
         value, (low, high) = solved / done, wilson(solved, done)
     else:
-        return NONE
+        return DASH
     ends = interval(low, high, 100)
     return escape(percent(value, low, high)) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
 

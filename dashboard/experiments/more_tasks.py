@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from dashboard.experiments.experiment_list import OPEN_STATUSES
 from dashboard.ui.actions import button
 from dashboard.ui.components import escape, notice
 from fsd_core.errors import DataDamaged, InvalidSetting
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import JobView, WorkerView
 
 _PRIORITY = 5
-_OPEN = ("queued", "running")
 NEWS = timedelta(minutes=10)
 """for so long a task that was fetched is told of"""
 _LEAD = (
@@ -52,7 +52,7 @@ def request(repository: Repository, act: str, kind: str, name: str) -> None:
         raise InvalidSetting("This page offers no such thing: reload it.")
     origin(name[:40])  # refuses a name that is none, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
-    if last is None or last.status not in _OPEN:
+    if last is None or last.status not in OPEN_STATUSES:
         repository.enqueue(FetchJob(name), _PRIORITY)
 
 
@@ -85,7 +85,7 @@ def _joined(titles: list[str]) -> str:
 def _line(fetch: Fetch, worker: WorkerView | None) -> str:
     task, job = fetch
     where, licence = origin(task.name)
-    waiting = job is not None and job.status in _OPEN
+    waiting = job is not None and job.status in OPEN_STATUSES
     about = f"{task.published:,} prompts, licence {licence}, from " if task.published else f"Licence {licence}, from "
     act = "" if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
     return (
@@ -101,7 +101,7 @@ def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> str:
         return notice(f"{task.title} is in the list of tasks.")
     if job is None or job.status == "finished":
         return ""
-    if job.status in _OPEN:
+    if job.status in OPEN_STATUSES:
         activity = worker.activity if worker is not None and worker.alive else None
         if activity is None:
             return notice("Waiting: nothing fetches now. The head of this page says what is missing.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dashboard.playground.setting_views import OutputPanel
 from dashboard.ui.components import escape, notice, term, tokens_html
-from dashboard.ui.quantities import NONE, percent, quantity
+from dashboard.ui.quantities import DASH, percent, quantity
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.storage.messages import StreamFigures
 
@@ -55,10 +55,10 @@ def _figures(lane: OutputPanel) -> str:
     figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     speed = figures.tokens_per_second
     values = (
-        ("tokens/s", f"{speed:,.0f}" if speed else NONE),
+        ("tokens/s", f"{speed:,.0f}" if speed else DASH),
         ("acceptance rate", percent(figures.acceptance_rate)),
         ("mean acceptance length", quantity(figures.mean_acceptance_length or None)),
-        ("tokens", f"{figures.tokens:,}" if lane.figures else NONE),
+        ("tokens", f"{figures.tokens:,}" if lane.figures else DASH),
     )
     inner = "".join(f"<div><dd>{value}</dd><dt>{term(name)}</dt></div>" for name, value in values)
     return f'<dl class="live">{inner}</dl>'

@@ -11,7 +11,7 @@ from dashboard.tables.review_log import setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, Tile, escape, notice, pill, section, table, tiles
 from dashboard.ui.links import copy_link
-from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from fsd_core.analysis.cells import against, ratio_mixed
 from fsd_core.errors import InvalidSetting
 from fsd_core.formatting import count
@@ -124,7 +124,7 @@ def _where(run: RunView) -> str:
 
 def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile:
     if ratio is None:
-        return Tile(name, NONE)
+        return Tile(name, DASH)
     return Tile(name, quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mixed)
 
 

@@ -9,7 +9,7 @@ from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import acts_html, setting_link
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, escape, pill, section, table
-from dashboard.ui.quantities import NONE, ago
+from dashboard.ui.quantities import DASH, ago
 from fsd_core.formatting import count
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> str:
 
 
 def _named(setting: str | None, labels: Mapping[str, str]) -> str:
-    return NONE if setting is None else f"{escape(labels.get(setting, ''))} {setting_link(setting)}"
+    return DASH if setting is None else f"{escape(labels.get(setting, ''))} {setting_link(setting)}"
 
 
 def use_html(use: Use, labels: Mapping[str, str]) -> str:

@@ -24,7 +24,7 @@ from dashboard.ui.components import (
     tokens_html,
 )
 from dashboard.ui.links import copy_link
-from dashboard.ui.quantities import NONE, duration, interval, moment, percent, quantity
+from dashboard.ui.quantities import DASH, duration, interval, moment, percent, quantity
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sittings_sentence, which
 from fsd_core.formatting import count
@@ -109,7 +109,7 @@ def tiles_html(run: RunView) -> str:
                 "Target passes", quantity(*estimate(m, "target_passes")), _to_target(m, "target_passes") or "per answer"
             )
             if only_model(run) == "target"
-            else Tile("Target passes", NONE, "a draft alone asks no target"),
+            else Tile("Target passes", DASH, "a draft alone asks no target"),
             Tile("Runaways", percent(*estimate(m, "runaway_rate")), "answers stopped by the limit"),
             Tile(
                 "Time per solved task",
@@ -204,13 +204,13 @@ def _prompt_row(g: GenerationView, chosen: bool) -> tuple[str, ...]:
         escape(_short(g.answer)),
         escape(_short(g.reference)),
         f"{g.tokens:,}",
-        percent(g.accepted / g.drafted) if g.drafted else NONE,
+        percent(g.accepted / g.drafted) if g.drafted else DASH,
         duration(g.seconds),
     )
 
 
 def _short(text: str | None) -> str:
-    return NONE if text is None else text if len(text) <= 24 else text[:23] + "…"
+    return DASH if text is None else text if len(text) <= 24 else text[:23] + "…"
 
 
 def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> str:
@@ -218,8 +218,8 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
     text = tokens_html(tokens) if tokens is not None else f'<div class="toks">{escape(g.text)}</div>'
     figures = {
         "Outcome": g.outcome,
-        "Answer": g.answer if g.answer is not None else NONE,
-        "Expected": g.reference if g.reference is not None else NONE,
+        "Answer": g.answer if g.answer is not None else DASH,
+        "Expected": g.reference if g.reference is not None else DASH,
         "Ended by": {
             "eos": "end of text",
             "length": "token limit",

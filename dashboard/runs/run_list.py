@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.annotations import tags_html
 from dashboard.ui.components import Column, empty_state, escape, mixed_mark, pill, table
-from dashboard.ui.quantities import NONE, ago, percent, quantity
+from dashboard.ui.quantities import DASH, ago, percent, quantity
 from fsd_core.metrics import METRICS, Metric, compared, listed
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _row(run: RunView) -> tuple[str, ...]:
 
 def _experiment(run: RunView) -> str:
     if run.experiment_id is None:
-        return NONE
+        return DASH
     return f'<a href="/runs?experiment={escape(run.experiment_id)}">{escape(run.experiment_name)}</a>'
 
 

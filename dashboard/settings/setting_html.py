@@ -9,7 +9,7 @@ from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
 from dashboard.tables.weights_html import weights_html
 from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, notice, pill, section, table
-from dashboard.ui.quantities import NONE, ago, interval, percent, quantity
+from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
 from fsd_core.formatting import count
@@ -61,7 +61,7 @@ def settings_html(
             escape(one.pair),
             escape(", ".join(one.tasks)),
             f"{one.runs:,}",
-            ", ".join(use_link(use) for use in approved.get(one.id, ())) or NONE,
+            ", ".join(use_link(use) for use in approved.get(one.id, ())) or DASH,
             escape(ago(one.last)),
         )
         for one in settings
@@ -173,7 +173,7 @@ def _row(one: MeasuredBaselines) -> tuple[str, ...]:
         + mixed_mark(run.speed_mixed),
         _ratio(one.ours, one.target),
         _ratio(one.ours, one.speculative),
-        escape(machine(run) or NONE),
+        escape(machine(run) or DASH),
         pill(next((turn.status for turn in one.ours.runs if turn.status != "finished"), "finished")),
         escape(ago(run.created_at)),
     )
@@ -189,10 +189,10 @@ def _task(ours: Pool) -> str:
 
 def _ratio(ours: Pool, baseline: Pool | None) -> str:
     if baseline is None or ours.run.id == baseline.run.id or not ours.run.metrics or not baseline.run.metrics:
-        return NONE
+        return DASH
     prompts = {ours.run.id: ours.prompts, baseline.run.id: baseline.prompts}
     if (found := speedup(ours.run, baseline.run, prompts)) is None:
-        return NONE
+        return DASH
     mark = mixed_mark(ratio_mixed(ours.run, baseline.run))
     return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high)) + mark
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import button
 from dashboard.ui.components import Column, escape, notice, table
-from dashboard.ui.quantities import NONE
+from dashboard.ui.quantities import DASH
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import goal_words, so_far, verdict, whole_minutes
@@ -71,8 +71,8 @@ def _foretold(e: ExperimentView) -> str:
 def _row(one: SettingResult) -> tuple[str, ...]:
     ends = one.over_exact_interval
     span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
-    least = NONE if one.at_least is None else number(100 * one.at_least, 1, signed=True)
-    seen = NONE if math.isnan(one.difference) else number(100 * one.difference, 1, signed=True)
+    least = DASH if one.at_least is None else number(100 * one.at_least, 1, signed=True)
+    seen = DASH if math.isnan(one.difference) else number(100 * one.difference, 1, signed=True)
     return (
         f'{escape(one.decoding.label)}<br><small>{"sure" if one.sure else "not sure"}</small>', str(one.prompts), seen,
         least, f"{100 * one.acceptance:.0f}", f"{one.over_exact:.2f}{span}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from fsd_core.formatting import DASH as NONE
+from fsd_core.formatting import DASH as DASH
 from fsd_core.formatting import percent as percent
 from fsd_core.formatting import written
 
@@ -13,7 +13,7 @@ from fsd_core.formatting import written
 def quantity(value: float | None, low: float | None = None, high: float | None = None, unit: str = "") -> str:
     """``value`` rounded where its interval leaves it in doubt, such as ``1,204 tok/s``; a dash for no value."""
     if value is None or not math.isfinite(value):
-        return NONE
+        return DASH
     return written(value, low, high).value + (f" {unit}" if unit else "")
 
 
@@ -29,7 +29,7 @@ def interval(low: float | None, high: float | None, scale: float = 1.0) -> str:
 def duration(seconds: float | None) -> str:
     """Seconds as ``84 ms``, ``3.1 s``, ``4 min 05 s`` or ``2 h 10 min``."""
     if seconds is None or not math.isfinite(seconds):
-        return NONE
+        return DASH
     if seconds < 0.9995:
         return f"{1000 * seconds:.0f} ms"
     if seconds < 59.95:
@@ -42,7 +42,7 @@ def duration(seconds: float | None) -> str:
 
 def moment(when: datetime | None) -> str:
     """A moment as ``2026-11-21 04:16 UTC``; a dash for none."""
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if when else NONE
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if when else DASH
 
 
 def ago(when: datetime, now: datetime | None = None) -> str:

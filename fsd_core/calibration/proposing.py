@@ -24,7 +24,7 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.replays.prediction import Prediction, Replay
 from fsd_core.replays.strict_run import record
 from fsd_core.rules import Rule
-from fsd_core.statistics.intervals import Estimate
+from fsd_core.statistics.intervals import keyed
 from fsd_core.tasks import Task
 
 EXACT_LENGTHS = 3
@@ -61,18 +61,13 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
 
 def predicted_metrics(prediction: Prediction) -> dict[str, Any]:
     """What is predicted, by the names that metrics have once they are measured."""
+    speed = prediction.tokens_per_second
     return {
-        **_ends("acceptance_rate", prediction.acceptance_rate),
-        **_ends("mean_acceptance_length", prediction.tokens_per_pass),
-        **_ends("target_passes", prediction.passes),
-        **_ends("tokens_per_second", prediction.tokens_per_second),
+        **keyed("acceptance_rate", prediction.acceptance_rate),
+        **keyed("mean_acceptance_length", prediction.tokens_per_pass),
+        **keyed("target_passes", prediction.passes),
+        **(keyed("tokens_per_second", speed) if speed else {}),
     }
-
-
-def _ends(name: str, estimate: Estimate | None) -> Mapping[str, float | None]:
-    if estimate is None:
-        return {}
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _tells(replay: Replay, one: DecodingConfig) -> bool:

@@ -208,7 +208,7 @@ def _share(estimate: Estimate) -> str:
 
 
 def _figure(estimate: Estimate | None) -> str:
-    return DASH if estimate is None else written(estimate.value, estimate.low, estimate.high).with_ends(" [{}, {}]")
+    return DASH if estimate is None else written(*estimate).with_ends(" [{}, {}]")
 
 
 def _value(estimate: Estimate | None) -> str:

@@ -99,7 +99,7 @@ def about(pair: LoadedPair) -> dict[str, Any]:
 
 
 def warm_up(decoder: PairDecoder, example: Example) -> None:
-    """Raises ``ModelUnavailable`` where no prompt can be read, so that none is tried."""
+    """See :meth:`TextGenerator.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read."""
     try:
         list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), _WARM_UP_ROUNDS))
     except ModelUnavailable:

@@ -10,7 +10,7 @@ from fsd_core.formatting import DASH, number
 from fsd_core.replays.prediction import Prediction
 from fsd_core.replays.replay_trace import Trace
 from fsd_core.replays.validation import Validated
-from fsd_core.statistics.intervals import Estimate
+from fsd_core.statistics.intervals import Estimate, keyed
 
 
 def prediction_row(prediction: Prediction) -> dict[str, Any]:
@@ -20,9 +20,9 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
     return {
         "label": config.label, "acceptance": rule.kind, "knob": rule.knob.field if rule.knob else None,
         "value": rule.knob_value, "draft_length": prediction.draft_length,
-        **_ends("acceptance_rate", prediction.acceptance_rate), **_ends("tokens_per_pass", prediction.tokens_per_pass),
-        **_ends("passes", prediction.passes), **_ends("tokens_per_second", prediction.tokens_per_second),
-        **_ends("speed_up", prediction.speed_up), "best_draft_length": prediction.is_best,
+        **keyed("acceptance_rate", prediction.acceptance_rate), **keyed("tokens_per_pass", prediction.tokens_per_pass),
+        **keyed("passes", prediction.passes), **keyed("tokens_per_second", prediction.tokens_per_second),
+        **keyed("speed_up", prediction.speed_up), "best_draft_length": prediction.is_best,
         "near_best_draft_length": prediction.is_near_best,
         "acceptance_at_position": list(prediction.acceptance_at),
     }  # fmt: skip
@@ -31,17 +31,11 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
 def checked_row(checked: Validated) -> dict[str, Any]:
     """The same with what was measured, in ``measured_…``."""
     return prediction_row(checked.prediction) | {
-        **_ends("measured_acceptance_rate", checked.acceptance_rate),
-        **_ends("acceptance_error", checked.acceptance_error),
-        **_ends("measured_tokens_per_pass", checked.tokens_per_pass), **_ends("measured_passes", checked.passes),
-        "measured_length_ratio": checked.length, **_ends("measured_speed_up", checked.speed_up),
+        **keyed("measured_acceptance_rate", checked.acceptance_rate),
+        **keyed("acceptance_error", checked.acceptance_error),
+        **keyed("measured_tokens_per_pass", checked.tokens_per_pass), **keyed("measured_passes", checked.passes),
+        "measured_length_ratio": checked.length, **keyed("measured_speed_up", checked.speed_up),
     }  # fmt: skip
-
-
-def _ends(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    if estimate is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def markdown(trace: Trace, checks: Sequence[Validated], commands: Sequence[str] = ()) -> str:

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.analysis.series import families, measured, metrics, run_names
-from fsd_core.conditions import MIXED_MARK as MIXED
+from fsd_core.conditions import MIXED_MARK
 from fsd_core.formatting import decimals, number
 from fsd_core.plots.style import MUTED, TEXT, between, error_bar, escape, figure, hover, mixed_lines, note
 
@@ -113,14 +113,14 @@ def _ends(bar: Bar) -> tuple[float, float]:
 def _label(bar: Bar, baseline: str) -> tuple[str, str]:
     """The bar's name, and its figures."""
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
-    mark, ratio_mark = MIXED * bool(bar.mixed), MIXED * bool(bar.speedup_mixed)
+    mark, ratio_mark = MIXED_MARK * bool(bar.mixed), MIXED_MARK * bool(bar.speedup_mixed)
     ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"
     return escape(bar.name), f"{bar.tokens_per_second:,.0f} tokens/s{mark} · {ratio}"
 
 
 def _hover(bar: Bar, baseline: str) -> str:
-    speed = f"{bar.tokens_per_second:.1f} tokens/s{MIXED * bool(bar.mixed)}"
+    speed = f"{bar.tokens_per_second:.1f} tokens/s{MIXED_MARK * bool(bar.mixed)}"
     if bar.name == baseline:
         return hover(bar.name, speed, "The baseline", *mixed_lines(bar.mixed))
-    ratio = f"{bar.speedup:.2f}×{MIXED * bool(bar.speedup_mixed)} the baseline{between(*_ends(bar), digits=2)}"
+    ratio = f"{bar.speedup:.2f}×{MIXED_MARK * bool(bar.speedup_mixed)} the baseline{between(*_ends(bar), digits=2)}"
     return hover(bar.name, speed, ratio, *mixed_lines(bar.speedup_mixed))

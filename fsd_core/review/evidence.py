@@ -101,7 +101,7 @@ def overall(found: Sequence[Evidence]) -> dict[str, Outcome]:
 def evidence_hash(requirements: Requirements, runs: Sequence[RunView], baselines: Sequence[RunView]) -> str:
     """16 hex digits of what an approval rests on: the requirements and what each run has measured.
 
-    It changes where runs are chosen anew, go on, are scored again or deleted.
+    It changes where runs go on, are scored again or deleted.
     """
     kept = [
         [role, run.id, run.status, run.prompts_done, round(run.decoding_seconds, 6)]
@@ -161,7 +161,7 @@ def _ratio(ratio: Estimate | None, words: str, bound: float, better: int) -> tup
     """What is said of a ratio that should be at least (``better`` 1) or at most (−1) ``bound``."""
     if ratio is None:
         return "no prompt in common with the baseline", "undecided"
-    digits = decimals(ratio.value, ratio.low, ratio.high)
+    digits = decimals(*ratio)
     told = f"{number(ratio.value, digits)} times {words}"
     if ratio.low is None or ratio.high is None:
         return f"{told}, decided by too few prompts for an interval", "undecided"

@@ -31,6 +31,11 @@ class Estimate(NamedTuple):
     high: float | None = None
 
 
+def keyed(name: str, estimate: Estimate | None) -> dict[str, float | None]:
+    """A figure as it is stored: as ``name``, its ends as ``name_low`` and ``name_high``; ``None`` for no figure."""
+    return dict(zip((name, f"{name}_low", f"{name}_high"), estimate or (None, None, None), strict=True))
+
+
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
     """Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity.
 

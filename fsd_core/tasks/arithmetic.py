@@ -7,10 +7,11 @@ import re
 from functools import cache
 from pathlib import Path
 
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.tasks.base import Example, Score, Task, cut_off
 from fsd_core.tasks.generators import long_problems
 
-ARITHMETIC_PROBLEMS = Path(__file__).parents[1] / "assets" / "bundled" / "arithmetic.jsonl"
+ARITHMETIC_PROBLEMS = ASSETS / "bundled" / "arithmetic.jsonl"
 ARITHMETIC_PROBLEM_COUNT = 600
 
 # A final answer stands on a line of its own. Eighteen digits are more than any problem has, and keep a model that

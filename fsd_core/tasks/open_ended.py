@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.tasks.base import Example, Score, Task, rows
 
-EVERYDAY = Path(__file__).parents[1] / "assets" / "everyday" / "prompts.jsonl"
+EVERYDAY = ASSETS / "everyday" / "prompts.jsonl"
 
 # The 80 questions of multi-turn conversation have the categories of MT-Bench.
 SPEC_BENCH = {

@@ -6,12 +6,13 @@ import json
 from functools import cache
 from pathlib import Path
 
+from fsd_core.models.model_pairs import ASSETS
 from fsd_core.tasks.base import Example
 from fsd_core.tasks.final_numbers import canonical
 from fsd_core.tasks.generators import one_step_problems
 from fsd_core.tasks.word_problems import NumericTask, zero_shot_prompt
 
-SHORT_PROBLEMS = Path(__file__).parents[1] / "assets" / "smollm2-135m" / "short_problems.jsonl"
+SHORT_PROBLEMS = ASSETS / "smollm2-135m" / "short_problems.jsonl"
 SHORT_PROBLEM_COUNT = 200
 
 

@@ -74,10 +74,8 @@ def test_it_loads_without_any_code_of_ours(pair: LoadedPair) -> None:
         tokens = model.generate(**inputs, max_new_tokens=128)[0, inputs["input_ids"].shape[1] :]
         texts.append(tokenizer.decode(tokens, skip_special_tokens=True))
     for text, kind in zip(texts, (Autoregressive(), DraftOnly()), strict=True):
-        assert (
-            text
-            == run_example(PairDecoder(pair, DecodingConfig(acceptance=kind)), TASK, TASK.examples(1)[0], 0, 0).text
-        )
+        decoder = PairDecoder(pair, DecodingConfig(acceptance=kind))
+        assert text == run_example(decoder, TASK, TASK.examples(1)[0], 0, 0).text
 
 
 def test_it_is_small() -> None:

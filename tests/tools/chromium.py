@@ -7,7 +7,7 @@ import shutil
 from playwright.sync_api import Browser, Playwright
 
 # The shell is Chromium without its window: the same pages for half of the processor's time.
-NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
+_NAMES = ("chromium-headless-shell", "chromium", "google-chrome")
 _OPTIONS = [
     "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--no-first-run",
@@ -18,7 +18,7 @@ BROWSER_PATIENCE = 120_000
 
 def found() -> str | None:
     """Where it is; ``None`` where there is none."""
-    return next(filter(None, map(shutil.which, NAMES)), None)
+    return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 def launch(playwright: Playwright) -> Browser:

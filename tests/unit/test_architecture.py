@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,14 @@ PARTS_OF_A_METHOD = {"base", "chain", "draft_model", "eagle"}
 """files that each room of a method's parts has under one name: settings, drafter, topology, verification"""
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for room in ("fsd_core", "dashboard"):
-        for path in (ROOT / room).rglob("*.py"):
-            yield path, ast.parse(path.read_text(encoding="utf-8"))
+def modules() -> list[Path]:
+    return [path for room in ("fsd_core", "dashboard") for path in (ROOT / room).rglob("*.py")]
+
+
+@cache
+def statements() -> list[ast.stmt]:
+    """What stands at the top of all modules."""
+    return [node for path in modules() for node in ast.parse(path.read_text(encoding="utf-8")).body]
 
 
 def twice(names: Iterable[str]) -> list[str]:
@@ -72,18 +77,16 @@ def twice(names: Iterable[str]) -> list[str]:
 
 
 def test_no_two_modules_share_a_name() -> None:
-    assert (
-        twice(path.stem for path, _ in modules() if path.stem.strip("_") not in {"init", "main", *PARTS_OF_A_METHOD})
-        == []
-    )
+    names = (path.stem for path in modules())
+    assert twice(name for name in names if name not in {"__init__", "__main__", *PARTS_OF_A_METHOD}) == []
 
 
 def test_no_two_classes_share_a_name() -> None:
-    assert twice(node.name for _, tree in modules() for node in tree.body if isinstance(node, ast.ClassDef)) == []
+    assert twice(node.name for node in statements() if isinstance(node, ast.ClassDef)) == []
 
 
 def test_no_two_public_constants_share_a_name() -> None:
-    assert twice(name for _, tree in modules() for node in tree.body for name in constants(node)) == []
+    assert twice(name for node in statements() for name in constants(node)) == []
 
 
 def test_no_room_hides_what_the_library_offers() -> None:

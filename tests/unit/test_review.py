@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from fsd_core.errors import DataDamaged, InvalidSetting, Overtaken, Refused, UnknownName
 from fsd_core.review import history
@@ -190,11 +190,17 @@ def test_evidence_that_changed_makes_an_approval_stale(
     baselines = [runs["target"].id, runs["sd"].id]
     proposal = desk.propose(ANN, "support-chat", [runs["0.05"].id], baselines, "", LENIENT)
     judge(desk, BOB, proposal)
+    with repository._database.session() as session:  # a baseline that went on
+        session.execute(update(RunRow).where(RunRow.id == runs["sd"].id).values(decoding_seconds=99.0))
+    assert desk.case(proposal).standing[:2] == ((), ("Bob",))
+    judge(desk, CAT, proposal)
+    assert desk.use("support-chat").named("approved") is None  # one of two
+    judge(desk, BOB, proposal)
+    assert desk.use("support-chat").named("approved") is not None
     repository.delete_run(runs["sd"].id)
     case = desk.case(proposal)
     assert case.missing == (runs["sd"].id,)
-    assert case.standing[:2] == ((), ("Bob",))
-    assert desk.use("support-chat").named("approved") is None  # one of two, and that one is stale
+    assert case.standing.stale == ("Bob", "Cat")
     another = desk.propose(ANN, "support-chat", [runs["0.1"].id], [runs["target"].id], "", LENIENT)
     repository.delete_run(runs["target"].id)
     with pytest.raises(InvalidSetting, match="Runs of its evidence were deleted"):

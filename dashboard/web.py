@@ -136,7 +136,6 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         with blocks if not page.path else blocks.route(page.title, page.path):
             build_header(status, PAGES, page, way_in(settings, f"/{page.path}"), note)
             page.build(repository, settings)
-    blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
 
 

@@ -132,30 +132,26 @@ class ComparePage:
 
         def then_the_rest(event: Any) -> Any:
             """The table comes first: figures and prompts take longer, and are further down."""
-            drawn = event.then(
-                self.draw, [self.runs, self.baseline], self.figures.outputs, queue=False, **PRIVATE_EVENT
-            )
+            drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, **PRIVATE_EVENT)
             matched = drawn.then(
                 self.matched.redraw,
                 [self.runs, self.baseline, self.margin, *self.matched.chosen],
                 self.matched.outputs,
-                queue=False,
                 **PRIVATE_EVENT,
             )
             return matched.then(
                 self.pairs.first,
                 [*self.pairs.chosen, self.pairs.linked],
                 self.pairs.outputs,
-                queue=False,
                 **PRIVATE_EVENT,
             )
 
-        then_the_rest(gr.on(fn=self.open, outputs=first, queue=False, **PRIVATE_EVENT)).then(None, js=BRING)
+        then_the_rest(gr.on(fn=self.open, outputs=first, **PRIVATE_EVENT)).then(None, js=BRING)
         another = on_choice(self.experiment)
         then_the_rest(another(self.choose_experiment, [self.experiment, *chosen], first, **FOLLOWS))
         then_the_rest(self.picker.click(self.pick, chosen, first, **PRIVATE_EVENT))
         then_the_rest(on_choice(self.baseline, self.margin)(self.choose, chosen, first, **FOLLOWS))
-        on_choice(self.differences_only)(tells_errors(1)(self.show_settings), chosen, self.settings, **FOLLOWS)
+        on_choice(self.differences_only)(self.show_settings, chosen, [self.settings], **FOLLOWS)
         self.clock.tick(
             self.refresh,
             [
@@ -169,7 +165,6 @@ class ComparePage:
                 *self.matched.chosen,
             ],
             [*told, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
-            queue=False,
             trigger_mode="once",
             **PRIVATE_EVENT,
         )
@@ -217,9 +212,12 @@ class ComparePage:
         except FsdError:
             return {}  # the page says so already
 
-    def show_settings(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> str:
+    @tells_errors("settings")
+    def show_settings(
+        self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
+    ) -> Updates:
         """The settings table alone."""
-        return settings_html(compare(self.repository, ids, baseline), differences_only)
+        return {self.settings: settings_html(compare(self.repository, ids, baseline), differences_only)}
 
     def refresh(
         self, ids: list[str], baseline: str | None, histogram_run: str | None, seen: dict[str, RunProgress],

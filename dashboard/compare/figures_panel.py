@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import tells_errors
+from dashboard.ui.components import show, tells_errors
 from fsd_core.plots import divergence
 from fsd_core.plots.gallery import comparison_figures
 
@@ -30,7 +30,8 @@ class FiguresPanel:
                 self.plots += [gr.Plot(show_label=False) for _ in range(3)]
                 self.histogram = gr.Plot(show_label=False)
                 self.run = gr.Dropdown([], label="Run of the divergences")
-        on_choice(self.run)(tells_errors(1)(self.show_histogram), self.run, self.histogram, **FOLLOWS)
+                self.answer = show()
+        on_choice(self.run)(self.show_histogram, self.run, [self.histogram, self.answer], **FOLLOWS)
 
     @property
     def outputs(self) -> list[Any]:
@@ -53,6 +54,8 @@ class FiguresPanel:
             self.run: gr.Dropdown(names, value=drawn.id if drawn else None, visible=drawn is not None),
         }
 
-    def show_histogram(self, run_id: str | None) -> Any:
+    @tells_errors("answer")
+    def show_histogram(self, run_id: str | None) -> Updates:
         """Divergences of another run."""
-        return divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None
+        drawn = divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None
+        return {self.histogram: drawn, self.answer: ""}

@@ -144,12 +144,12 @@ class ExperimentForm:
         chosen = [self.fields[name] for name in CHOSEN]
         gr.on(
             [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
-            queue=False, **FOLLOWS,
+            **FOLLOWS,
         )  # fmt: skip
         on_load(self.prefill, None, list(self.fields.values()))
         offered = [self.fields[name] for name in ("task", *_BEGUN)]
         on_choice(self.fields["pair"])(
-            self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], queue=False, **FOLLOWS
+            self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], **FOLLOWS
         )
 
     def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:

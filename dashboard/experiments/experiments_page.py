@@ -89,7 +89,7 @@ class ExperimentsPage:
         fields = self.form.fields
         # Without triggers: when the page opens, and whenever a field changes.
         gr.on(
-            fn=self.measure, inputs=set(fields.values()), outputs=[self.size, self.start], queue=False,
+            fn=self.measure, inputs=set(fields.values()), outputs=[self.size, self.start],
             **FOLLOWS,
         )  # fmt: skip
         self.form.listen()
@@ -99,7 +99,7 @@ class ExperimentsPage:
                 self.worker, self.list, self.older, self.more, self.own.list, fields["task"], self.shown
             ], **PRIVATE_EVENT,
         }  # fmt: skip
-        gr.Timer(_POLL_SECONDS).tick(queue=False, trigger_mode="once", **poll)
+        gr.Timer(_POLL_SECONDS).tick(trigger_mode="once", **poll)
         on_load(self.poll, poll["inputs"], poll["outputs"])
         self.start.click(
             self.begin, set(fields.values()), [self.answer, fields["name"]], trigger_mode="once", **PRIVATE_EVENT

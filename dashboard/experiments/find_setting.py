@@ -65,7 +65,7 @@ class FindPanel:
             _, label, value = _GOALS[goal]
             return gr.update(label=label, value=value, interactive=value is not None)
 
-        on_choice(self.goal)(usual, self.goal, self.bound, queue=False, **FOLLOWS)
+        on_choice(self.goal)(usual, self.goal, self.bound, **FOLLOWS)
 
         def begin(values: dict[Any, Any], request: gr.Request) -> str:
             asked = {name: values[part] for name, part in fields.items()}

@@ -114,16 +114,13 @@ class Playground:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             button.click(self._resize(step), self.number, self.sizes, **PRIVATE_EVENT)
         filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
-        # Past the queue, which forgets what a page asked for that is gone.
         asking = self.generate.click(None, None, self.asked, js=ASK)
-        generating = asking.then(
-            self.start, {self.asked, *filled}, [self.asked, *self.outputs], queue=False, **PRIVATE_EVENT
-        )
+        generating = asking.then(self.start, {self.asked, *filled}, [self.asked, *self.outputs], **PRIVATE_EVENT)
         generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
         begun = [card.fields[name] for card, fields in zip(self.cards, _BEGUN, strict=True) for name in fields]
         self.form.another_pair(self.begin_anew, {self.form.pair, *begun}, begun, **FOLLOWS)
-        self.stop.click(self.cancel, self.job, self.stop, **PRIVATE_EVENT)
-        self.clock.tick(self.poll, self.job, self.outputs, queue=False, trigger_mode="once", **PRIVATE_EVENT)
+        self.stop.click(self.cancel, self.job, [self.stop, self.verdict], **PRIVATE_EVENT)
+        self.clock.tick(self.poll, self.job, self.outputs, trigger_mode="once", **PRIVATE_EVENT)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
         known = [*self.outputs, *self.sizes, *controls]
         opening = on_load(self.resume, [self.begun, self.asked], known, js=RECALL)
@@ -244,13 +241,13 @@ class Playground:
             form |= card.restore(lane.decoding)
         return form | self._sized(len(lanes))
 
-    @tells_errors(1)
+    @tells_errors("verdict")
     def cancel(self, job: FollowedJob | None, request: gr.Request) -> Any:
         """Asks the worker to stop; the page goes on following until it has."""
         if job is not None:
             self._own(job.id, request)
             self.repository.request_cancel(job.id)
-        return gr.Button(interactive=False)
+        return {self.stop: gr.Button(interactive=False)}
 
     def poll(self, job: FollowedJob | None, request: gr.Request) -> Any:
         """What the worker has written since the last look."""

@@ -44,7 +44,7 @@ class OpenedExperiment:
         self.panel.listen(self.history)
         self.panel.save.click(self.again, self.panel.shown, [self.head, self.runs, self.shown], **PRIVATE_EVENT)
         self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
-        self.clock.tick(self.poll, [self.panel.shown, self.shown], self.outputs, queue=False, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, [self.panel.shown, self.shown], self.outputs, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,11 @@ class OpenedRun:
         inputs = [self.run_id, self.outcome, self.search, self.order, self.chosen]
         gr.on([self.outcome.change, self.search.change, on_choice(self.order)], self.filter, inputs, listing, **FOLLOWS)
         for button, step in self.pager.steps:
-            button.click(self._turn(step), [self.pager.page, *inputs], listing, **PRIVATE_EVENT)
+            button.click(partial(self.turn, step), [self.pager.page, *inputs], listing, **PRIVATE_EVENT)
         self.prompts.click(
             self.choose, [self.pager.page, *inputs], [*listing, self.prompt, self.chosen], **PRIVATE_EVENT
         )
-        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, queue=False, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, [self.shown, self.pager.page, *inputs], self.outputs, **PRIVATE_EVENT)
         self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
 
     def open(self, run_id: str, order: str = IN_ORDER) -> Updates:
@@ -154,18 +155,15 @@ class OpenedRun:
             }
         )
 
-    @tells_errors(6)
+    @tells_errors("prompts")
     def filter(self, *inputs: Any) -> Updates:
         return self.list_prompts(0, *inputs)
 
-    def _turn(self, step: int) -> Any:
-        @tells_errors(6)
-        def turn(page: int, *inputs: Any) -> Updates:
-            return self.list_prompts(page + step, *inputs)
+    @tells_errors("prompts")
+    def turn(self, step: int, page: int, *inputs: Any) -> Updates:
+        return self.list_prompts(page + step, *inputs)
 
-        return turn
-
-    @tells_errors(8)
+    @tells_errors("prompt")
     def choose(
         self, page: int, run_id: str, outcome: str, search: str, order: str, _: int | None, event: gr.EventData
     ) -> Updates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -141,8 +142,8 @@ class RunList:
         filtered.then(None, self.fields, None, js=_SHOW_ADDRESS, trigger_mode="multiple", **PRIVATE_EVENT)
         inputs = [self.pager.page, *self.fields]
         for button, step in self.pager.steps:
-            button.click(self._turn(step), inputs, self.outputs, **PRIVATE_EVENT)
-        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, queue=False, **PRIVATE_EVENT)
+            button.click(partial(self.turn, step), inputs, self.outputs, **PRIVATE_EVENT)
+        self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, **PRIVATE_EVENT)
 
     def open(self, query: Mapping[str, str], person: Person) -> Updates:
         """The first page as an address asks for it, kept up to date from then on."""
@@ -159,16 +160,13 @@ class RunList:
         log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
         return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(person)}
 
-    @tells_errors(8)
+    @tells_errors("runs")
     def filter(self, *filters: Any) -> Updates:
         return self.view(0, *filters)
 
-    def _turn(self, step: int) -> Any:
-        @tells_errors(8)
-        def turn(page: int, *filters: Any) -> Updates:
-            return self.view(page + step, *filters)
-
-        return turn
+    @tells_errors("runs")
+    def turn(self, step: int, page: int, *filters: Any) -> Updates:
+        return self.view(page + step, *filters)
 
     def poll(self, shown: str, page: int, *filters: Any) -> Any:
         """The same page anew, where something of it has changed."""

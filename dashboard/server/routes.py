@@ -22,7 +22,7 @@ _OPEN = {
         r"/",
         r"/favicon\.ico|/theme\.css|/manifest\.json|/pwa_icon",
         r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
-        r"/gradio_api/queue/data",  # the results of events
+        r"/gradio_api/queue/data",  # the answers of the queue, through which Gradio's client asks
         r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
         r"/gradio_api/app_id",  # asked until the server answers again after it was gone
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
@@ -34,7 +34,7 @@ _OPEN = {
     ),
     "HEAD": (r"/",),
     "POST": (
-        *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # events, through the queue and past it
+        *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # of programs, and of pages
         r"/gradio_api/mcp/?",
         *PATTERNS["POST"],  # what MLflow's pages ask
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -82,7 +83,7 @@ class SettingList:
         self.search.change(self.filter, fields, self.outputs, **FOLLOWS)
         on_choice(self.dropped)(self.filter, fields, self.outputs, **FOLLOWS)
         for button, step in self.pager.steps:
-            button.click(self._turn(step), [self.pager.page, *fields], self.outputs, **PRIVATE_EVENT)
+            button.click(partial(self.turn, step), [self.pager.page, *fields], self.outputs, **PRIVATE_EVENT)
 
     @property
     def outputs(self) -> list[Any]:
@@ -93,16 +94,13 @@ class SettingList:
         # A field that was never set sends nothing.
         return {self.search: "", self.dropped: False} | self.view(0, "", False)
 
-    @tells_errors(6)
+    @tells_errors("settings")
     def filter(self, search: str, dropped: bool) -> Updates:
         return self.view(0, search, dropped)
 
-    def _turn(self, step: int) -> Any:
-        @tells_errors(6)
-        def turn(page: int, search: str, dropped: bool) -> Updates:
-            return self.view(page + step, search, dropped)
-
-        return turn
+    @tells_errors("settings")
+    def turn(self, step: int, page: int, search: str, dropped: bool) -> Updates:
+        return self.view(page + step, search, dropped)
 
     def view(self, page: int, search: str, dropped: bool) -> Updates:
         """A page of the list. What is searched for is found among what calibrations dropped, too."""

@@ -68,9 +68,7 @@ class RunTheory:
         on_choice(self.runs)(self.look, self.runs, shown, **FOLLOWS)
         begun = [self.jobs, self.clock, self.measure, self.said]
         self.measure.click(self.start, [self.runs, self.temperature], begun, **PRIVATE_EVENT)
-        self.clock.tick(
-            self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], queue=False, trigger_mode="once", **PRIVATE_EVENT
-        )
+        self.clock.tick(self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], trigger_mode="once", **PRIVATE_EVENT)
 
     def fill(self) -> Updates:
         """The runs to choose from, newest first."""

@@ -24,8 +24,9 @@ KINDS = {
     "plain": "written by one model alone",
 }
 
-PRIVATE_EVENT: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-"""Options of every event: no overlay that flickers, and no entry in the public interface."""
+PRIVATE_EVENT: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+"""Options of every event: no overlay that flickers, no entry in the public interface, and past Gradio's queue, whose
+answers come by a stream that loses one where a message is late. No handler computes for long: the worker does that."""
 
 # Beyond HTML's own characters, those that begin an expression in a template of the browser's side.
 _TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
@@ -194,31 +195,25 @@ def legend() -> str:
 def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> Any:
     """Runs ``handler`` when the page that is being built is opened; silently, and callable by nobody else.
 
-    Past the queue, which would cost every page two more requests and a place: handlers read the database, no more.
-
     ``js`` runs in the browser first, and its result takes the place of the inputs. Returns the event.
     """
     page = Context.root_block
     assert page is not None, "on_load belongs inside a page"
-    return page.load(handler, inputs, outputs, js=js, queue=False, **PRIVATE_EVENT)
+    return page.load(handler, inputs, outputs, js=js, **PRIVATE_EVENT)
 
 
-def warn(error: FsdError) -> None:
-    """Shows the error's sentence in a corner of the page."""
-    gr.Warning(escape(error), title="That did not work", duration=12)
+def tells_errors(place: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Of a method that answers an event: an ``FsdError`` is shown as its sentence in the component that is the
+    attribute ``place``, and changes nothing else. Where ``place`` is what the event shows, nothing of another choice
+    is left there."""
 
-
-def tells_errors(outputs: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Of an event's handler with ``outputs`` outputs: an ``FsdError`` is shown as its sentence and changes nothing."""
-
-    def decorate(handler: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(handler)
-        def wrapped(*arguments: Any, **named: Any) -> Any:
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def wrapped(self: Any, *arguments: Any, **named: Any) -> Any:
             try:
-                return handler(*arguments, **named)
+                return method(self, *arguments, **named)
             except FsdError as error:
-                warn(error)
-                return gr.skip() if outputs == 1 else (gr.skip(),) * outputs
+                return {getattr(self, place): notice(str(error), "bad")}
 
         return wrapped
 

@@ -51,7 +51,7 @@ def build_header(
     def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
         return (*refresh(last), person_html(person_of(request), way_in))
 
-    gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], queue=False, **PRIVATE_EVENT)
+    gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], **PRIVATE_EVENT)
     on_load(opened, shown, [status, shown, person])
 
 

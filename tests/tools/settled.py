@@ -6,13 +6,13 @@ import json
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Page, Response
+from playwright.sync_api import BrowserContext, Page, Request
 
 FRAMES = 8
 """frames, counted by the page itself, without a request under way or anything drawn: what follows an answer comes
 sooner"""
-# What the page asks is counted from before its own scripts run: each fetch until its answer is read to its end, also
-# the stream of answers of the queue, which is open as long as one is missing. The sign of life never ends.
+# What the page asks is counted from before its own scripts run: each fetch until its answer is read to its end. The
+# sign of life never ends.
 _WATCH = """() => {
   const fetched = window.fetch;
   let underWay = 0, changed = 0;
@@ -75,8 +75,22 @@ def polled(page: Page, seconds: float) -> None:
     clocks = {c["id"] for c in _config(page, "components") if c["type"] == "timer" and c["props"]["value"] == seconds}
     ticks = {event["id"] for event in _config(page, "dependencies") if clocks & {one for one, _ in event["targets"]}}
     assert ticks, f"no clock of {seconds} s"
-    page.wait_for_event("response", lambda answer: _function(answer) in ticks).finished()
+    page.wait_for_event("response", lambda answer: _function(answer.request) in ticks).finished()
     settled(page)
+
+
+def acts(page: Page) -> list[int]:
+    """What the page asks from now on beside its clocks, as the numbers of its events; grows while it is looked at."""
+    clocks = {e["id"] for e in _config(page, "dependencies") if {name for _, name in e["targets"]} <= {"tick", "load"}}
+    asked: list[int] = []
+
+    def note(request: Request) -> None:
+        event = _function(request)
+        if event >= 0 and event not in clocks:
+            asked.append(event)
+
+    page.on("request", note)
+    return asked
 
 
 def _config(page: Page, part: str) -> list[dict[str, Any]]:
@@ -91,8 +105,8 @@ def _config(page: Page, part: str) -> list[dict[str, Any]]:
     )
 
 
-def _function(answer: Response) -> int:
-    """Which of the page's events was answered."""
-    if answer.request.method != "POST" or "/gradio_api/run/" not in answer.url:
+def _function(request: Request) -> int:
+    """Which of the page's events asks."""
+    if request.method != "POST" or "/gradio_api/run/" not in request.url:
         return -1
-    return int(json.loads(answer.request.post_data or "{}").get("fn_index", -1))
+    return int(json.loads(request.post_data or "{}").get("fn_index", -1))

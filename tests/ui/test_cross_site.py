@@ -96,7 +96,7 @@ def test_its_requests_start_nothing_and_learn_nothing(elsewhere: Page, site: Sit
 def test_its_forms_start_nothing(elsewhere: Page, site: Site) -> None:
     with Visitor(site.url, "experiments") as visitor:
         body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
-        elsewhere.evaluate(FORM, [f"{site.url}/gradio_api/queue/join", body])
+        elsewhere.evaluate(FORM, [f"{site.url}/gradio_api/run/predict", body])
         expect(elsewhere.locator("body")).to_contain_text("made by a page of another site")
         visitor.open()
         assert len(site.repository.experiments()) == began
@@ -113,5 +113,5 @@ def test_the_same_request_of_our_own_page_starts_work(page: Page, site: Site) ->
     with Visitor(site.url, "experiments") as visitor:
         headers = {"Content-Type": "application/json"}
         options = {"method": "POST", "headers": headers, "body": json.dumps(starting(visitor))}
-        assert page.evaluate(SEND, [f"{site.url}/gradio_api/queue/join", options]) == 200
+        assert page.evaluate(SEND, [f"{site.url}/gradio_api/run/predict", options]) == 200
         until(lambda: len(site.repository.experiments()) == began + 1, "an experiment", PATIENCE)

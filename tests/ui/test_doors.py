@@ -102,7 +102,8 @@ def test_every_route_is_one_that_the_pages_need_or_closed(site: Site) -> None:
         ("POST", "/gradio_api/run/anything"),
         ("POST", "/"),
         ("PUT", "/gradio_api/queue/join"),
-        ("OPTIONS", "/gradio_api/queue/join"),
+        ("PUT", "/gradio_api/run/predict"),
+        ("OPTIONS", "/gradio_api/run/predict"),
         ("TRACE", "/"),
     ],
 )
@@ -134,7 +135,7 @@ def starting(visitor: Visitor) -> dict[str, Any]:
 def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
     with Visitor(site.url, "experiments") as visitor:
         body, began = json.dumps(starting(visitor)), len(site.repository.experiments())
-        join, kind = "/gradio_api/queue/join", {"Content_Type": "application/json"}
+        join, kind = "/gradio_api/run/predict", {"Content_Type": "application/json"}
         for origin in FOREIGN:
             assert send_request(site.url, "POST", join, body, Origin=origin, **kind)[0] == 403
             assert send_request(site.url, "POST", join, body, Origin=origin, Content_Type="text/plain")[0] == 403
@@ -148,7 +149,9 @@ def test_only_our_own_pages_and_programs_start_work(site: Site) -> None:
 
 
 @pytest.mark.parametrize("origin", [*FOREIGN, "own"])
-@pytest.mark.parametrize("path", ["/", "/config", "/gradio_api/app_id", "/gradio_api/queue/join"])
+@pytest.mark.parametrize(
+    "path", ["/", "/config", "/gradio_api/app_id", "/gradio_api/queue/join", "/gradio_api/run/predict"]
+)
 def test_no_origin_is_told_that_it_may_read_answers(site: Site, origin: str, path: str) -> None:
     origin = site.url if origin == "own" else origin
     for method in ("GET", "POST"):
@@ -165,7 +168,7 @@ def test_fifty_megabytes_are_refused_and_not_logged(site: Site, chunked: bool) -
     logged = site.log.stat().st_size
     pieces = [b'{"data": ["', *[b"x" * 1_000_000] * 50, b'"], "fn_index": 0, "session_hash": "abc"}']
     body = iter(pieces) if chunked else b"".join(pieces)
-    status, _, text = send_request(site.url, "POST", "/gradio_api/queue/join", body, Content_Type="application/json")
+    status, _, text = send_request(site.url, "POST", "/gradio_api/run/predict", body, Content_Type="application/json")
     assert status == 413
     assert b"at most 2,000,000 bytes" in text
     assert site.log.stat().st_size == logged
@@ -174,7 +177,7 @@ def test_fifty_megabytes_are_refused_and_not_logged(site: Site, chunked: bool) -
 def test_wrong_inputs_are_not_logged_whole(site: Site) -> None:
     with Visitor(site.url, "runs") as visitor:
         logged = site.log.stat().st_size
-        event = next(event for event in visitor.events if not event["queue"] and len(event["inputs"]) > 1)
+        event = next(event for event in visitor.events if event["backend_fn"] and len(event["inputs"]) > 1)
         wrong = {"data": ["x\n" * 450_000], "fn_index": event["id"], "session_hash": visitor.session}
         for _ in range(3):
             kind = {"Content_Type": "application/json"}
@@ -208,4 +211,4 @@ def test_behind_a_proxy_the_names_that_are_given_are_our_own(tmp_path: Path) -> 
             "https://evil.example": 403,
         }.items():
             asked = {"Host": "10.0.0.7:7860", "Origin": origin}
-            assert send_request(behind.url, "POST", "/gradio_api/queue/join", **asked)[0] == status, origin
+            assert send_request(behind.url, "POST", "/gradio_api/run/predict", **asked)[0] == status, origin

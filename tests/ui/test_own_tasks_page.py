@@ -11,9 +11,8 @@ from playwright.sync_api import Page, expect
 
 from dashboard.experiments.own_tasks import LARGEST_UPLOAD
 from fsd_core.auth import credentials
+from tests.tools.settled import settled
 from tests.tools.site import Site, serving
-from tests.tools.sizes import PATIENCE
-from tests.tools.worker_process import until
 from tests.ui.test_hostile_text import HOSTILE, PLANTED
 from tests.ui.test_sign_in import PASSWORD, sign_in
 
@@ -148,23 +147,15 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_a_viewer_adds_nothing(page: Page, closed: Site) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
-
-    def answered() -> None:
-        """Each act asks three times: when it is done the list is made anew, and then the page looks for news."""
-        until(lambda: page.evaluate("null") or len(asked) >= 3, "an act and what follows it", PATIENCE)
-        asked.clear()
-
     sign_in(page, closed, "Viewer", "/experiments")
     unfold(page)
     choose(page, "mine.jsonl", lines({"prompt": "x"}))
     refused = page.locator("#own-answer").get_by_role("alert")
     expect(refused).to_contain_text("Adding a task needs the role author, and Viewer is viewer")
-    answered()
+    settled(page)
     for act in ("Check", "Add"):
         page.get_by_role("button", name=act, exact=True).click()
-        answered()
+        settled(page)
         expect(refused).to_be_visible()
     assert closed.repository.task_versions() == []
 

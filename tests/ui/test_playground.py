@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Locator, Page, Response, Route, expect
 
 from fsd_core.storage.messages import Chunk, EmittedToken, StreamFigures
 from fsd_core.storage.records import JobView
+from tests.tools.settled import acts
 from tests.tools.site import Site
 from tests.tools.sizes import PATIENCE
 from tests.tools.worker_process import until
@@ -182,7 +183,11 @@ def test_what_is_chosen_while_an_answer_is_on_its_way_is_followed_asked_for_and_
     page.goto(site.url)
     second = page.locator(".setting").nth(1)
     expect(second.get_by_label("Tree tokens")).to_be_hidden()
-    page.route("**/gradio_api/queue/join**", lambda route: route.continue_() if released else held.append(route))
+    asked = acts(page)
+    page.route(
+        "**/gradio_api/run/**",
+        lambda route: held.append(route) if not released and len(asked) > len(held) else route.continue_(),
+    )
     for number, (label, option) in enumerate((("Drafter", "EAGLE head"), ("Topology", "Tree")), 1):
         second.get_by_label(label, exact=True).click()
         page.get_by_role("option", name=option).click()
@@ -238,8 +243,7 @@ def test_a_list_that_is_merely_left_changes_nothing(page: Page, site: Site) -> N
     choose(page, "Example", 2)
     expect(prompt(page)).to_have_value(re.compile(r"^Question: .+\nAnswer:$"))
     prompt(page).fill("My own words.")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
+    asked = acts(page)
     for label in ("Example", "Model pair"):
         page.get_by_label(label, exact=True).click()
         expect(page.get_by_role("option").first).to_be_visible()

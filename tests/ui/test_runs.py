@@ -16,6 +16,7 @@ from fsd_core.config import RunConfig
 from fsd_core.storage.database.tables import GenerationRow, SittingRow
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
+from tests.tools.settled import acts
 from tests.tools.site import Site
 from tests.tools.tracking_examples import generation
 
@@ -107,8 +108,7 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(page).to_have_url(re.compile(r"/runs\?search=Series-3\+%3Cimg&algorithm=speculative&sort=oldest$"))
     rows(page).get_by_role("link").first.click()
     expect(page.locator("h1:visible")).to_contain_text("SD")
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "queue/join" in request.url else None)
+    asked = acts(page)
     page.go_back()
     expect(rows(page)).to_have_count(1)
     expect(page.get_by_label("Search").first).to_have_value("Series-3 <img")

@@ -86,39 +86,16 @@ class Visitor:
         return json.loads(found[1])
 
     def _run(self, events: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Runs events, through the queue where they want it, and yields those that follow them."""
-        waiting = {}
+        """Runs events, and yields those that follow them."""
         for event in events:
-            if not event["queue"]:
-                self._call(event)
-                yield from self._after(event)
-                continue
-            waiting[self._post("/gradio_api/queue/join", event)["event_id"]] = event
-        if not waiting:
-            return
-        self.connection.request("GET", f"/gradio_api/queue/data?session_hash={self.session}")
-        answer = self.connection.getresponse()
-        for line in answer:
-            if not line.startswith(b"data: "):
-                continue
-            message = json.loads(line[6:])
-            if message["msg"] == "process_completed":
-                event = waiting.pop(message["event_id"])
-                assert message["success"], message
-                self._take(event, message["output"])
-                yield from self._after(event)
-        assert not waiting, "The stream ended before what it was for."
+            self._call(event)
+            yield from self._after(event)
 
     def _after(self, event: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return (after for after in self.events if after["trigger_after"] == event["id"])
 
     def _call(self, event: dict[str, Any]) -> dict[str, Any]:
-        """Runs one event past the queue."""
-        output = self._post("/gradio_api/run/predict", event)
-        self._take(event, output)
-        return output
-
-    def _post(self, path: str, event: dict[str, Any]) -> dict[str, Any]:
+        """Runs one event."""
         body = {
             "data": [self.values.get(component) for component in event["inputs"]],
             "event_data": None,
@@ -129,12 +106,14 @@ class Visitor:
         headers = {"Content-Type": "application/json", "Origin": self.origin, "Sec-Fetch-Site": "same-origin"}
         if time.monotonic() - self.used > IDLE:
             self.connection.close()  # the server has ended it, or is about to; the request opens another
-        self.connection.request("POST", f"{path}?{self.query}", json.dumps(body), headers)
+        self.connection.request("POST", f"/gradio_api/run/predict?{self.query}", json.dumps(body), headers)
         answer = self.connection.getresponse()
         text = answer.read()
         self.used = time.monotonic()
         assert answer.status == 200, text[:500]
-        return json.loads(text)
+        output = json.loads(text)
+        self._take(event, output)
+        return output
 
     def _take(self, event: dict[str, Any], output: dict[str, Any]) -> None:
         for component, value in zip(event["outputs"], output["data"], strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from dashboard.ui.components import escape
+from fsd_core.analysis.behind import behind
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, divergence_upper_bound
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
@@ -49,7 +50,7 @@ def about(kind: str, divergence: str) -> str:
         facts.append(divergence_fact(divergence))
     if rule.knob is not None and rule.can_be_off():
         facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
-    facts += [fact for fact in (rule.note, rule.greedy_note, rule.behind) if fact]
+    facts += [fact for fact in (rule.note, rule.greedy_note, *behind(kind)) if fact]
     more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
     label = cost(kind)
     return f'<div class="about"><p><b class="cost {label}">{label}</b> {escape(rule.explanation)}</p>{more}</div>'

@@ -127,9 +127,6 @@ class Rule(Frozen):
     """whether its judgement of a position depends on other positions of the draft"""
     greedy_note: ClassVar[str] = ""
     """what it does at temperature 0, where that is not what it does elsewhere"""
-    behind: ClassVar[str] = ""
-    """where it was measured to lose more than other rules at equal target passes, for whoever chooses it
-    (docs/findings.md)"""
 
     kind: str
     """its name in settings and on the command line"""

@@ -23,10 +23,6 @@ class Ensemble(GeneralForm):
 
     title, symbol, shapes = "Ensemble", "hexagon", (CHAIN,)
     explanation = "Writes every token from a fixed mixture of both models, in which the target has the given weight."
-    behind = (
-        "Measured: sampled at temperature 1 on the bundled pair it lost 28 points [19, 37] of accuracy at 1.1 × fewer "
-        "target passes than SD, where Lenience, Head set and Top-n, delta lost none."
-    )
     knob = Knob("target_weight", (0.95, 0.9, 0.8, 0.6), strict=1.0, rising=False)
     needs_distribution = True
     kind: Literal["ensemble"] = "ensemble"

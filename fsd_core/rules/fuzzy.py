@@ -79,12 +79,6 @@ class Fuzzy(Thresholded):
     title, long_title, symbol = "FSD", "FSD, as published", "triangle-up"
     explanation = "Keeps a drafted token if the divergence is at most the threshold, whichever token it is."
     note = "It can keep a token that top-k or top-p excludes. FSD reducible guards against that."
-    behind = (
-        "Measured: sampled at temperature 1 on the bundled pair it lost 10 points [5, 15] of accuracy at 1.1 × fewer "
-        "target passes than SD, where Lenience, Head set and Top-n, delta lost none. Greedily on everyday prompts with "
-        "SmolLM2 its texts were 0.3 nats a token [0.2, 0.4] less likely than the target's own at 1.3 × fewer passes, "
-        "those of Head set 0.05 [−0.04, 0.14]."
-    )
     kind: Literal["fsd"] = "fsd"
     judge_bonus: bool = option(
         False,

@@ -23,10 +23,6 @@ class Mentored(GeneralForm):
 
     title, symbol, shapes = "Mentored", "diamond-tall", (CHAIN,)
     explanation = "Keeps as many tokens as it can while what is written stays within a KL divergence of the target."
-    behind = (
-        "Measured: sampled at temperature 1 on the bundled pair it lost 13 points [8, 17] of accuracy at 1.1 × fewer "
-        "target passes than SD, where Lenience, Head set and Top-n, delta lost none."
-    )
     greedy_note = "At temperature 0 it forgives nothing and is exact SD."
     knob = Knob("kl_budget", (0.1, 0.2, 0.3, 0.5), strict=0.0)
     needs_distribution = True

@@ -46,13 +46,6 @@ class FuzzyReducible(Reducible):
         "Writes from the draft where the two models differ by at most the threshold, and is exact SD elsewhere. Same "
         "output distribution as FSD that judges its bonus, and never a lower acceptance rate."
     )
-    behind = (
-        "Measured: sampled at temperature 1 on the bundled pair it lost 6 points [3, 10] of accuracy at 1.1 × fewer "
-        "target passes than SD, where Lenience, Head set and Top-n, delta lost none; with top-p 0.95 and js ≤ 0.3 it "
-        "lost 0.8 [−0.4, 2.2]. Greedily it was not behind there, but on everyday prompts with SmolLM2: at 1.3 × fewer "
-        "passes its texts were 0.3 nats a token [0.2, 0.4] less likely than the target's own, those of Head set "
-        "0.05 [−0.04, 0.14]."
-    )
     kind: Literal["fsd-reducible"] = "fsd-reducible"
     guard: bool = option(True, "Guard", "Be lenient only with tokens that the target's top-k and top-p keep")
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,9 +11,9 @@ from fsd_core.calibration.status import standing
 from fsd_core.config import SettingConfig
 from fsd_core.config.calibration_config import FEWEST_CHOOSING, CalibrationConfig
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
-from fsd_core.evaluation.runner import Writing, execute_runs
+from fsd_core.evaluation.observer import UNOBSERVED, RunObserver
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.storage.database.repository import Repository
-from fsd_core.storage.records import RunView
 from fsd_core.tasks.custom.lookup import find_task
 
 
@@ -24,21 +22,17 @@ def calibrate(
     experiment_id: str,
     config: CalibrationConfig,
     generator: TextGenerator | PairLoader,
-    on_prompt: Callable[[RunView], None] = lambda run: None,
-    writing: Writing = lambda run_id, positions: nullcontext(),
-    on_start: Callable[[RunView], None] = lambda run: None,
-    on_turn: Callable[[CalibrationStep], None] = lambda step: None,
+    observer: RunObserver = UNOBSERVED,
 ) -> Outcome:
     """Does what is left of a calibration. Called again after an interruption of any kind, it goes on.
 
-    ``on_turn`` is called when new runs begin; the others are those of :func:`execute_runs`, which also says what is
-    raised. Raises ``FsdError`` if the target or exact SD cannot be measured.
+    :func:`execute_runs` says what is raised. Raises ``FsdError`` if the target or exact SD cannot be measured.
     """
     generator = generator if isinstance(generator, TextGenerator) else LocalGenerator(generator)
     while True:
         runs = repository.experiment(experiment_id).runs
         if left := [run.id for run in runs if not run.ended]:
-            execute_runs(repository, left, generator, on_prompt, writing, on_start)
+            execute_runs(repository, left, generator, observer)
             continue
         step = standing(repository, config, runs)
         if isinstance(step, Outcome):
@@ -46,7 +40,7 @@ def calibrate(
         predicted: dict[str, dict[str, Any]] = {}
         if step.lengths_open:
             step, predicted = _proposed(config, repository, generator)
-        on_turn(step)
+        observer.on_turn(len(step.decodings), step.start, step.end)
         turn = config.turn(step.decodings, step.start, step.end)
         repository.extend_experiment(experiment_id, turn, predicted)
 

@@ -83,6 +83,7 @@ def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> Calibra
 def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
     """Does what is left of a calibration and says what it found."""
     from fsd_core.calibration.running import calibrate as go_on
+    from fsd_core.evaluation.observer import RunObserver
     from fsd_core.models import threads
 
     config = repository.experiment(id).config
@@ -95,10 +96,8 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
                 advance()
 
             with run_commands.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
-                outcome = go_on(
-                    repository, id, config, lambda *_: loaded, before_a_prompt, writing,
-                    on_turn=lambda step: begin(len(step.decodings), step.start, step.end),
-                )  # fmt: skip
+                observer = RunObserver(before_a_prompt, writing, on_turn=begin)
+                outcome = go_on(repository, id, config, lambda *_: loaded, observer)
         run_commands.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
     _tell(id, config, outcome, json)
 

@@ -17,7 +17,7 @@ from fsd_core.settings import Settings
 if TYPE_CHECKING:
     from fsd_core.cli.find import StoredWork
     from fsd_core.evaluation.generator import PairLoader
-    from fsd_core.evaluation.runner import Writing
+    from fsd_core.evaluation.observer import Writing
     from fsd_core.models.loading import LoadedPair
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
@@ -102,6 +102,7 @@ def perform(
     An interrupt from the keyboard leaves the runs to be resumed. Raises ``FsdError`` if no run finished, and
     ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
     """
+    from fsd_core.evaluation.observer import RunObserver
     from fsd_core.evaluation.runner import execute_runs
     from fsd_core.models import threads
 
@@ -118,7 +119,7 @@ def perform(
         say(f"If this is killed, continue with {again}.")
     with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
         with telling_how_to_go_on(again):
-            execute_runs(repository, run_ids, loader, before_a_prompt, writing)
+            execute_runs(repository, run_ids, loader, RunObserver(before_a_prompt, writing))
         advance_to(done())
     mirror(repository, run_ids, settings)
     ended = [repository.run(run_id) for run_id in run_ids]

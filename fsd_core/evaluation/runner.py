@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -20,6 +20,7 @@ from fsd_core.evaluation.aggregate import summarise
 from fsd_core.evaluation.fidelity import ComparedText, fidelity
 from fsd_core.evaluation.generator import LocalGenerator, PairLoader, TextGenerator
 from fsd_core.evaluation.harness import failure
+from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
 from fsd_core.evaluation.versus import versus_target
 from fsd_core.storage.database.repository import Repository
 from fsd_core.storage.records import GenerationRecord, RunView
@@ -32,9 +33,6 @@ BATCHES_A_TURN = 4
 """so many batches of texts a run does before the next run's turn: rows that end are filled again meanwhile"""
 LOSSES_ALLOWED = 3
 """so many processes may die while they write a prompt before it is set aside"""
-
-Writing = Callable[[str, Sequence[int]], AbstractContextManager[None]]
-"""(run id, positions): entered around whatever is done for these prompts, so that a death can be laid to them"""
 
 
 @dataclass(frozen=True)
@@ -53,9 +51,7 @@ def execute_runs(
     repository: Repository,
     run_ids: Sequence[str],
     generator: PairLoader | TextGenerator,
-    on_prompt: Callable[[RunView], None] = lambda run: None,
-    writing: Writing = lambda run_id, positions: nullcontext(),
-    on_start: Callable[[RunView], None] = lambda run: None,
+    observer: RunObserver = UNOBSERVED,
 ) -> None:
     """Does what is left of some runs, then writes their figures. ``generator`` writes their prompts; of a loader of
     pairs, this process does.
@@ -63,10 +59,8 @@ def execute_runs(
     The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
     does so for all of them, and the difference between their speeds is that of their settings.
 
-    ``on_start`` is called before a run's pair is loaded, ``on_prompt`` before each prompt, with the run as it stands;
-    they may serve others meanwhile. Raised from them, ``Cancelled`` ends what is left, with the figures of what is
-    done; anything else leaves the runs to be continued, as do ``DatabaseUnavailable``, an interrupt from the
-    keyboard and ``DeviceUnavailable`` from anywhere.
+    What ``observer`` raises ends or leaves the runs (:class:`RunObserver`). ``DatabaseUnavailable``, an interrupt from
+    the keyboard and ``DeviceUnavailable`` from anywhere leave them to be continued.
     What goes wrong with one run fails that run with its sentence and the figures of what is done, and not the others;
     what goes wrong with a prompt is that prompt's outcome. A prompt at which processes have died again and again is
     recorded as failed. Runs that have ended are left alone.
@@ -78,12 +72,12 @@ def execute_runs(
         for run_id in run_ids:
             run = repository.run(run_id)
             if not run.ended:
-                on_start(run)
+                observer.on_start(run)
                 with _failing_alone(repository, run_id):
-                    turns += _begin(repository, run, tasks, generator, writing)
+                    turns += _begin(repository, run, tasks, generator, observer.writing)
         generator.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
         for turn, examples in _in_turn(turns):
-            _take_turn(repository, generator, turn, examples, on_prompt, writing)
+            _take_turn(repository, generator, turn, examples, observer)
         runs = [repository.run(run_id) for run_id in run_ids]
         texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
         for run in runs:
@@ -106,8 +100,7 @@ def _take_turn(
     generator: TextGenerator,
     turn: _Turn,
     examples: Mapping[int, Example],
-    on_prompt: Callable[[RunView], None],
-    writing: Writing,
+    observer: RunObserver,
 ) -> None:
     # Whatever a process died with is done alone, so that another death is laid to the right one.
     alone = [{position: examples[position]} for position in examples if position in turn.run.losses]
@@ -119,10 +112,10 @@ def _take_turn(
             run = repository.run(turn.run.id)
             if run.ended:
                 return
-            on_prompt(run)
+            observer.on_prompt(run)
             conditions = dict(turn.conditions) | {"threads": generator.threads()}
             with _failing_alone(repository, run.id):
-                with writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
+                with observer.writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
                     record = next(records)
                 repository.record_generation(run.id, record, conditions)
                 left.remove(record.position)

@@ -13,6 +13,7 @@ from fsd_core.calibration.summary import as_json, verdict
 from fsd_core.config import DecodingConfig
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.decoding.decoder import PairDecoder
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.library.measuring import prompts_of, repository_of
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
@@ -94,6 +95,6 @@ def calibrate(
             threads.fit()
 
         if folder is None:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, fit), None)
+            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit)), None)
         with local_runs.alone(repository, folder, "experiment", id) as writing:
-            return Calibration(config, go_on(repository, id, config, lambda *_: models, fit, writing), id)
+            return Calibration(config, go_on(repository, id, config, lambda *_: models, RunObserver(fit, writing)), id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,8 @@ from fsd_core.config.building import checked, in_python, method
 from fsd_core.config.sweeps import experiment_name, methods
 from fsd_core.decoding.decoder import PairDecoder
 from fsd_core.errors import FsdError, InvalidSetting
-from fsd_core.evaluation.runner import Writing, execute_runs
+from fsd_core.evaluation.observer import UNOBSERVED, RunObserver, Writing
+from fsd_core.evaluation.runner import execute_runs
 from fsd_core.library.comparison import Comparison
 from fsd_core.library.pairs import loaded, spec_of
 from fsd_core.models import threads
@@ -179,7 +180,7 @@ def _run(
     id: str,
     pair: LoadedPair,
     on_progress: OnProgress,
-    writing: Writing = lambda run_id, positions: nullcontext(),
+    writing: Writing = UNOBSERVED.writing,
     *,
     kept: bool = False,
 ) -> Comparison:
@@ -190,7 +191,7 @@ def _run(
         threads.fit()
         on_progress(next(begun), total)
 
-    execute_runs(repository, [run.id for run in runs], lambda *_: pair, before_a_prompt, writing)
+    execute_runs(repository, [run.id for run in runs], lambda *_: pair, RunObserver(before_a_prompt, writing))
     on_progress(total, total)
     runs = repository.experiment(id).runs
     if not any(run.metrics for run in runs):

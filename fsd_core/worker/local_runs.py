@@ -14,7 +14,7 @@ from fsd_core.worker import lock, run_actions
 from fsd_core.worker.lock_metadata import LockMetadata
 
 if TYPE_CHECKING:
-    from fsd_core.evaluation.runner import Writing
+    from fsd_core.evaluation.observer import Writing
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import ExperimentView
 

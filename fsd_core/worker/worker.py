@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from types import FrameType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fsd_core.calibration.running import calibrate
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -29,6 +29,7 @@ from fsd_core.errors import (
     user_message,
 )
 from fsd_core.evaluation import bounds
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs, give_up
 from fsd_core.settings import Settings
 from fsd_core.storage.database.connection import BUSY_TIMEOUT, open_database
@@ -230,17 +231,15 @@ class Worker:
             self._check(job)
             self._heartbeat.activity = f"{run.label}: prompt {run.prompts_done + 1} of {run.prompts_total}"
 
-        doing: dict[str, Any] = {
-            "on_prompt": before_a_prompt, "writing": self._words.writing, "on_start": lambda _: self._check(job)
-        }  # fmt: skip
+        observer = RunObserver(before_a_prompt, self._words.writing, on_start=lambda _: self._check(job))
 
         def execute() -> None:
             asked = self._calibration(job)
             with self._device.generator(job.id) as generator:
                 if asked is None:
-                    execute_runs(self._repository, self._runs_of(job), generator, **doing)
+                    execute_runs(self._repository, self._runs_of(job), generator, observer)
                 else:
-                    calibrate(self._repository, job.id, asked, generator, **doing)
+                    calibrate(self._repository, job.id, asked, generator, observer)
 
         try:
             self._patiently(execute)

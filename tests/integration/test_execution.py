@@ -19,6 +19,7 @@ from fsd_core.config import (
 )
 from fsd_core.errors import Cancelled, DatabaseUnavailable, InvalidSetting, ModelUnavailable
 from fsd_core.evaluation.aggregate import summarise
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair, make_pair
@@ -54,7 +55,7 @@ class Stops:
 
 def test_a_run_keeps_every_prompt_its_trace_and_its_figures(repository: Repository, pair: LoadedPair) -> None:
     run_id, seen = new_run(repository), []
-    execute_runs(repository, [run_id], lambda *_: pair, seen.append)
+    execute_runs(repository, [run_id], lambda *_: pair, RunObserver(seen.append))
 
     run = repository.run(run_id)
     assert (run.status, run.prompts_done, run.prompts_total) == ("finished", 5, 5)
@@ -92,7 +93,7 @@ def test_a_run_that_was_interrupted_goes_on_where_it_stood(repository: Repositor
     execute_runs(repository, [whole], lambda *_: pair)
 
     with pytest.raises(RuntimeError, match="lost the claim"):
-        execute_runs(repository, [broken], lambda *_: pair, Stops(2, RuntimeError("lost the claim")))
+        execute_runs(repository, [broken], lambda *_: pair, RunObserver(Stops(2, RuntimeError("lost the claim"))))
     assert repository.run(broken).status == "running"
     before = repository.generations(broken)
     assert [g.position for g in before] == [0, 1]
@@ -110,7 +111,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, p
             torch.set_num_threads(threads)
             stop = Stops(prompts, RuntimeError("killed"))
             with pytest.raises(RuntimeError) if prompts < 3 else nullcontext():
-                execute_runs(repository, [run_id], lambda *_: pair, stop)
+                execute_runs(repository, [run_id], lambda *_: pair, RunObserver(stop))
     finally:
         torch.set_num_threads(before)
     run, positions = repository.run(run_id), repository.sitting_positions(run_id)
@@ -125,7 +126,12 @@ def test_a_run_that_goes_on_with_other_threads_says_so(repository: Repository, p
 def test_threads_that_change_within_a_process_are_another_sitting(repository: Repository, pair: LoadedPair) -> None:
     before, run_id = torch.get_num_threads(), new_run(repository, limit=4)
     try:  # as threads.fit does where a neighbour comes and goes
-        execute_runs(repository, [run_id], lambda *_: pair, lambda run: torch.set_num_threads(1 + run.prompts_done % 2))
+        execute_runs(
+            repository,
+            [run_id],
+            lambda *_: pair,
+            RunObserver(lambda run: torch.set_num_threads(1 + run.prompts_done % 2)),
+        )
     finally:
         torch.set_num_threads(before)
     found = repository.sitting_positions(run_id)
@@ -136,7 +142,7 @@ def test_a_run_never_goes_on_with_other_weights(repository: Repository, pair: Lo
     run_id = new_run(repository)
     of = {name: replace(pair, weights={"target": name, "draft": "d"}) for name in ("one", "other")}
     with pytest.raises(RuntimeError, match="lost the claim"):
-        execute_runs(repository, [run_id], lambda *_: of["one"], Stops(2, RuntimeError("lost the claim")))
+        execute_runs(repository, [run_id], lambda *_: of["one"], RunObserver(Stops(2, RuntimeError("lost the claim"))))
     execute_runs(repository, [run_id], lambda *_: of["other"])
     run = repository.run(run_id)
     assert (run.status, len(repository.generations(run_id))) == ("failed", 2)
@@ -159,7 +165,7 @@ def test_a_finished_run_is_left_alone(repository: Repository, pair: LoadedPair) 
 def test_cancelling_keeps_what_is_done(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository)
     with pytest.raises(Cancelled):
-        execute_runs(repository, [run_id], lambda *_: pair, Stops(2, Cancelled("Stopped on request.")))
+        execute_runs(repository, [run_id], lambda *_: pair, RunObserver(Stops(2, Cancelled("Stopped on request."))))
     run = repository.run(run_id)
     assert (run.status, run.prompts_done) == ("cancelled", 2)
     assert run.metrics == summarise(repository.generations(run_id), dict(repository.traces(run_id)).values())
@@ -168,14 +174,14 @@ def test_cancelling_keeps_what_is_done(repository: Repository, pair: LoadedPair)
 def test_what_was_cancelled_before_its_first_prompt_has_no_figures(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository)
     with pytest.raises(Cancelled):
-        execute_runs(repository, [run_id], lambda *_: pair, Stops(0, Cancelled("Stopped on request.")))
+        execute_runs(repository, [run_id], lambda *_: pair, RunObserver(Stops(0, Cancelled("Stopped on request."))))
     assert (repository.run(run_id).status, repository.run(run_id).metrics) == ("cancelled", None)
 
 
 def test_runs_take_turns_and_each_is_first_as_often(repository: Repository, pair: LoadedPair) -> None:
     runs = [new_run(repository, limit=6, seed=seed) for seed in range(3)]
     turns: list[tuple[str, int]] = []
-    execute_runs(repository, runs, lambda *_: pair, lambda run: turns.append((run.id, run.prompts_done)))
+    execute_runs(repository, runs, lambda *_: pair, RunObserver(lambda run: turns.append((run.id, run.prompts_done))))
     assert [done for _, done in turns] == [position for position in range(6) for _ in runs]
     for position in range(6):
         order = [id for id, done in turns if done == position]
@@ -187,10 +193,13 @@ def test_runs_that_stand_at_different_prompts_go_on_together(repository: Reposit
     ahead, behind, fresh = (new_run(repository, seed=seed) for seed in range(3))
     for run_id, prompts in ((ahead, 4), (behind, 2)):
         with pytest.raises(RuntimeError):
-            execute_runs(repository, [run_id], lambda *_: pair, Stops(prompts, RuntimeError("killed")))
+            execute_runs(repository, [run_id], lambda *_: pair, RunObserver(Stops(prompts, RuntimeError("killed"))))
     turns: list[tuple[str, int]] = []
     execute_runs(
-        repository, [ahead, behind, fresh], lambda *_: pair, lambda run: turns.append((run.id, run.prompts_done))
+        repository,
+        [ahead, behind, fresh],
+        lambda *_: pair,
+        RunObserver(lambda run: turns.append((run.id, run.prompts_done))),
     )
     assert {run_id: [done for id, done in turns if id == run_id] for run_id in (ahead, behind, fresh)} == {
         ahead: [4], behind: [2, 3, 4], fresh: [0, 1, 2, 3, 4],
@@ -212,7 +221,7 @@ def test_a_run_that_fails_does_not_stop_the_others(repository: Repository, pair:
         if run.prompts_done == 1:
             repository.fail_run(cut_short, "A person ended it.")
 
-    execute_runs(repository, [missing, cut_short, good], loader, fails_meanwhile)
+    execute_runs(repository, [missing, cut_short, good], loader, RunObserver(fails_meanwhile))
     assert [repository.run(id).status for id in (missing, cut_short, good)] == ["failed", "failed", "finished"]
     assert repository.run(missing).error == "The folder is empty."
     assert (repository.run(cut_short).error, repository.run(cut_short).prompts_done) == ("A person ended it.", 1)
@@ -248,7 +257,7 @@ def test_a_pair_that_cannot_be_loaded_fails_the_run_with_its_sentence(repository
 def test_a_database_that_goes_away_leaves_the_run_to_be_continued(repository: Repository, pair: LoadedPair) -> None:
     run_id = new_run(repository)
     with pytest.raises(DatabaseUnavailable):
-        execute_runs(repository, [run_id], lambda *_: pair, Stops(1, DatabaseUnavailable("It is locked.")))
+        execute_runs(repository, [run_id], lambda *_: pair, RunObserver(Stops(1, DatabaseUnavailable("It is locked."))))
     assert repository.run(run_id).status == "running"
 
 
@@ -371,7 +380,7 @@ def test_texts_side_by_side_are_those_written_alone(repository: Repository, pair
         assert one.seconds > 0
 
     with pytest.raises(RuntimeError, match="lost the claim"):  # in the midst of a batch
-        execute_runs(repository, [broken], lambda *_: pair, Stops(2, RuntimeError("lost the claim")))
+        execute_runs(repository, [broken], lambda *_: pair, RunObserver(Stops(2, RuntimeError("lost the claim"))))
     assert 0 < len(repository.generations(broken)) < 7
     execute_runs(repository, [broken], lambda *_: pair)
     assert texts(repository, broken) == texts(repository, alone)
@@ -408,7 +417,7 @@ def killed_by(repository: Repository, run_id: str, pair: LoadedPair, deadly: int
     while deaths < 20:
         at_work: dict[str, list[int]] = {}
         try:
-            execute_runs(repository, [run_id], lambda *_: pair, writing=writing)
+            execute_runs(repository, [run_id], lambda *_: pair, RunObserver(writing=writing))
         except Death:
             deaths += 1
             repository.worker_lost({}, at_work)

@@ -19,6 +19,7 @@ from fsd_core.config import (
 )
 from fsd_core.errors import Cancelled, InvalidSetting, UnknownName
 from fsd_core.evaluation import bounds
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.rescoring import rescore
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import LoadedPair
@@ -59,7 +60,7 @@ def test_a_run_keeps_to_its_version_whatever_is_added_meanwhile(repository: Repo
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        execute_runs(repository, [run], lambda *_: pair, stop)
+        execute_runs(repository, [run], lambda *_: pair, RunObserver(stop))
     assert asked(repository, run) == ["one 1"]
     second = keep(repository, task_of({"prompt": "three 3"}, {"prompt": "four 4"}, {"prompt": "five"}), "Ann").full_name
     repository.reopen_runs([run], enqueue=False)

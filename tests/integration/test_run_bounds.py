@@ -8,6 +8,7 @@ import torch
 from fsd_core.config import DecodingConfig, RunConfig, SamplingConfig, SettingConfig, Speculative
 from fsd_core.errors import InvalidSetting, UnknownName
 from fsd_core.evaluation import bounds
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.evaluation.runner import execute_runs
 from fsd_core.models.loading import load_pair
 from fsd_core.models.prompt import encode_prompt
@@ -35,7 +36,7 @@ def _run(repository: Repository, pair, temperature: float) -> str:
         acceptance=Speculative(), sampling=SamplingConfig(temperature=temperature), max_new_tokens=3
     )
     id = repository.create_run(RunConfig(setting=SettingConfig(decoding=decoding), limit=2))
-    execute_runs(repository, [id], lambda *_: pair, lambda run: None)
+    execute_runs(repository, [id], lambda *_: pair, RunObserver(lambda run: None))
     return id
 
 

@@ -37,6 +37,7 @@ from dashboard.server.routes import OpenRoutes
 from dashboard.server.sessions import Heartbeats, Sessions
 from dashboard.settings import settings_page
 from dashboard.theory import theory_page
+from dashboard.ui.components import link
 from dashboard.ui.endpoint import answer_in_json, offer
 from dashboard.ui.header import STATUS_SECONDS, Page, build_header
 from dashboard.ui.polled import Polled
@@ -143,7 +144,7 @@ def way_in(settings: Settings, page: str) -> str:
     """The link by which visitors of a demo sign in, to come back to ``page``; empty where nobody can, or all have."""
     if not settings.demo:
         return ""
-    ways = {"huggingface": sign_in_link("Sign in", page), "password": f'<a href="/login?next={page}">Sign in</a>'}
+    ways = {"huggingface": sign_in_link("Sign in", page), "password": link(f"/login?next={page}", "Sign in")}
     return ways.get(settings.access, "")
 
 

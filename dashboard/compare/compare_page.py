@@ -31,6 +31,7 @@ from dashboard.compare.run_picker import PICK, picker_html
 from dashboard.tables.prompt_pairs import Show
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, section, show, tells_errors
+from dashboard.ui.templates import Html, joined, script
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.plots import divergence
 
@@ -43,24 +44,8 @@ OFFERED_RUNS = 500
 OFFERED_EXPERIMENTS = 100
 REFRESH_SECONDS = 5.0
 
-# The address bar follows the choice without a reload; the field shows the whole address to copy.
-_SHOW_ADDRESS = """(link) => {
-  window.fsdPlace ??= window.location.hash;
-  const url = new URL(link || "?", window.location.href);
-  window.history.replaceState(window.history.state, "", url);
-  return url.href;
-}"""
-# What the address names on the page is brought into view once it is drawn, and again when figures above it have taken
-# their room, until the person moves.
-BRING = """() => {
-  const place = document.getElementById((window.fsdPlace || '').slice(1));
-  if (!place) return;
-  let waiting = true;
-  for (const moved of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
-    window.addEventListener(moved, () => { waiting = false; }, { once: true, passive: true });
-  }
-  for (const delay of [0, 500, 1500]) setTimeout(() => { if (waiting) place.scrollIntoView(); }, delay);
-}"""
+_SHOW_ADDRESS = script("compare/show_address.js")
+BRING = script("compare/bring_into_view.js")
 
 _LEAD = "What each setting gains in speed and costs in accuracy, against a baseline of your choice."
 
@@ -234,7 +219,7 @@ class ComparePage:
         now = progress(comparison.runs)
         updates = {
             self.warnings: warnings_html(comparison.warnings),
-            self.table: comparison_html(comparison) + worst_prompts_html(comparison),
+            self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
             **self._watching(comparison),
         }
         if _measured(now) != _measured(seen):
@@ -250,7 +235,7 @@ class ComparePage:
         self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None,
         prompt: NamedPrompt | None,
     ) -> Updates:  # fmt: skip
-        lost = ""
+        lost = Html()
         if experiment and not ids:
             try:
                 ids = experiment_runs(self.repository, experiment)
@@ -260,7 +245,7 @@ class ComparePage:
         choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
         shown = self._listed(self._shown(ids, baseline, margin, True, prompt))
         return shown | {
-            self.warnings: lost + shown[self.warnings],
+            self.warnings: joined([lost, shown[self.warnings]]),
             self.experiment: gr.Dropdown(
                 choices, value=experiment if experiment in {id for _, id in choices} else None
             ),
@@ -287,7 +272,7 @@ class ComparePage:
             if comparison.rows
             else nothing_chosen(self.repository.experiments(limit=5, offset=0, archived=False)),
             self.results: gr.Column(visible=bool(comparison.rows)),
-            self.table: comparison_html(comparison) + worst_prompts_html(comparison),
+            self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
             self.settings: settings_html(comparison, differences_only),
             self.pairs.run_a: gr.Dropdown(names, value=prompt.run_a if prompt else pinned),
             self.pairs.run_b: gr.Dropdown(names, value=prompt.run_b if prompt else run_b),

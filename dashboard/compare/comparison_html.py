@@ -1,7 +1,4 @@
-"""The tables of a comparison as HTML: for the page, and for the file that is exported.
-
-Every text that comes from data goes through ``escape``.
-"""
+"""The tables of a comparison as HTML: for the page, and for the file that is exported."""
 
 from __future__ import annotations
 
@@ -11,23 +8,27 @@ from typing import TYPE_CHECKING
 from dashboard.compare.compared_runs import MARKED, ComparedRuns, ComparisonRow
 from dashboard.tables.prompt_pairs import Pairing
 from dashboard.tables.run_settings import settings_table
-from dashboard.ui.components import empty_state, escape, mixed_mark, notice, term
+from dashboard.ui.components import empty_state, mixed_mark, notice, term
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import SIGNIFICANT, Cell
-from fsd_core.formatting import count, decimals, number, p_value, written
+from fsd_core.formatting import DASH, decimals, number, p_value, written
 from fsd_core.metrics import FIDELITY, Metric, compared
 from fsd_core.statistics.intervals import Estimate
 
 if TYPE_CHECKING:
-    from fsd_core.statistics.noninferiority import Verdict
     from fsd_core.storage.records import ExperimentView
 
+_FILE = "compare/comparison.html"
+_VERDICT_TONES = {"non-inferior": "good", "worse": "bad"}
+_TONES = {1: "good", -1: "bad", 0: ""}
 
-def warnings_html(warnings: Sequence[str]) -> str:
+
+def warnings_html(warnings: Sequence[str]) -> Html:
     """Each sentence in a box of its own."""
-    return "".join(notice(warning, "warn") for warning in warnings)
+    return joined(notice(warning, "warn") for warning in warnings)
 
 
-def nothing_chosen(experiments: Sequence[ExperimentView]) -> str:
+def nothing_chosen(experiments: Sequence[ExperimentView]) -> Html:
     """What to do where no run is chosen: start an experiment, or open one of the latest."""
     if not experiments:
         return empty_state(
@@ -35,52 +36,30 @@ def nothing_chosen(experiments: Sequence[ExperimentView]) -> str:
             "Runs appear here as soon as an experiment has begun.",
             ("experiments", "Start an experiment"),
         )
-    links = "".join(
-        f'<li><a href="compare?experiment={escape(e.id)}">{escape(e.name)}</a>, {count(len(e.runs), "run")}</li>'
-        for e in experiments[:5]
-    )
-    return (
-        '<div class="fsd-empty"><b>Choose runs above</b><p>Any two or more runs can be compared. '
-        f'Or open a whole experiment:</p><ul class="cmp-latest">{links}</ul></div>'
-    )
+    return render(_FILE, "nothing_chosen", experiments[:5])
 
 
-def comparison_html(comparison: ComparedRuns) -> str:
+def comparison_html(comparison: ComparedRuns) -> Html:
     """The table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
-        return ""
+        return Html()
     columns = shown_columns(comparison.rows)
-    head = "".join(
-        f'<th scope="col" class="num">{term(m.title, m.explanation)}<small>{escape(m.unit)}</small></th>'
-        for m in (compared()[column] for column in columns)
-    )
-    body = "".join(_row(row, columns, comparison.margin) for row in comparison.rows)
-    return (
-        _table(head, body, "Metrics of the runs")
-        + '<p class="cmp-note">Below each number is its 95 % interval, from three prompts on. '
-        "A chip shows the difference from the baseline, or the ratio to it, with its interval, on the prompts that "
-        "both runs have. For accuracy, p is McNemar's exact test of &ldquo;neither is better&rdquo;. Where several "
-        "runs are tested, Holm's correction keeps the chance of any false alarm at one in twenty. The chip of accuracy "
-        f"is coloured where p &lt; {SIGNIFICANT} after that, other chips where their interval leaves no doubt of the "
-        "direction. Below a run's name is what a one-sided test at 5 % says of its accuracy within the margin."
-        + (f" {MARKED}" if comparison.marked else "")
-        + "</p>"
-        + "".join(
-            f'<p class="cmp-note"><b>Why {escape(row.name)} is slower:</b> {escape(row.slowdown.sentence())}</p>'
-            for row in comparison.rows
-            if row.slowdown
-        )
+    metrics = [compared()[column] for column in columns]
+    return render(
+        _FILE,
+        "comparison",
+        titles=[render(_FILE, "metric", term(metric.title, metric.explanation), metric.unit) for metric in metrics],
+        rows=[_row(row, columns, comparison.margin) for row in comparison.rows],
+        significant=SIGNIFICANT,
+        marked=MARKED if comparison.marked else "",
+        slower=[row for row in comparison.rows if row.slowdown],
     )
 
 
-def worst_prompts_html(comparison: ComparedRuns) -> str:
+def worst_prompts_html(comparison: ComparedRuns) -> Html:
     """Links to the prompts of which each run accepted least."""
-    links = [
-        f'<a href="/runs?run={escape(row.run.id)}&amp;prompts=worst">{escape(row.name)}</a>'
-        for row in comparison.rows
-        if (row.run.metrics or {}).get("acceptance_deciles")
-    ]
-    return f'<p class="cmp-note">Prompts with the lowest acceptance: {", ".join(links)}</p>' if links else ""
+    rows = [row for row in comparison.rows if (row.run.metrics or {}).get("acceptance_deciles")]
+    return render(_FILE, "worst_prompts", rows) if rows else Html()
 
 
 def shown_columns(rows: Sequence[ComparisonRow]) -> list[int]:
@@ -90,48 +69,35 @@ def shown_columns(rows: Sequence[ComparisonRow]) -> list[int]:
     return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
-def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> str:
-    pill = '<span class="pinned">baseline</span>' if row.is_baseline else ""
+def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tuple[str, Html, list[str]]:
+    """Class, name and cells of a run."""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
-    said = _verdict(row.verdict, margin) if row.verdict and margin is not None else ""
     more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
-    cells = "".join(f'<td class="num">{_cell(row.cells[i], compared()[i])}</td>' for i in columns)
-    return (
-        f'<tr class="{"baseline" if row.is_baseline else ""}"><th scope="row">{escape(row.name)}{pill}'
-        f'<span class="more">{escape(more)}</span>{said}</th>{cells}</tr>'
-    )
-
-
-def _verdict(verdict: Verdict, margin: float) -> str:
-    tone = {"non-inferior": "good", "worse": "bad"}.get(verdict.kind, "")
-    return f'<span class="delta {tone}">{escape(verdict.sentence(margin))}</span>'
+    tone = verdict = ""
+    if row.verdict and margin is not None:
+        tone, verdict = _VERDICT_TONES.get(row.verdict.kind, ""), row.verdict.sentence(margin)
+    cells = [_cell(row.cells[i], compared()[i]) for i in columns]
+    return "baseline" if row.is_baseline else "", render(_FILE, "run", row, more, tone, verdict), cells
 
 
 def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
-        return "–"
-    e = cell.estimate
-    text = written(*e, points=metric.is_share)
-    shown = text.value + mixed_mark(cell.mixed)
-    if text.low:
-        shown += f'<span class="range">{text.low} to {text.high}</span>'
-    if cell.remark:
-        shown += f'<span class="range">{escape(cell.remark)}</span>'
-    return shown + _delta(cell, metric, decimals(*e))
+        return DASH
+    shown = written(*cell.estimate, points=metric.is_share)
+    delta = _delta(cell, metric, decimals(*cell.estimate))
+    return render(_FILE, "cell", shown, mixed_mark(cell.mixed), cell.remark, delta)
 
 
-def _delta(cell: Cell, metric: Metric, digits: int) -> str:
+def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
     if cell.delta is None:
-        return ""
-    (text, ends), more = delta_text(cell.delta, metric, digits), ""
-    if (p := cell.paired) is not None:
-        told = p_values(cell)
-        if not p.only_a + p.only_b:
-            text, told = "no prompt differs", []
-        more = "".join(f'<span class="range">{escape(line)}</span>' for line in (*told, f"n = {p.n}"))
-    tone = {1: "good", -1: "bad", 0: ""}[cell.verdict(metric)]
-    ends = f' <span class="ends">({escape(ends)})</span>' if ends else ""
-    return f'<div><span class="delta {tone}">{escape(text)}{mixed_mark(cell.delta_mixed)}{ends}</span></div>{more}'
+        return Html()
+    text, ends = delta_text(cell.delta, metric, digits)
+    told: list[str] = []
+    if (paired := cell.paired) is not None:
+        differing = paired.only_a + paired.only_b
+        text = text if differing else "no prompt differs"
+        told = [*(p_values(cell) if differing else ()), f"n = {paired.n}"]
+    return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, told)
 
 
 def p_values(cell: Cell) -> list[str]:
@@ -158,39 +124,15 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
     return text, " to ".join(ends)
 
 
-def settings_html(comparison: ComparedRuns, differences_only: bool) -> str:
+def settings_html(comparison: ComparedRuns, differences_only: bool) -> Html:
     """The settings table."""
     if not comparison.rows:
-        return ""
+        return Html()
     table = settings_table(comparison.runs, differences_only)
-    if not table.columns:
-        return '<p class="cmp-note">These runs have the same settings throughout.</p>'
-    head = "".join(f'<th scope="col">{term(column)}</th>' for column in table.columns)
-    body = "".join(
-        f'<tr><th scope="row">{escape(row.name)}</th>'
-        + "".join(f"<td>{escape(value)}</td>" for value in values)
-        + "</tr>"
-        for row, values in zip(comparison.rows, table.rows, strict=True)
-    )
-    hidden = f'<p class="cmp-note">{table.hidden} settings are the same in all runs.</p>' if table.hidden else ""
-    return _table(head, body, "Settings of the runs") + hidden
+    rows = [(None, row.name, values) for row, values in zip(comparison.rows, table.rows, strict=True)]
+    return render(_FILE, "settings", [term(column) for column in table.columns], rows, table.hidden)
 
 
-def _table(head: str, body: str, label: str) -> str:
-    """A table with a run per row, which scrolls by itself where it is wider than the page."""
-    return (
-        f'<div class="fsd-scroll" tabindex="0"><table class="fsd-table cmp" aria-label="{escape(label)}">'
-        f'<thead><tr><th scope="col">Run</th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
-    )
-
-
-def pairing_summary(pairing: Pairing, name_a: str, name_b: str) -> str:
+def pairing_summary(pairing: Pairing, name_a: str, name_b: str) -> Html:
     """The two-by-two table in a sentence."""
-    if not pairing.pairs:
-        return '<p class="cmp-note">These two runs have no finished prompt in common.</p>'
-    return (
-        f'<p class="cmp-note">Of {len(pairing.pairs)} shared prompts, both solve <b>{pairing.count(True, True)}</b>, '
-        f"only <b>{escape(name_a)}</b> solves <b>{pairing.count(True, False)}</b>, "
-        f"only <b>{escape(name_b)}</b> solves <b>{pairing.count(False, True)}</b>, "
-        f"neither solves <b>{pairing.count(False, False)}</b>.</p>"
-    )
+    return render(_FILE, "pairing", pairing, name_a, name_b)

@@ -14,8 +14,8 @@ from dashboard.compare.compared_runs import ComparedRuns, ComparisonRow
 from dashboard.compare.comparison_html import comparison_html, settings_html, warnings_html
 from dashboard.compare.matched_html import matched_html
 from dashboard.tables.spreadsheet import harmless
-from dashboard.ui.components import escape, heading, section
 from dashboard.ui.quantities import moment
+from dashboard.ui.templates import document
 from dashboard.ui.theme import STYLE_SHEETS
 from fsd_core.analysis.cells import delta_columns, only_model
 from fsd_core.analysis.matched_tables import records
@@ -52,19 +52,22 @@ def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
     figures = _figures(comparison_figures(*compared), with_plotly=True)
     matched = match(*compared)
     curves = _figures([MATCHED[name](*compared) for name in _CURVES] if matched.compared else [])
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE_SHEETS}{_PAGE_CSS}</style></head><body><main>"
-        f"{heading(title, f'FSD Lab, {moment(datetime.now(UTC))}')}"
-        f"{warnings_html(comparison.warnings)}{comparison_html(comparison)}"
-        f'<section class="figures">{figures}</section>'
-        f"{section('At matched points')}"
-        f'<section class="figures">{curves}</section>{matched_html(matched)}'
-        f"{section('Settings')}{settings_html(comparison, differences_only=False)}</main></body></html>"
+    page = document(
+        "compare/export.html",
+        "page",
+        STYLE_SHEETS + _PAGE_CSS,
+        title=title,
+        lead=f"FSD Lab, {moment(datetime.now(UTC))}",
+        warnings=warnings_html(comparison.warnings),
+        metrics=comparison_html(comparison),
+        matched=matched_html(matched),
+        settings=settings_html(comparison, differences_only=False),
     )
+    before, between, after = page.split(_PLACE)
+    return f"{before}{figures}{between}{curves}{after}"
 
 
+_PLACE = "<!--figures-->"  # in the template; Plotly's scripts must stay as they are, and a text of data cannot hold it
 _CURVES = ("matched", "equal_accuracy")
 
 

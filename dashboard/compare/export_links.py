@@ -13,6 +13,7 @@ from dashboard.compare.compared_runs import DEFAULT_MARGIN, ComparedRuns, compar
 from dashboard.compare.export_files import csv_text, html, matched_csv
 from dashboard.compare.latex import latex
 from dashboard.ui.links import downloads
+from dashboard.ui.templates import Html
 from fsd_core.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -72,11 +73,11 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
     return NamedPrompt(query["a"], query["b"], int(number))
 
 
-def links_html(comparison: ComparedRuns) -> str:
+def links_html(comparison: ComparedRuns) -> Html:
     """A link for each format."""
     query = query_of(comparison)
     files = ((f"/export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
-    return downloads(files) if query else ""
+    return downloads(files) if query else Html()
 
 
 def export_routes(repository: Repository) -> APIRouter:

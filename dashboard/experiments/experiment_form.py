@@ -12,8 +12,9 @@ from dashboard.experiments.sweep_form import METHOD_GROUPS, build_sweep, rules_o
 from dashboard.ui.algorithms import PLAIN_RULES, SEVERAL, TUNED
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import escape, on_load, show
+from dashboard.ui.components import on_load, show
 from dashboard.ui.option_fields import field, several
+from dashboard.ui.templates import Html, render
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
@@ -74,6 +75,11 @@ def task_names(own: Iterable[Task] = ()) -> tuple[str, ...]:
     return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
 
 
+def words(text: str) -> Html:
+    """What is said beside the fields."""
+    return render("experiments/form.html", "words", text)
+
+
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
     return [(RULES[kind].title, kind) for kind in kinds]
 
@@ -120,7 +126,7 @@ class ExperimentForm:
                 fields["limit"] = field(OPTIONS["limit"], value=begun.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
-        self.measured = show(escape(begun.sentence), elem_classes=["exp-measured"])
+        self.measured = show(words(begun.sentence), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
@@ -194,4 +200,4 @@ class ExperimentForm:
         suits = kept_or_first(values[task], get_pair(pair), own)
         another: dict[str, Any] = {} if suits == values[task] else {"value": suits}
         tasks = gr.Dropdown(task_choices(pair, own), **another)
-        return {task: tasks, self.measured: escape(begun.sentence), **anew}
+        return {task: tasks, self.measured: words(begun.sentence), **anew}

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import delete_button, work_button
 from dashboard.ui.annotations import archive_button, tags_html
-from dashboard.ui.components import Column, empty_state, escape, mixed_mark, notice, pill, table
+from dashboard.ui.components import Column, empty_state, mixed_mark, notice, pill, table
 from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.calibration_config import CalibrationConfig
 from fsd_core.formatting import count
 from fsd_core.statistics.intervals import wilson
@@ -29,8 +30,8 @@ _COLUMNS = (
 def experiments_html(
     experiments: Sequence[ExperimentView],
     scores: Mapping[str, tuple[int, int]],
-    calibrated: Callable[[ExperimentView], str | None] = lambda experiment: None,
-) -> str:
+    calibrated: Callable[[ExperimentView], Html | None] = lambda experiment: None,
+) -> Html:
     """One card per experiment, the latest first. ``scores``: prompts solved, and done, of runs under way, by id.
     ``calibrated``: what a calibration shows in place of its runs; ``None`` for another experiment."""
     if not experiments:
@@ -39,30 +40,34 @@ def experiments_html(
             "Choose algorithms and thresholds, then start. The settings shown take a few minutes on a laptop.",
             ("/", "Or try one prompt first"),
         )
-    return "".join(_card(experiment, scores, calibrated(experiment)) for experiment in experiments)
+    return joined(_card(experiment, scores, calibrated(experiment)) for experiment in experiments)
 
 
-def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: str | None) -> str:
+def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: Html | None) -> Html:
     under_way = e.status in OPEN_STATUSES
-    body = _bar(e) if under_way else _failures(e.runs)
-    body += calibrated if calibrated is not None else _runs_table(e.runs, scores) * under_way
-    name = f'<a href="runs?experiment={escape(e.id)}">{escape(e.name)}</a>{tags_html(e)}'
-    return (
-        f'<article class="exp" data-experiment="{escape(e.id)}"><div class="exp-head"><h3>{name}</h3>'
-        f"{pill(e.status)}</div>{body}"
-        f'<div class="exp-foot"><p>{escape(_line(e, calibrated is not None))}</p>'
-        f'<span class="exp-acts">{_actions(e, calibrated is not None)}</span></div></article>'
+    parts = [_bar(e) if under_way else _failures(e.runs)]
+    if calibrated is not None:
+        parts.append(calibrated)
+    elif under_way:
+        parts.append(_runs_table(e.runs, scores))
+    return render(
+        "experiments/list.html",
+        "card",
+        e,
+        tags=tags_html(e),
+        parts=parts,
+        about=_line(e, calibrated is not None),
+        actions=_actions(e, calibrated is not None),
     )
 
 
-def _actions(e: ExperimentView, is_calibration: bool) -> str:
+def _actions(e: ExperimentView, is_calibration: bool) -> list[Html]:
     """A calibration's runs are parts of settings, which say little side by side."""
     if e.under_way:
-        return work_button(e)
-    compare = f'<a href="compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>'
-    compare *= not is_calibration
+        return [work_button(e)]
+    compare = [] if is_calibration else [render("experiments/list.html", "compare", e)]
     gone = Deletion(e.name, len(e.runs), e.prompts_done)
-    return compare + work_button(e) + archive_button("experiment", e) + delete_button("experiment", e.id, gone)
+    return [*compare, work_button(e), archive_button("experiment", e), delete_button("experiment", e.id, gone)]
 
 
 def _line(e: ExperimentView, is_calibration: bool) -> str:
@@ -89,30 +94,26 @@ def _remaining(seconds: float | None) -> str:
     return f"about {seconds / 3600:.1f} h left"
 
 
-def _bar(e: ExperimentView) -> str:
+def _bar(e: ExperimentView) -> Html:
     """Of prompts, or of a calibration's time: nobody knows how many prompts that will take."""
     done, whole, what = e.prompts_done, e.prompts_total, "Prompts done"
     if isinstance(e.config, CalibrationConfig):
         done, whole, what = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
     share = min(100, 100 * done / whole) if whole else 0
-    return (
-        f'<div class="exp-bar" role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{share:.0f}" '
-        f'aria-label="{what}"><i style="width: {share:.1f}%"></i></div>'
-    )
+    return render("experiments/list.html", "bar", share, what)
 
 
-def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) -> str:
+def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) -> Html:
     return table(_COLUMNS, [_run(run, scores.get(run.id)) for run in runs], "Runs of the experiment")
 
 
 def _run(run: RunView, score: tuple[int, int] | None) -> tuple[str, ...]:
     m = run.metrics or {}
     speed = quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high"))
-    speed += mixed_mark(run.speed_mixed if m.get("tokens_per_second") else ())
-    error = f"<br><small>{escape(run.error)}</small>" if run.error else ""
+    mark = mixed_mark(run.speed_mixed if m.get("tokens_per_second") else ())
     return (
-        escape(run.label) + error, str(run.seed), f"{run.prompts_done}/{run.prompts_total}",
-        _accuracy(m, score), speed, pill(run.status),
+        render("experiments/list.html", "setting", run), str(run.seed), f"{run.prompts_done}/{run.prompts_total}",
+        _accuracy(m, score), joined([speed, mark]), pill(run.status),
     )  # fmt: skip
 
 
@@ -126,13 +127,13 @@ def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
     else:
         return DASH
     ends = interval(low, high, 100)
-    return escape(percent(value, low, high)) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
+    return render("experiments/list.html", "accuracy", percent(value, low, high), ends)
 
 
-def _failures(runs: Sequence[RunView]) -> str:
+def _failures(runs: Sequence[RunView]) -> Html:
     """The sentences of the runs that failed, each once."""
     sentences = dict.fromkeys(f"{run.label}: {run.error}" for run in runs if run.status == "failed" and run.error)
-    return "".join(notice(text, "bad") for text in sentences)
+    return joined(notice(text, "bad") for text in sentences)
 
 
 def time_left(experiment: ExperimentView) -> float | None:

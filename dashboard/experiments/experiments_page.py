@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from dashboard.experiments import more_tasks
-from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names
+from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names, words
 from dashboard.experiments.experiment_list import OPEN_STATUSES, PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_tasks import OwnTasksPanel
@@ -16,9 +16,10 @@ from dashboard.experiments.sweep_form import size_line
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, escape, heading, notice, on_load, section, show
+from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, on_load, section, show
 from dashboard.ui.polled import Polled
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import get_pair
@@ -113,15 +114,15 @@ class ExperimentsPage:
 
     # --- events --------------------------------------------------------------------------------------------------
 
-    def measure(self, values: dict[Any, Any]) -> tuple[str, Any]:
+    def measure(self, values: dict[Any, Any]) -> tuple[Html, Any]:
         """How much work the form asks for, or what is wrong with it."""
         try:
             sweep = self.form.sweep(values)
         except FsdError as error:
             return notice(str(error), "warn"), gr.Button(interactive=False)
-        return escape(size_line(sweep)), gr.Button(interactive=True)
+        return words(size_line(sweep)), gr.Button(interactive=True)
 
-    def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[str, str]:
+    def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[Html, str]:
         """Writes the experiment and its job; the worker finds them. The name is emptied for the next one."""
         try:
             require(person_of(request), "author", "Starting an experiment")
@@ -132,14 +133,14 @@ class ExperimentsPage:
             return notice(str(error), "bad"), values[self.form.fields["name"]]
         return notice(f"Added: {size_line(sweep)}."), ""
 
-    def act(self, event: gr.EventData, request: gr.Request) -> str:
+    def act(self, event: gr.EventData, request: gr.Request) -> Html:
         """Cancels, resumes or deletes the experiment whose button was clicked."""
         act, kind, id = str(event.act), str(event.kind), str(event.id)
         answer = actions.answered(self.repository, self.home, person_of(request), act, kind, id)
         self.latest.forget()
         return answer
 
-    def fetch(self, event: gr.EventData, request: gr.Request) -> str:
+    def fetch(self, event: gr.EventData, request: gr.Request) -> Html:
         """Leaves it to the worker to fetch the task whose button was clicked."""
         try:
             require(person_of(request), "author", "Fetching a task")
@@ -147,7 +148,7 @@ class ExperimentsPage:
         except FsdError as error:
             return notice(str(error), "bad")
         self.latest.forget()
-        return ""
+        return Html()
 
     def poll(self, limit: int, archived: bool, shown: ShownState, pair: str, task: str | None) -> Any:
         """The list, the worker's state and the tasks; nothing where nothing has changed."""

@@ -9,8 +9,9 @@ import gradio as gr
 
 from dashboard.experiments.sweep_form import check_size, method_options, option_label, parse_seeds, rules_of
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, escape, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, render
 from fsd_core.calibration.request import asked_for
 from fsd_core.config import RULES
 from fsd_core.config.calibration_config import MOST_FRESH_PROMPTS, CalibrationConfig
@@ -45,7 +46,7 @@ class FindPanel:
     def __init__(self, repository: Repository, find: Callable[[str], Task]) -> None:
         self.repository, self._find = repository, find
         with gr.Accordion("Find the setting", open=False, elem_id="find-setting"):
-            show(f'<p class="exp-measured">{escape(_LEAD)}</p>')
+            show(render("experiments/form.html", "lead", _LEAD))
             self.goal = gr.Dropdown(
                 [(title, kind) for kind, (title, *_) in _GOALS.items()], value="accuracy", label="Goal"
             )
@@ -67,7 +68,7 @@ class FindPanel:
 
         on_choice(self.goal)(usual, self.goal, self.bound, **FOLLOWS)
 
-        def begin(values: dict[Any, Any], request: gr.Request) -> str:
+        def begin(values: dict[Any, Any], request: gr.Request) -> Html:
             asked = {name: values[part] for name, part in fields.items()}
             try:
                 require(person_of(request), "author", "Starting a calibration")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.experiments.experiment_list import OPEN_STATUSES
 from dashboard.ui.actions import button
-from dashboard.ui.components import escape, notice
+from dashboard.ui.components import notice
+from dashboard.ui.templates import Html, render
 from fsd_core.errors import DataDamaged, InvalidSetting
 from fsd_core.storage.messages import FetchJob
 from fsd_core.tasks import TASKS, Task
@@ -67,40 +68,34 @@ def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
     return found
 
 
-def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> str:
+def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> Html:
     """A line for each task, with what it is, whose it is, and how far it is fetched."""
-    lines = "".join(_line(fetch, worker) for fetch in fetches)
+    lines = [_line(fetch, worker) for fetch in fetches]
     others = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
-    return f'<p class="more-lead">{escape(_LEAD)}</p><div class="more-tasks">{lines}</div>' + (
-        f'<p class="more-lead">{escape(OTHERS.format(_joined(others)))}</p>' if others else ""
-    )
+    told = OTHERS.format(_listed(others)) if others else ""
+    return render("experiments/more_tasks.html", "tasks", _LEAD, lines, told)
 
 
-def _joined(titles: list[str]) -> str:
+def _listed(titles: list[str]) -> str:
     """Titles in a sentence; the parts of Spec-Bench by its name alone."""
     *first, last = dict.fromkeys(title.partition(",")[0] for title in titles)
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _line(fetch: Fetch, worker: WorkerView | None) -> str:
+def _line(fetch: Fetch, worker: WorkerView | None) -> Html:
     task, job = fetch
     where, licence = origin(task.name)
     waiting = job is not None and job.status in OPEN_STATUSES
-    about = f"{task.published:,} prompts, licence {licence}, from " if task.published else f"Licence {licence}, from "
-    act = "" if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
-    return (
-        f'<div class="more-task" data-task="{escape(task.name)}"><p><b>{escape(task.title)}</b>'
-        f'<span>{escape(about)}<a href="{escape(where)}" rel="noreferrer" target="_blank">'
-        f"{escape(where.removeprefix('https://huggingface.co/datasets/'))}</a></span></p>{act}"
-        f"{_state(task, job, worker)}</div>"
-    )
+    about = f"{task.published:,} prompts, licence {licence}" if task.published else f"Licence {licence}"
+    act = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
+    return render("experiments/more_tasks.html", "task", task, about, where, act, _state(task, job, worker))
 
 
-def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> str:
+def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> Html:
     if task.has_files:
         return notice(f"{task.title} is in the list of tasks.")
     if job is None or job.status == "finished":
-        return ""
+        return Html()
     if job.status in OPEN_STATUSES:
         activity = worker.activity if worker is not None and worker.alive else None
         if activity is None:

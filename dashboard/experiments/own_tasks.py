@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from dashboard.experiments.own_tasks_html import checked_html, lead_html, own_tasks_html
+from dashboard.experiments.own_tasks_html import checked_html, choice_html, lead_html, own_tasks_html
 from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, script
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.roles import require
 from fsd_core.tasks.custom.custom_task import CustomTask
@@ -26,13 +27,7 @@ if TYPE_CHECKING:
 LARGEST_UPLOAD = 1_000_000
 """bytes; in base 64 fewer than a body may have (fsd_core/auth/middleware/bodies.py). The command line takes more."""
 AS_THE_FILE_SAYS = ""
-_SCRIPT = (Path(__file__).parent / "own_tasks.js").read_text(encoding="utf-8")
-CHOOSING = f"const LARGEST = {LARGEST_UPLOAD};\n{_SCRIPT}"
-_CHOICE = (
-    '<div class="own-choice"><input type="file" accept=".jsonl,.ndjson,.json" aria-label="JSON Lines file">'
-    '<button type="button" class="fsd-act" data-act="check">Check</button>'
-    '<button type="button" class="fsd-act" data-act="add">Add</button></div>'
-)
+CHOOSING = script("experiments/own_tasks.js", LARGEST=LARGEST_UPLOAD)
 
 
 class OwnTasksPanel:
@@ -52,7 +47,7 @@ class OwnTasksPanel:
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
                 self.title = gr.Textbox(label="Shown as", info="For people.", max_length=120, min_width=160)
-            self.choice = show(_CHOICE, js_on_load=CHOOSING, elem_id="own-file")
+            self.choice = show(choice_html(), js_on_load=CHOOSING, elem_id="own-file")
             self.answer = show(elem_id="own-answer")
             self.list = show(elem_id="own-tasks")
 
@@ -64,7 +59,7 @@ class OwnTasksPanel:
             self.act, fields, self.answer, trigger_mode="multiple", concurrency_limit=1, **PRIVATE_EVENT
         ).then(after, **PRIVATE_EVENT).then(**poll)
 
-    def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> str:
+    def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> Html:
         """Checks the file that was sent, or adds it."""
         try:
             person = person_of(request)
@@ -79,7 +74,7 @@ class OwnTasksPanel:
             return notice(str(error), "bad")
         return notice(f"{kept.full_name} is in the list of tasks, with {kept.prompts:,} prompts.")
 
-    def tasks(self) -> tuple[list[CustomTask], str]:
+    def tasks(self) -> tuple[list[CustomTask], Html]:
         """The latest versions, and the list of them; what has changed in the folder is taken in first."""
         refused = self.folder.take_in(self.repository)
         return own_tasks(self.repository), own_tasks_html(self.repository.task_versions(), refused)

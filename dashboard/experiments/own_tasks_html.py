@@ -1,4 +1,4 @@
-"""Tasks of one's own as HTML: what a file holds or what is wrong with it, and which there are. All text is escaped."""
+"""Tasks of one's own as HTML: what a file holds or what is wrong with it, and which there are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from dashboard.tables.task_version import lines_link
-from dashboard.ui.components import escape, notice
 from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, render
 from fsd_core.formatting import count
 from fsd_core.storage.records import TaskView
 from fsd_core.tasks.custom.custom_task import transcript
@@ -30,50 +30,51 @@ _EXAMPLE = (
 )
 
 
-def lead_html() -> str:
+def lead_html() -> Html:
     """What a file looks like."""
-    return f'<p class="more-lead">{escape(_LEAD)}</p><pre class="own-example">{escape(_EXAMPLE)}</pre>'
+    return render("experiments/own_tasks.html", "lead", _LEAD, _EXAMPLE)
 
 
-def checked_html(checked: CheckedFile, name: str) -> str:
+def choice_html() -> Html:
+    """Where a file is chosen, and what can be done with it."""
+    return render("experiments/own_tasks.html", "choice")
+
+
+def checked_html(checked: CheckedFile, name: str) -> Html:
     """Everything that is wrong with a file, or its first prompts as they were read."""
     if checked.problems:
-        lines = "".join(f"<li>{escape(problem.sentence)}</li>" for problem in checked.problems)
-        more = f"<li>And {checked.unlisted:,} more.</li>" if checked.unlisted else ""
+        more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
         told = f"The file has {checked.summary}, so it cannot be added yet."
-        return f'{notice(told, "bad")}<ul class="own-problems">{lines}{more}</ul>'
+        return render("experiments/own_tasks.html", "problems", told, checked.problems, more)
     scorer = get_scorer(checked.scorer)
     told = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
-    shown = "".join(_line(line.asked, line.reference) for line in checked.lines[:_SHOWN])
+    shown = [_line(line.asked, line.reference) for line in checked.lines[:_SHOWN]]
     left = len(checked.lines) - _SHOWN
-    more = f'<p class="more-lead">And {count(left, "more prompt")}.</p>' if left > 0 else ""
-    return f'{notice(told)}<ol class="own-preview">{shown}</ol>{more}'
+    more = f"And {count(left, 'more prompt')}." if left > 0 else ""
+    return render("experiments/own_tasks.html", "preview", told, shown, more)
 
 
-def _line(asked: str | Sequence[tuple[str, str]], reference: str | None) -> str:
+def _line(asked: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:
+    """The text and the reference, each cut where it is long."""
     text = asked if isinstance(asked, str) else transcript(tuple(asked))
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-    expected = "" if reference is None else f"<span>Reference: {escape(reference[:_LONGEST])}</span>"
-    return f"<li><pre>{escape(text)}</pre>{expected}</li>"
+    return text, None if reference is None else reference[:_LONGEST]
 
 
-def own_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> str:
+def own_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html:
     """A line for each task, of its latest version; above them what the folder holds that cannot be used."""
     views = list(versions)
     counts = Counter(view.name for view in views)
     latest = {view.name: view for view in reversed(views)}  # the latest come first
-    lines = "".join(_task(latest[name], counts[name]) for name in counts)
-    told = "".join(notice(sentence, "warn") for sentence in refused)
-    return told + (f'<div class="more-tasks">{lines}</div>' if lines else "")
+    tasks = [
+        (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
+        for name in counts
+    ]
+    return render("experiments/own_tasks.html", "tasks", refused, tasks)
 
 
-def _task(view: TaskView, versions: int) -> str:
-    about = (
+def _about(view: TaskView, versions: int) -> str:
+    return (
         f"{view.full_name} · {count(view.prompts, 'prompt')} · {get_scorer(view.scorer).title} · "
         f"{view.added_by}, {moment(view.added_at)}" + (f" · {versions} versions" if versions > 1 else "")
-    )
-    lines = lines_link(view.full_name, "Lines")
-    return (
-        f'<div class="more-task" data-own="{escape(view.full_name)}"><p><b>{escape(view.title or view.name)}</b>'
-        f"<span>{escape(about)}</span></p>{lines}</div>"
     )

@@ -12,16 +12,17 @@ import gradio as gr
 from anyio.to_thread import run_sync
 
 from dashboard.playground.kept_job import ASK, RECALL, REMEMBER, RESUMED
-from dashboard.playground.playground_html import lane_html, waiting_html, worker_notice
+from dashboard.playground.playground_html import compared_html, lane_html, waiting_html, worker_notice
 from dashboard.playground.prompt_form import BUNDLED, PromptForm
 from dashboard.playground.setting_card import SettingCard
 from dashboard.playground.setting_views import MOST_OUTPUT_PANELS, FollowedJob, OutputPanel, comparison, payload
 from dashboard.playground.visitors import VISITORS_NOTE, Visitors
 from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS
-from dashboard.ui.components import PRIVATE_EVENT, heading, legend, notice, on_load, show, tells_errors
+from dashboard.ui.components import PRIVATE_EVENT, heading, kept, legend, notice, on_load, show, tells_errors
 from dashboard.ui.option_fields import chosen
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import joined
 from fsd_core.conditions import SHARED_DEVICE
 from fsd_core.errors import DatabaseUnavailable, FsdError, UnknownName
 from fsd_core.models.model_pairs import check_drafter
@@ -37,10 +38,6 @@ _POLL_SECONDS = 0.15
 _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
 WRITING = "The settings take turns, and each is timed by itself."
-ONE_TIMING = (
-    '<p class="cmp-note">This is one timing of one text, and it varies from click to click. '
-    '<a href="experiments">An experiment</a> measures the difference.</p>'
-)
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
 _BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
 """of each setting, the fields that begin with another value for another pair, with the name of the value"""
@@ -69,9 +66,9 @@ class Playground:
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors = repository, visitors
         self.executor: Executor = executor
-        show(heading("Playground", _LEAD) + (f'<p class="fsd-kept">{VISITORS_NOTE}</p>' if visitors else ""))
+        show(joined([heading("Playground", _LEAD), kept(VISITORS_NOTE) if visitors else ""]))
         if executor == "in-process":
-            show(f'<p class="fsd-kept">{SHARED_DEVICE}</p>')
+            show(kept(SHARED_DEVICE))
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
             begun = beginning(BUNDLED)
@@ -271,8 +268,7 @@ class Playground:
             job.said = waiting
             return updates | {self.job: job, self.verdict: waiting}
         if state.status == "finished":
-            sentences = "".join(notice(sentence) for sentence in comparison(job.lanes))
-            return updates | self._end(sentences + (ONE_TIMING if sentences else ""))
+            return updates | self._end(compared_html(comparison(job.lanes)))
         if state.status == "cancelled":
             return updates | self._end(notice("Stopped. The text written so far is shown."))
         return updates | self._end(notice(state.error or "The worker could not generate the texts.", "bad"))

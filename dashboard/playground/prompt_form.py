@@ -10,13 +10,14 @@ import gradio as gr
 from dashboard.ui.beginnings import beginning
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.option_fields import field, number, settings_of
+from dashboard.ui.templates import script
 from fsd_core.config import LONGEST_PROMPT, DecodingConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.models.model_pairs import MODEL_PAIRS
 from fsd_core.tasks import get_task
 
 EXAMPLES = 8
-FILL = "(example, prompt) => example || prompt"
+FILL = script("playground/fill.js")
 BUNDLED = "bundled"
 HINT = "The bundled pair knows problems of the form “Question: … Answer:”. The text is sent as it is."
 CHAT_HINT = "Sent as a user message if the model has a chat template, otherwise as it is."

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from dashboard.tables.prompt_pairs import Ids, Pairing, pair_up
-from dashboard.ui.components import PRIVATE_EVENT, escape, notice, section, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, section, show
 from dashboard.ui.quantities import interval, percent
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, render
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.review.ballots import Side, left_side, next_position, tally
@@ -60,16 +61,12 @@ class BlindVote:
         runs = {position: pair.a.run_id for position, pair in pairs.items()}
         position = next_position(case.proposal, runs, person.name)
         if position is None:
-            done = '<p class="fsd-faded">You have voted on every prompt whose answers differ.</p>'
-            return nothing | told | {self.answers: done}
+            done = "You have voted on every prompt whose answers differ."
+            return nothing | told | {self.answers: render("review/discussion.html", "faded", done)}
         left, pair = left_side(case.proposal, person.name, position), pairs[position]
         first, second = (pair.a, pair.b) if left == "setting" else (pair.b, pair.a)
-        sides = "".join(
-            f'<div class="side"><h3>{name}</h3><pre>{escape(one.text)}</pre></div>'
-            for name, one in (("Left", first), ("Right", second))
-        )
-        prompt = f'<p class="prompt">{escape(pair.a.prompt)}</p>'
-        shown = f'<article class="pair">{prompt}<div class="sides">{sides}</div></article>'
+        sides = {"Left": first.text, "Right": second.text}
+        shown = render("review/discussion.html", "ballot", pair.a.prompt, sides)
         ballot = Ballot(case.proposal.id, position, left)
         return told | {self.answers: shown, self.row: gr.Row(visible=True), self.ballot: ballot}
 
@@ -101,14 +98,15 @@ def ids_of(case: ProposalReview) -> tuple[Ids, Ids]:
     return tuple(run.id for run in ours.runs), tuple(run.id for run in theirs.runs)
 
 
-def tally_html(case: ProposalReview) -> str:
+def tally_html(case: ProposalReview) -> Html:
     """All votes in a sentence."""
     votes = tally(case.proposal)
     if not sum(votes):
-        return '<p class="fsd-faded">Nobody voted yet. Names and sides are hidden; the tally says who won.</p>'
+        nobody = "Nobody voted yet. Names and sides are hidden; the tally says who won."
+        return render("review/discussion.html", "faded", nobody)
     told = f"{votes.setting} for the setting, {votes.baseline} for the baseline, "
     told += f"{count(votes.ties, 'tie')}, {votes.both_bad} both bad"
     if (preferred := votes.preference) is not None:
         share, (low, high) = preferred
         told += f"; where one was preferred, the setting in {percent(share, low, high)} ({interval(low, high, 100)})"
-    return f'<p class="rev-tally">{escape(told)}.</p>'
+    return render("review/discussion.html", "tally", told)

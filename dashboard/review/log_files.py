@@ -15,6 +15,7 @@ from fastapi.responses import PlainTextResponse
 from dashboard.tables.review_log import words
 from dashboard.tables.spreadsheet import harmless
 from dashboard.ui.links import downloads
+from dashboard.ui.templates import Html
 from fsd_core.errors import FsdError
 from fsd_core.storage.records import LoggedEvent
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words", "act")
 
 
-def links_html(use_id: str) -> str:
+def links_html(use_id: str) -> Html:
     """A link for each format."""
     formats = (("csv", "CSV"), ("jsonl", "JSON Lines"))
     return downloads((f"/export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from dashboard.tables.company import company
-from dashboard.ui.components import PRIVATE_EVENT, escape, heading, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, link, notice, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.baselines import USUAL_BASELINES
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.review.pooling import fresh_turns, grouped, is_turn, on_fresh_prompts
@@ -72,11 +73,8 @@ class ProposeForm:
         beside, chosen_beside = (
             [one for runs in some for one in _baselines(repository, runs)] for some in (own, chosen)
         )
-        lead = f"Setting {setting.id}, of the pair {setting.pair}."
-        told = "" if uses else NO_USE
-        back = f'<p class="run-back"><a href="/settings?setting={escape(setting.id)}">The setting</a></p>'
         return {
-            self.head: back + heading(f"Propose {setting.label}", lead) + told,
+            self.head: render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses)),
             self.use: gr.Dropdown([(use.name, use.id) for use in uses], value=uses[0].id if uses else None),
             self.runs: gr.Dropdown(_choices(own), value=[_value(runs) for runs in chosen]),
             self.baselines: gr.Dropdown(_choices(beside), value=_first_of_each(chosen_beside)),
@@ -85,20 +83,14 @@ class ProposeForm:
 
     def propose(
         self, use: str | None, runs: list[str], baselines: list[str], rationale: str, request: gr.Request
-    ) -> str:
+    ) -> Html:
         """Adds the proposal; the answer leads to it."""
         try:
             person = person_of(request)
             id = self.desk.propose(person, use or "", _ids(runs), _ids(baselines), rationale or "")
         except FsdError as error:
             return notice(str(error), "bad")
-        return f'<p class="fsd-notice" role="status">Proposed. <a href="/review?proposal={escape(id)}">Open it</a></p>'
-
-
-NO_USE = (
-    '<p class="fsd-notice warn" role="status">There is no use to propose it for yet. '
-    '<a href="/review" target="_blank">Make one on the page Review</a>, then reload this page.</p>'
-)
+        return notice(joined(["Proposed. ", link(f"/review?proposal={id}", "Open it")]))
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from dashboard.review.log_files import links_html
 from dashboard.tables.review_log import acts_html, setting_link
 from dashboard.tables.weights_html import weights_html
-from dashboard.ui.components import Column, empty_state, escape, pill, section, table
+from dashboard.ui.components import Column, empty_state, link, pill, table
 from dashboard.ui.quantities import DASH, ago
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.formatting import count
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def asked(requirements: Requirements) -> str:
     return ", ".join(parts) or "nothing"
 
 
-def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> str:
+def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
     """Every use; ``labels`` of settings by their id."""
     if not uses:
         return empty_state(
@@ -46,11 +47,11 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> str:
         )
     rows = [
         (
-            f'<a href="/review?use={escape(use.id)}">{escape(use.name)}</a>',
-            escape(asked(use.requirements)),
+            link(f"/review?use={use.id}", use.name),
+            asked(use.requirements),
             _named(use.named("approved"), labels),
             str(sum(proposal.state == "open" for proposal in use.proposals.values())),
-            escape(ago(use.log[-1].at)),
+            ago(use.log[-1].at),
         )
         for use in uses
     ]
@@ -58,44 +59,40 @@ def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> str:
 
 
 def _named(setting: str | None, labels: Mapping[str, str]) -> str:
-    return DASH if setting is None else f"{escape(labels.get(setting, ''))} {setting_link(setting)}"
+    return DASH if setting is None else joined([labels.get(setting, ""), " ", setting_link(setting)])
 
 
-def use_html(use: Use, labels: Mapping[str, str]) -> str:
+def use_html(use: Use, labels: Mapping[str, str]) -> Html:
     """One use with all that was decided for it."""
-    needs = f"{count(use.approvals, 'approval')} of others than the author" + (
-        f", good for {count(use.days, 'day')}" if use.days else ""
-    )
     measured = use.in_force[-1].weights if use.in_force else {}
-    aliases = "".join(
-        f"<li><b>{escape(alias)}</b> {_named(use.named(alias), labels)}{more}</li>"
-        for alias, more in (("approved", f" with {weights_html(measured)}" if measured else ""), ("candidate", ""))
+    return render(
+        "review/use.html",
+        "use",
+        use,
+        asked=asked(use.requirements),
+        approved=_named(use.named("approved"), labels),
+        weights=weights_html(measured) if measured else "",
+        candidate=_named(use.named("candidate"), labels),
+        proposals=_proposals(use, labels),
+        exports=links_html(use.id),
+        acts=acts_html([(use, logged) for logged in reversed(use.log)]),
     )
+
+
+def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
+    """Its proposals, the newest first."""
+    if not use.proposals:
+        return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("/settings", "See the settings"))
     proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
-    return (
-        f'<p class="run-back"><a href="/review">All uses</a></p><h1 class="fsd-h1">{escape(use.name)}</h1>'
-        f'<p class="fsd-lead">{escape(use.description or "No description.")}</p>'
-        f'<p class="fsd-lead">Asks for {escape(asked(use.requirements))}; needs {escape(needs)}.</p>'
-        f'<ul class="rev-aliases">{aliases}</ul>{section("Proposals")}'
-        + (
-            table(_PROPOSALS, [_proposal(one, labels) for one in proposals], "Proposals")
-            if proposals
-            else empty_state(
-                "Nothing proposed yet", "Open a setting and propose it.", ("/settings", "See the settings")
-            )
-        )
-        + section("Log")
-        + links_html(use.id)
-        + acts_html([(use, logged) for logged in reversed(use.log)])
-    )
+    return table(_PROPOSALS, [_proposal(one, labels) for one in proposals], "Proposals")
 
 
 def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:
     label = labels.get(proposal.setting, proposal.setting)
     return (
-        f'<a href="/review?proposal={escape(proposal.id)}">{escape(label)}</a>',
-        escape(proposal.author),
-        escape(ago(proposal.at)),
-        escape(count(len(proposal.runs), "run")),
+        link(f"/review?proposal={proposal.id}", label),
+        proposal.author,
+        ago(proposal.at),
+        count(len(proposal.runs), "run"),
         pill(proposal.state),
     )

@@ -8,8 +8,9 @@ import gradio as gr
 
 from dashboard.tables.change_log import changes_html
 from dashboard.ui.annotations import tags_html
-from dashboard.ui.components import PRIVATE_EVENT, escape, notice, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.errors import FsdError, Overtaken
 from fsd_core.roles import require
 from fsd_core.storage.edits import LONGEST_NOTE, LONGEST_RUN_NAME, Edit, Subject, read_tags
@@ -93,6 +94,5 @@ class AnnotationPanel:
         return changes_html(self.repository.changes(**which, limit=MOST_CHANGES), "History")
 
 
-def _said_html(view: RunView | ExperimentView) -> str:
-    note = f'<p class="fsd-note">{escape(view.note)}</p>' if view.note else ""
-    return tags_html(view) + note
+def _said_html(view: RunView | ExperimentView) -> Html:
+    return joined([tags_html(view), render("runs/experiment.html", "note", view.note) if view.note else ""])

@@ -12,9 +12,9 @@ from dashboard.runs.run_list import SELECTION, runs_html
 from dashboard.tables.calibration_html import calibration_html
 from dashboard.ui import actions
 from dashboard.ui.annotations import archive_button
-from dashboard.ui.components import PRIVATE_EVENT, escape, notice, pill, section, show
-from dashboard.ui.links import copy_link
+from dashboard.ui.components import PRIVATE_EVENT, section, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.formatting import count
 from fsd_core.storage.records import Deletion
@@ -88,23 +88,21 @@ class OpenedExperiment:
     def _experiment(self, experiment: ExperimentView) -> Updates:
         experiment = local_runs.as_it_stands(experiment, self.home)
         calibrated = calibration_html(self.repository, experiment)
-        head = _header_html(experiment) + (f'<article class="exp">{calibrated}</article>' if calibrated else "")
+        card = render("runs/experiment.html", "calibration", calibrated) if calibrated else ""
+        head = joined([_header_html(experiment), card])
         runs = runs_html(experiment.runs, filtered=False)
         clock = gr.Timer(active=experiment.under_way)
         return {self.head: head, self.runs: runs, self.shown: head + runs, self.clock: clock}
 
 
-_BACK = '<p class="run-back"><a href="/runs">All runs</a> · <a href="/experiments">All experiments</a></p>'
+_BACK = render("runs/experiment.html", "back")
 
 
-def _header_html(e: ExperimentView) -> str:
+def _header_html(e: ExperimentView) -> Html:
     """The way back, the name, how it stands, and what can be done with it."""
-    links = [f'<a href="/compare?experiment={escape(e.id)}">Compare these {count(len(e.runs), "run")}</a>', copy_link()]
-    links += [actions.work_button(e), archive_button("experiment", e)]
+    buttons = [actions.work_button(e), archive_button("experiment", e)]
     if not e.under_way:
-        links.append(actions.delete_button("experiment", e.id, Deletion(e.name, len(e.runs), e.prompts_done)))
+        gone = Deletion(e.name, len(e.runs), e.prompts_done)
+        buttons.append(actions.delete_button("experiment", e.id, gone))
     about = f"{e.config.task} · {e.config.pair} · {e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
-    return (
-        f'{_BACK}<h1 class="fsd-h1">{escape(e.name)} {pill(e.status)}</h1><p class="fsd-lead">{escape(about)}</p>'
-        f'<p class="run-links">{"".join(links)}</p>{notice(e.error, "bad") if e.error else ""}'
-    )
+    return render("runs/experiment.html", "header", e, about=about, actions=buttons)

@@ -27,6 +27,7 @@ from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import PRIVATE_EVENT, section, show, tells_errors
 from dashboard.ui.pager import Pager
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import render
 from fsd_core.analysis.slowdown import slowdown
 from fsd_core.errors import FsdError, UnknownName
 from fsd_core.evaluation.aggregate import refreshed
@@ -149,7 +150,7 @@ class OpenedRun:
             dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "")
             | self.panel.gone()
             | {
-                self.head: '<p class="run-back"><a href="/runs">All runs</a></p>',
+                self.head: render("runs/run.html", "back"),
                 self.figures: gr.Row(visible=False),
                 self.clock: gr.Timer(active=False),
             }

@@ -14,7 +14,6 @@ from dashboard.ui.components import (
     Column,
     Tile,
     empty_state,
-    escape,
     facts,
     legend,
     notice,
@@ -23,8 +22,8 @@ from dashboard.ui.components import (
     tiles,
     tokens_html,
 )
-from dashboard.ui.links import copy_link
 from dashboard.ui.quantities import DASH, duration, interval, moment, percent, quantity
+from dashboard.ui.templates import Html, render, script
 from fsd_core.analysis.cells import only_model
 from fsd_core.conditions import MIXED_MARK, phrases, sittings_sentence, which
 from fsd_core.formatting import count
@@ -41,43 +40,31 @@ _PROMPT_COLUMNS = (
     Column("Tokens", "num"), Column("Acceptance rate", "num"), Column("Time", "num"),
 )  # fmt: skip
 
-# A click on a row's button tells the server which prompt; the table is HTML that data cannot script.
-CHOOSE_PROMPT = """element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-prompt]');
-  if (button) trigger('click', {prompt: Number(button.dataset.prompt)});
-});"""
+CHOOSE_PROMPT = script("runs/choose_prompt.js")
 
 
-def header_html(run: RunView, mlflow: str | None) -> str:
+def header_html(run: RunView, mlflow: str | None) -> Html:
     """The way back, the setting, how the run stands, and where else it can be looked at."""
-    links = [f'<a href="/compare?runs={escape(run.id)}">Compare this run</a>', copy_link()]
-    if mlflow and run.mlflow_run_id:
-        address = escape(run_url(mlflow, None, run.mlflow_run_id))
-        links.append(f'<a href="{address}" target="_blank" rel="noreferrer">Open in MLflow</a>')
-    elif run.ended:
-        links.append('<span class="fsd-faded">Not in MLflow yet</span>' if mlflow else "")
-    if run.experiment_id:
-        links.append(
-            f'<a href="/runs?experiment={escape(run.experiment_id)}">Experiment {escape(run.experiment_name)}</a>'
-        )
-    links.append(lines_link(run.task, "Prompts of the task"))
-    links += _actions(run)
     about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
-    return (
-        f'<p class="run-back"><a href="/runs">All runs</a></p><h1 class="fsd-h1">{escape(run.label)} {pill(run.status)}'
-        f'</h1><p class="fsd-lead">{escape(" · ".join(about))}</p><p class="run-links">{"".join(links)}</p>'
-        f"{notice(run.error, 'bad') if run.error else ''}"
+    return render(
+        "runs/run.html",
+        "header",
+        run,
+        about=" · ".join(about),
+        in_mlflow=run_url(mlflow, None, run.mlflow_run_id) if mlflow and run.mlflow_run_id else "",
+        not_yet=run.ended and mlflow is not None,
+        actions=[lines_link(run.task, "Prompts of the task"), *_actions(run)],
     )
 
 
-def _actions(run: RunView) -> list[str]:
+def _actions(run: RunView) -> list[Html]:
     if not run.ended:
         return [archive_button("run", run)]
     resume = [button("resume", "run", run.id, "Resume")] if run.has_more_to_do else []
     return [*resume, archive_button("run", run), delete_button("run", run.id, Deletion(run.label, 1, run.prompts_done))]
 
 
-def tiles_html(run: RunView) -> str:
+def tiles_html(run: RunView) -> Html:
     """The run's metrics, each with its interval."""
     m = run.metrics
     if not m:
@@ -133,16 +120,16 @@ def tiles_html(run: RunView) -> str:
     )
 
 
-def slower_html(found: Slowdown) -> str:
+def slower_html(found: Slowdown) -> Html:
     """Why the run is slower than the target alone."""
     return notice(f"Slower than the target alone. {found.sentence()}", "warn")
 
 
-def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> str:
+def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
     """Which prompts were measured how, where speeds and times are not one figure. ``positions`` are of the prompts,
     by their sitting's id."""
     said = sittings_sentence([(sitting.conditions, positions.get(sitting.id, ())) for sitting in run.sittings])
-    return notice(f"{said} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if said else ""
+    return notice(f"{said} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if said else Html()
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
@@ -166,7 +153,9 @@ def _outcomes(metrics: dict[str, Any]) -> str:
     return "; ".join(filter(None, [ends, *others]))
 
 
-def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]], task: Mapping[str, str] | None = None) -> str:
+def provenance_html(
+    run: RunView, positions: Mapping[int, Sequence[int]], task: Mapping[str, str] | None = None
+) -> Html:
     """All settings, what is known of its version of the task, the times, what the run was computed with, and its
     sittings, whose prompts have these positions; folded away."""
     table_of_settings = settings_table([run], differences_only=False)
@@ -180,10 +169,10 @@ def provenance_html(run: RunView, positions: Mapping[int, Sequence[int]], task: 
         if sitting.id in positions:
             began = f"from {moment(sitting.started_at)}, {which(positions[sitting.id])}"
             values[f"Sitting {number}"] = f"{began}: {phrases(sitting.conditions)}"
-    return f'<details class="run-facts"><summary>Settings and provenance</summary>{facts(values)}</details>'
+    return render("runs/run.html", "provenance", facts(values))
 
 
-def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> str:
+def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> Html:
     """A page of prompts, the chosen one marked."""
     if not generations and filtered:
         every = f"/runs?run={run_id}", "Show all prompts"
@@ -198,11 +187,10 @@ def _prompt_row(g: GenerationView, chosen: bool) -> tuple[str, ...]:
     prompt = g.prompt if len(g.prompt) <= 110 else g.prompt[:109].rstrip() + "…"
     return (
         str(g.position + 1),
-        f'<button type="button" data-prompt="{g.position}" aria-pressed="{"true" if chosen else "false"}">'
-        f"{escape(prompt)}</button>",
+        render("runs/run.html", "chooser", g.position, prompt, chosen),
         pill(g.outcome),
-        escape(_short(g.answer)),
-        escape(_short(g.reference)),
+        _short(g.answer),
+        _short(g.reference),
         f"{g.tokens:,}",
         percent(g.accepted / g.drafted) if g.drafted else DASH,
         duration(g.seconds),
@@ -213,9 +201,8 @@ def _short(text: str | None) -> str:
     return DASH if text is None else text if len(text) <= 24 else text[:23] + "…"
 
 
-def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> str:
+def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> Html:
     """One prompt with its text; ``tokens`` is ``None`` where they cannot be told apart, ``problem`` says why."""
-    text = tokens_html(tokens) if tokens is not None else f'<div class="toks">{escape(g.text)}</div>'
     figures = {
         "Outcome": g.outcome,
         "Answer": g.answer if g.answer is not None else DASH,
@@ -228,8 +215,12 @@ def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, proble
         "Speed": f"{quantity(g.tokens / g.seconds if g.seconds else None)} tok/s, {duration(g.seconds)}",
         "Drafts": f"{g.accepted} of {g.drafted} accepted in {count(g.rounds, 'round')}, {g.fuzzy} lenient",
     }
-    return (
-        f'<section class="run-prompt" aria-label="Prompt {g.position + 1}"><h3>Prompt {g.position + 1}</h3>'
-        f"{notice(g.error, 'bad') if g.error else ''}{notice(problem, 'warn') if problem else ''}"
-        f'<p class="run-question">{escape(g.prompt)}</p>{text}{legend() if tokens else ""}{facts(figures)}</section>'
+    return render(
+        "runs/run.html",
+        "prompt",
+        g,
+        problem=problem,
+        tokens=None if tokens is None else tokens_html(tokens),
+        legend=legend() if tokens else "",
+        facts=facts(figures),
     )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from dashboard.ui.annotations import tags_html
-from dashboard.ui.components import Column, empty_state, escape, mixed_mark, pill, table
+from dashboard.ui.components import Column, empty_state, link, mixed_mark, pill, table
 from dashboard.ui.quantities import DASH, ago, percent, quantity
+from dashboard.ui.templates import Html, joined, render, script
 from fsd_core.metrics import METRICS, Metric, compared, listed
 
 if TYPE_CHECKING:
@@ -38,32 +39,10 @@ _COLUMNS = (
     Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _SHOWN), Column("Status"), Column("Created"),
 )  # fmt: skip
 
-# Which runs are ticked is known to the browser alone: it outlasts filtering and paging, and needs no round trip.
-SELECTION = """
-const chosen = new Set();
-const sync = () => {
-  for (const box of element.querySelectorAll('input[data-run]')) {
-    box.checked = chosen.has(box.dataset.run);
-    box.closest('tr').classList.toggle('chosen', box.checked);
-  }
-  const link = element.querySelector('a[data-compare]');
-  if (!link) return;
-  link.textContent = chosen.size ? `Compare selected (${chosen.size})` : 'Select runs to compare them';
-  if (chosen.size) link.href = '/compare?runs=' + [...chosen].join(',');
-  else link.removeAttribute('href');
-};
-element.addEventListener('change', (event) => {
-  const run = event.target.dataset.run;
-  if (!run) return;
-  if (event.target.checked) chosen.add(run); else chosen.delete(run);
-  sync();
-});
-watch('value', sync);
-sync();
-"""
+SELECTION = script("runs/selection.js")
 
 
-def runs_html(runs: Sequence[RunView], filtered: bool) -> str:
+def runs_html(runs: Sequence[RunView], filtered: bool) -> Html:
     """A page of runs; what to do where there are none."""
     if not runs and filtered:
         return empty_state("No run matches", "Choose other filters, or clear the search.", ("/runs", "Show all runs"))
@@ -73,11 +52,10 @@ def runs_html(runs: Sequence[RunView], filtered: bool) -> str:
             "A run is one setting on the prompts of one task.",
             ("/experiments", "Start an experiment"),
         )
-    link = '<p class="run-compare"><a data-compare>Select runs to compare them</a></p>'
-    return link + table(_COLUMNS, [_row(run) for run in runs], "Runs")
+    return render("runs/list.html", "runs", table(_COLUMNS, [_row(run) for run in runs], "Runs"))
 
 
-def only_turns_html() -> str:
+def only_turns_html() -> Html:
     """Where all runs that the filters leave are turns of calibrations, which are not listed by themselves."""
     return empty_state(
         "Only turns of calibrations",
@@ -88,24 +66,17 @@ def only_turns_html() -> str:
 
 def _row(run: RunView) -> tuple[str, ...]:
     m = run.metrics or {}
-    box = f'<input type="checkbox" data-run="{escape(run.id)}" aria-label="Select {escape(run.label)}">'
     return (
-        box,
-        f'<a href="/runs?run={escape(run.id)}">{escape(run.label)}</a>{tags_html(run)}',
-        _experiment(run),
-        escape(run.task),
+        render("runs/list.html", "box", run),
+        render("runs/list.html", "setting", run, tags_html(run)),
+        DASH if run.experiment_id is None else link(f"/runs?experiment={run.experiment_id}", run.experiment_name or ""),
+        run.task,
         str(run.seed),
         f"{run.prompts_done}/{run.prompts_total}",
-        *(figure(m, metric) + mixed_mark(mixed_of(run, metric.key)) for metric in _SHOWN),
+        *(joined([figure(m, metric), mixed_mark(mixed_of(run, metric.key))]) for metric in _SHOWN),
         pill(run.status),
-        escape(ago(run.created_at)),
+        ago(run.created_at),
     )
-
-
-def _experiment(run: RunView) -> str:
-    if run.experiment_id is None:
-        return DASH
-    return f'<a href="/runs?experiment={escape(run.experiment_id)}">{escape(run.experiment_name)}</a>'
 
 
 def mixed_of(run: RunView, key: str) -> Sequence[str]:

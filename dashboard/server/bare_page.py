@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboard.ui.components import escape
+from dashboard.ui.templates import Html, document, render
 
 _CSS = (Path(__file__).parent / "bare_page.css").read_text(encoding="utf-8")
 
 
-def bare_page(title: str, body: str) -> str:
-    """The page; ``body`` is HTML already."""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} – FSD Lab</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_CSS}</style></head><body>'
-        f'<main class="bare">{body}</main></body></html>'
-    )
+def bare_page(title: str, body: Html) -> str:
+    """The page around its body."""
+    return document("server/pages.html", "page", _CSS, title=title, body=body)
+
+
+def sign_in_page(way: Html, problem: str = "") -> str:
+    """The page with one way to sign in, and what was wrong with the last try."""
+    return bare_page("Sign in", render("server/pages.html", "sign_in", problem, way))

@@ -21,9 +21,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from dashboard.server.bare_page import bare_page
+from dashboard.server.bare_page import sign_in_page
 from dashboard.server.login import inside, keep_signed_in
-from dashboard.ui.components import escape
 from dashboard.ui.signed_in import sign_in_link
 from fsd_core.auth import credentials
 from fsd_core.auth.huggingface import Profile, role_of
@@ -115,8 +114,7 @@ async def _profile(request: Request, client: Any, oauth: OAuthApp) -> Profile:
 
 
 def _page(next: str, problem: str = "") -> str:
-    told = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    return bare_page("Sign in", f"<h1>FSD Lab</h1>{told}{sign_in_link('Sign in with Hugging Face', next, 'go')}")
+    return sign_in_page(sign_in_link("Sign in with Hugging Face", next, "go"), problem)
 
 
 def _problem(sentence: str, status: int = 403) -> Response:

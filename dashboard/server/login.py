@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Form, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from dashboard.server.bare_page import bare_page
-from dashboard.ui.components import escape
+from dashboard.server.bare_page import sign_in_page
+from dashboard.ui.templates import render
 from fsd_core.auth import credentials
 from fsd_core.auth.identify import COOKIE
 from fsd_core.errors import FsdError
@@ -88,11 +88,4 @@ def inside(address: str) -> str:
 
 
 def _page(next: str, name: str = "", problem: str = "") -> str:
-    told = f'<p class="bad" role="alert">{escape(problem)}</p>' if problem else ""
-    form = (
-        f'<h1>FSD Lab</h1>{told}<form method="post" action="/login">'
-        f'<label>Name<input name="name" value="{escape(name)}" autocomplete="username" required autofocus></label>'
-        '<label>Password<input name="password" type="password" autocomplete="current-password" required></label>'
-        f'<input type="hidden" name="next" value="{escape(next)}"><button>Sign in</button></form>'
-    )
-    return bare_page("Sign in", form)
+    return sign_in_page(render("server/pages.html", "password", next, name), problem)

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope, Send
 
 from dashboard.server.bare_page import bare_page
-from dashboard.ui.components import escape
+from dashboard.ui.templates import render
 from fsd_core.auth.middleware.refusal import looks_for_page
 from fsd_core.settings import MLFLOW_PATH
 from fsd_core.worker.mlflow_service import MLFLOW_READ_PATHS, mlflow_socket
@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 PATTERNS = {method: tuple(f"{MLFLOW_PATH}({path})" for path in paths) for method, paths in MLFLOW_READ_PATHS.items()}
 READ_ONLY = "MLflow's pages are for reading: runs are changed on FSD Lab's own pages."
 MLFLOW_STARTING = "MLflow's pages are not up yet: they begin once the worker is idle. Try again in a moment."
-_AGAIN = "<script>setTimeout(() => location.reload(), 3000)</script>"
-"""keeps what follows the # of the address, unlike the header Refresh"""
 _BUSY = "MLflow does not answer in time: try again in a moment."
 UNREADABLE = "The address is too long or not one: open MLflow's pages from the page of a run."
 TURNED_OFF = "MLflow's pages are turned off here: FSD_MLFLOW_UI is false."
@@ -131,15 +129,15 @@ def mlflow_routes(settings: Settings) -> APIRouter:
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _sentence(request, MLFLOW_STARTING, _AGAIN)
+            return _sentence(request, MLFLOW_STARTING, again=True)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router
 
 
-def _sentence(request: Request, sentence: str, script: str = "") -> Response:
+def _sentence(request: Request, sentence: str, *, again: bool = False) -> Response:
     """In place of what was asked for: a page for a person, and the bare words for a script or a program."""
     if looks_for_page(request.scope):
-        body = f'<h1>MLflow</h1><p>{escape(sentence)}</p><p><a href="/">To the first page</a></p>{script}'
+        body = render("server/pages.html", "mlflow", sentence, again)
         return HTMLResponse(bare_page("MLflow", body), 503)
     return PlainTextResponse(sentence, 503)

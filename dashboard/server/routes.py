@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from dashboard.server.api import API_PATHS
 from dashboard.server.bare_page import bare_page
 from dashboard.server.mlflow_pages import PATTERNS, READ_ONLY
+from dashboard.ui.templates import render
 from fsd_core.auth.middleware.allow_list import NOTHING_HERE, AllowList
 from fsd_core.auth.middleware.origin import READING_METHODS
 from fsd_core.auth.middleware.refusal import looks_for_page, refuse
@@ -61,8 +62,7 @@ class OpenRoutes(AllowList):
             return await refuse(receive, send, 403, READ_ONLY)
         if not looks_for_page(scope):
             return await super().closed(scope, receive, send)
-        hint = 'The link is incomplete, or of another version. <a href="/">To the first page</a>'
-        body = f"<h1>{NOTHING_HERE}</h1><p>{hint}</p>"
+        body = render("server/pages.html", "nothing_here", NOTHING_HERE)
         return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
 from dashboard.tables.weights_html import weights_html
-from dashboard.ui.components import Column, empty_state, escape, facts, mixed_mark, notice, pill, section, table
+from dashboard.ui.components import Column, empty_state, facts, link, mixed_mark, notice, pill, section, table
 from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
+from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
 from fsd_core.conditions import differences
 from fsd_core.formatting import count
@@ -38,7 +39,7 @@ _RUNS = (
 
 def settings_html(
     settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool, left_out: bool
-) -> str:
+) -> Html:
     """A page of settings; ``approved``: the uses whose alias names a setting, by its id; ``left_out``: whether there
     are others, which a calibration measured while it chose."""
     if not settings and filtered:
@@ -56,78 +57,58 @@ def settings_html(
         )
     rows = [
         (
-            f'<a href="/settings?setting={escape(one.id)}">{escape(one.label)}</a> '
-            f'<code class="fsd-faded">{escape(one.id[:8])}</code>',
-            escape(one.pair),
-            escape(", ".join(one.tasks)),
+            render("settings/setting.html", "listed", one),
+            one.pair,
+            ", ".join(one.tasks),
             f"{one.runs:,}",
-            ", ".join(use_link(use) for use in approved.get(one.id, ())) or DASH,
-            escape(ago(one.last)),
+            render("settings/setting.html", "uses", approved.get(one.id, ())),
+            ago(one.last),
         )
         for one in settings
     ]
     return table(_LIST, rows, "Settings")
 
 
-def use_link(use: Use) -> str:
-    """A link to a use."""
-    return f'<a href="/review?use={escape(use.id)}">{escape(use.name)}</a>'
-
-
-def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Use]) -> str:
+def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Use]) -> Html:
     """The setting's name and address, what it is approved for, and what can be done with it."""
-    named = [
-        f"<li>{escape(alias)} for {use_link(use)}</li>"
-        for use in uses
-        for alias in ("approved", "candidate")
-        if use.named(alias) == setting.id
-    ]
+    aliases = [(alias, use) for use in uses for alias in ("approved", "candidate") if use.named(alias) == setting.id]
     measured = [run for run in runs if run.metrics]
     links = _runs_links(measured)
-    links += [f'<a href="/review?propose={escape(setting.id)}">Propose it for a use</a>'] if measured else []
-    return (
-        f'<p class="run-back"><a href="/settings">All settings</a></p><h1 class="fsd-h1">{escape(setting.label)}</h1>'
-        f'<p class="fsd-lead">{escape(setting.pair)} · setting <code>{escape(setting.id)}</code>, the hash of its '
-        f'content: it never changes</p><p class="run-links">{"".join(links)}</p>'
-        + (f'<ul class="set-aliases">{"".join(named)}</ul>' if named else "")
-    )
+    links += [link(f"/review?propose={setting.id}", "Propose it for a use")] if measured else []
+    return render("settings/setting.html", "header", setting, links, aliases)
 
 
-def _runs_links(measured: Sequence[RunView]) -> list[str]:
+def _runs_links(measured: Sequence[RunView]) -> list[Html]:
     """To a comparison of its runs, and to its newest calibration: turns on prompts of their own cannot be compared."""
     turns = [run for run in measured if is_turn(run)]
     runs = [run.id for run in measured if not is_turn(run)]
     links = []
     if runs:
         words = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
-        links.append(f'<a href="/compare?runs={escape(",".join(runs[:_COMPARED]))}">{words}</a>')
+        links.append(link(f"/compare?runs={','.join(runs[:_COMPARED])}", words))
     if turns:
         several = len({run.experiment_id for run in turns}) > 1
         words = "Its newest calibration" if several else "Its calibration"
-        links.append(f'<a href="/runs?experiment={escape(turns[0].experiment_id or "")}">{words}</a>')
+        links.append(link(f"/runs?experiment={turns[0].experiment_id or ''}", words))
     return links
 
 
-def facts_html(values: Mapping[str, object]) -> str:
+def facts_html(values: Mapping[str, object]) -> Html:
     """Every choice of the setting."""
-    return section("What it is") + facts(values)
+    return joined([section("What it is"), facts(values)])
 
 
-def forms_html(forms: Mapping[str, str]) -> str:
+def forms_html(forms: Mapping[str, str]) -> Html:
     """The setting in the words of those who run models, folded away; ``forms`` by their names."""
     titles = {"python": "Python, transformers", "json": "JSON", "yaml": "YAML", "vllm": "vLLM", "sglang": "SGLang"}
-    parts = "".join(
-        f'<details class="run-facts"><summary>{escape(titles.get(name, name))}</summary>'
-        f'<pre class="set-form" tabindex="0">{escape(text)}</pre></details>'
-        for name, text in forms.items()
-    )
-    return section("Take it along") + parts
+    titled = [(titles.get(name, name), text) for name, text in forms.items()]
+    return render("settings/setting.html", "forms", titled)
 
 
-def apart_html(groups: int) -> str:
+def apart_html(groups: int) -> Html:
     """Why the runs are in several tables, where they are."""
     if groups < 2:
-        return ""
+        return Html()
     return notice(
         f"The models of this pair have changed: its runs measured {groups} sets of weights. They are apart below, for "
         "the figures of one say nothing of another. An approval is of one of them.",
@@ -135,31 +116,27 @@ def apart_html(groups: int) -> str:
     )
 
 
-def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> str:
+def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> Html:
     """What measured the setting with the same weights, beside the baselines of its experiment."""
     runs = [run for one in found for run in one.ours.runs]
-    told = section(f"Measured in {count(len(runs), 'run')}")
     measured = [run.conditions for run in runs if run.metrics]
-    told += f'<p class="fsd-lead">With {weights_html(weights)}.</p>' if weights or measured else ""
-    if len(measured) > 1 and (differing := differences(measured)):
-        names = ", ".join(difference.name for difference in differing)
-        told += f'<p class="fsd-lead">Its runs differ in {escape(names)}: their speeds are not one figure.</p>'
-    if any(one.ours.calibration for one in found):
-        told += f'<p class="fsd-lead">{_OF_TURNS}</p>'
-    return told + table(_RUNS, [_row(one) for one in found], "Runs of the setting")
-
-
-_OF_TURNS = (
-    "The turns that it had in a calibration are one row, with each of their prompts once. The prompts that chose the "
-    "finalists are among them. A proposal rests on the fresh ones alone."
-)
+    differing = differences(measured) if len(measured) > 1 else ()
+    return render(
+        "settings/setting.html",
+        "runs",
+        title=f"Measured in {count(len(runs), 'run')}",
+        weights=weights_html(weights) if weights or measured else "",
+        differing=", ".join(difference.name for difference in differing),
+        of_turns=any(one.ours.calibration for one in found),
+        table=table(_RUNS, [_row(one) for one in found], "Runs of the setting"),
+    )
 
 
 def _row(one: MeasuredBaselines) -> tuple[str, ...]:
     run = one.ours.run
     m = run.metrics or {}
     return (
-        _task(one.ours),
+        render("settings/setting.html", "task", one.ours),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
         _with_interval(
@@ -169,22 +146,14 @@ def _row(one: MeasuredBaselines) -> tuple[str, ...]:
         _with_interval(
             quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
             interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
-        )
-        + mixed_mark(run.speed_mixed),
+            mixed_mark(run.speed_mixed),
+        ),
         _ratio(one.ours, one.target),
         _ratio(one.ours, one.speculative),
-        escape(machine(run) or DASH),
+        machine(run) or DASH,
         pill(next((turn.status for turn in one.ours.runs if turn.status != "finished"), "finished")),
-        escape(ago(run.created_at)),
+        ago(run.created_at),
     )
-
-
-def _task(ours: Pool) -> str:
-    """The task, which leads to the run, or to the calibration with how many turns there were."""
-    if ours.calibration is None:
-        return f'<a href="/runs?run={escape(ours.run.id)}">{escape(ours.run.task)}</a>'
-    turns = f'<span class="range">{count(len(ours.runs), "turn")} of a calibration</span>'
-    return f'<a href="/runs?experiment={escape(ours.calibration)}">{escape(ours.run.task)}</a>{turns}'
 
 
 def _ratio(ours: Pool, baseline: Pool | None) -> str:
@@ -194,19 +163,18 @@ def _ratio(ours: Pool, baseline: Pool | None) -> str:
     if (found := speedup(ours.run, baseline.run, prompts)) is None:
         return DASH
     mark = mixed_mark(ratio_mixed(ours.run, baseline.run))
-    return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high)) + mark
+    return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high), mark)
 
 
-def _with_interval(value: str, ends: str) -> str:
-    return escape(value) + (f'<span class="range">{escape(ends)}</span>' if ends else "")
+def _with_interval(value: str, ends: str, mark: str = "") -> Html:
+    return render("settings/setting.html", "with_interval", value, ends, mark)
 
 
-def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> str:
+def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
     """What people decided about the setting, newest first; ``setting_id`` is empty where it cannot be proposed yet."""
-    if not acts:
-        return section("What was decided") + empty_state(
-            "Nobody proposed this setting yet",
-            "Propose it for a use, and reviewers see its evidence.",
-            (f"/review?propose={setting_id}", "Propose it") if setting_id else None,
-        )
-    return section("What was decided") + acts_html(acts)
+    nobody = empty_state(
+        "Nobody proposed this setting yet",
+        "Propose it for a use, and reviewers see its evidence.",
+        (f"/review?propose={setting_id}", "Propose it") if setting_id else None,
+    )
+    return joined([section("What was decided"), acts_html(acts) if acts else nobody])

@@ -22,6 +22,7 @@ from dashboard.tables.run_settings import OPTION_TITLES, value_text
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import PRIVATE_EVENT, dead_end, heading, on_load, show, tells_errors
 from dashboard.ui.pager import Pager
+from dashboard.ui.templates import Html, joined
 from fsd_core.config import RunConfig
 from fsd_core.config.flat import settings_read
 from fsd_core.errors import FsdError
@@ -117,7 +118,7 @@ class SettingList:
         return {self.settings: html} | self.pager.updates(page, total)
 
 
-def setting_page(repository: Repository, setting_id: str) -> str:
+def setting_page(repository: Repository, setting_id: str) -> Html:
     """One setting with all there is of it. Raises ``UnknownName``."""
     setting = repository.setting(setting_id)
     runs = runs_of(repository, setting_id)
@@ -127,18 +128,12 @@ def setting_page(repository: Repository, setting_id: str) -> str:
         OPTION_TITLES.get(key, key): value_text(value) for key, value in read.items() if key.startswith("setting.")
     }
     groups = by_weights(runs)
-    measured = (
-        forms_html({form: deliver(setting.config, form, weights) for form in FORMS})
-        + runs_html(measurements(repository, alike), weights)
-        for weights, alike in groups
-    )
-    return (
-        header_html(setting, runs, uses)
-        + facts_html(values)
-        + apart_html(len(groups))
-        + "".join(measured)
-        + history_html(_acts(uses, setting_id), setting_id if any(run.metrics for run in runs) else "")
-    )
+    parts = [header_html(setting, runs, uses), facts_html(values), apart_html(len(groups))]
+    for weights, alike in groups:
+        parts.append(forms_html({form: deliver(setting.config, form, weights) for form in FORMS}))
+        parts.append(runs_html(measurements(repository, alike), weights))
+    proposed = setting_id if any(run.metrics for run in runs) else ""
+    return joined([*parts, history_html(_acts(uses, setting_id), proposed)])
 
 
 def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:

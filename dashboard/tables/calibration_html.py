@@ -7,8 +7,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import button
-from dashboard.ui.components import Column, escape, notice, table
+from dashboard.ui.components import Column, notice, table
 from dashboard.ui.quantities import DASH
+from dashboard.ui.templates import Html, render
 from fsd_core.calibration.planning import Outcome
 from fsd_core.calibration.status import standing
 from fsd_core.calibration.summary import goal_words, so_far, verdict, whole_minutes
@@ -28,7 +29,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
+def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
     """How far a calibration is, or what it found; ``None`` for another experiment."""
     config = e.config
     if not isinstance(config, CalibrationConfig):
@@ -43,40 +44,50 @@ def calibration_html(repository: Repository, e: ExperimentView) -> str | None:
         doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
             doing = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
-        already = f"<p>{escape(sure)}.</p>" if (sure := so_far(config, outcome)) else ""
-        return f"<p>{escape(f'Wanted: {goal_words(config)}. {doing}; {spent}.')}</p>{already}"
-    setting = escape(SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id)
-    links = [f'<a href="settings?setting={setting}">The setting, to take along</a>'] if outcome.chosen.sure else []
+        wanted = f"Wanted: {goal_words(config)}. {doing}; {spent}."
+        return render("tables/calibration.html", "under_way", wanted, so_far(config, outcome))
+    setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
+    links = [(f"settings?setting={setting}", "The setting, to take along")] if outcome.chosen.sure else []
     if outcome.chosen.sure and outcome.chosen.prompts:
         chosen = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
-        links.insert(0, f'<a href="review?propose={setting}&calibration={escape(e.id)}">Propose {chosen}</a>')
-    further = ""
+        links.insert(0, (f"review?propose={setting}&calibration={e.id}", f"Propose {chosen}"))
+    further = Html()
     if outcome.more and not e.under_way:
         further = button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")
-    found = f'<p class="exp-verdict">{escape(verdict(config, outcome))}</p><p>{" · ".join(links)} {further}</p>'
     rows = [_row(one) for one in outcome.finalists]
-    finalists = table(_COLUMNS, rows, "Finalists of the calibration") if rows else ""
-    return found + finalists + _foretold(e) + f"<p>{escape(spent)}</p>"
+    return render(
+        "tables/calibration.html",
+        "found",
+        verdict(config, outcome),
+        links=links,
+        further=further,
+        finalists=table(_COLUMNS, rows, "Finalists of the calibration") if rows else "",
+        foretold=_foretold(e),
+        spent=spent,
+    )
 
 
 def _foretold(e: ExperimentView) -> str:
-    """A link to the runs of which replay had predicted something, beside the target alone; nothing without any."""
+    """The address of the runs of which replay had predicted something, beside the target alone; empty without any."""
     foretold = [run.id for run in e.runs if run.predicted]
     if not foretold:
         return ""
-    first = f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}#predicted"
-    return f'<p><a href="{escape(first)}">What replay predicted, beside what was measured</a></p>'
+    return f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}#predicted"
 
 
 def _row(one: SettingResult) -> tuple[str, ...]:
     ends = one.over_exact_interval
-    span = f'<span class="range">{ends.low:.2f} to {ends.high:.2f}</span>' if ends else ""
+    span = f"{ends.low:.2f} to {ends.high:.2f}" if ends else ""
     least = DASH if one.at_least is None else number(100 * one.at_least, 1, signed=True)
     seen = DASH if math.isnan(one.difference) else number(100 * one.difference, 1, signed=True)
     return (
-        f'{escape(one.decoding.label)}<br><small>{"sure" if one.sure else "not sure"}</small>', str(one.prompts), seen,
-        least, f"{100 * one.acceptance:.0f}", f"{one.over_exact:.2f}{span}",
-    )  # fmt: skip
+        render("tables/measured.html", "figure", one.decoding.label, "sure" if one.sure else "not sure"),
+        str(one.prompts),
+        seen,
+        least,
+        f"{100 * one.acceptance:.0f}",
+        render("tables/calibration.html", "over_exact", f"{one.over_exact:.2f}", span),
+    )
 
 
 @lru_cache(64)

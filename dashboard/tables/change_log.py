@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dashboard.ui.components import Column, escape, table
+from dashboard.ui.components import Column, table
 from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, render
 from fsd_core.formatting import count
 
 if TYPE_CHECKING:
@@ -16,24 +17,20 @@ _COLUMNS = (Column("When"), Column("Who"), Column("Which"), Column("What", "wide
 _LONGEST = 120  # characters of a note that are shown
 
 
-def changes_html(changes: Sequence[LoggedChange], title: str) -> str:
+def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
     """A table that is folded away, the latest first; nothing where nothing was changed."""
     if not changes:
-        return ""
+        return Html()
     rows = [
         (
-            escape(moment(change.at)),
-            f'{escape(change.who)} <span class="fsd-faded">{escape(change.role)}</span>',
-            f'<a href="/runs?{escape(change.kind)}={escape(change.subject)}">{escape(change.kind)} '
-            f"<code>{escape(change.subject[:8])}</code></a>",
-            escape(sentence(change)),
+            moment(change.at),
+            render("tables/logs.html", "who", change),
+            render("tables/logs.html", "which", change),
+            sentence(change),
         )
         for change in changes
     ]
-    return (
-        f'<details class="run-facts"><summary>{escape(title)}, {count(len(rows), "change")}</summary>'
-        f"{table(_COLUMNS, rows, title)}</details>"
-    )
+    return render("tables/logs.html", "changes", title, len(rows), table(_COLUMNS, rows, title))
 
 
 def sentence(change: LoggedChange) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.components import Column, table
+from dashboard.ui.templates import Html, render
 from fsd_core.config import VERIFIERS
 from fsd_core.formatting import written
 from fsd_core.plots.acceptance_by_drafts import MOST_DRAFTS, OPTIMA
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Rows = Mapping[int, Mapping[str, Any]]
 BOUNDS_PRIORITY = 5
 """of its job: after the playground, before experiments"""
+_FILE = "tables/measured.html"
 
 
 def of_run(run: RunView) -> list[dict[str, Any]]:
@@ -54,24 +56,25 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
     return {row["drafts"]: row for row in rows}
 
 
-def gaps_html(bounds: Mapping[str, Any]) -> str:
+def gaps_html(bounds: Mapping[str, Any]) -> Html:
     """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
     of its drafts."""
     columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
     rows = []
     for title, best, verifiers in by_sampling(bounds):
-        rows.append([f"<b>{title}</b>", *(f"<b>{_percent(row)}</b>" for row in best.values())])
+        rows.append([render(_FILE, "optimum", title, ""), *map(_best, best.values())])
         rows += [[name, *(_cell(own.get(n), row["rate"]) for n, row in best.items())] for name, own in verifiers]
     return table(columns, rows, "Acceptance by the number of drafts")
 
 
-def _percent(row: Mapping[str, Any]) -> str:
+def _best(row: Mapping[str, Any]) -> Html:
     ends = (None, None) if row["low"] is None else (100 * row["low"], 100 * row["high"])
-    return written(100 * row["rate"], *ends, points=True, digits=1).with_ends("<br><small>{} to {}</small>")
+    told = written(100 * row["rate"], *ends, points=True, digits=1)
+    return render(_FILE, "optimum", told.value, f"{told.low} to {told.high}" if told.low else "")
 
 
-def _cell(row: Mapping[str, Any] | None, best: float) -> str:
+def _cell(row: Mapping[str, Any] | None, best: float) -> Html:
     if row is None:
-        return ""
+        return Html()
     gap = 100 * (best - row["rate"])
-    return f"{100 * row['rate']:.1f}" + (f"<br><small>−{gap:.1f}</small>" if gap >= 0.05 else "")
+    return render(_FILE, "figure", f"{100 * row['rate']:.1f}", f"−{gap:.1f}" if gap >= 0.05 else "")

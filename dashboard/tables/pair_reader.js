@@ -29,7 +29,7 @@ function note(side, button) {
   const area = document.createElement('textarea');
   area.value = button.dataset.note;
   area.rows = 4;
-  area.maxLength = LONGEST;
+  area.maxLength = $LONGEST$;
   area.setAttribute('aria-label', 'Note on this output');
   const row = document.createElement('div');
   for (const [value, words] of [['', 'Cancel'], ['yes', 'Keep the note']]) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gradio as gr
@@ -13,6 +12,7 @@ from dashboard.tables.prompt_pairs import SHOWS, Ids, Pair, Pairing, Show, pair_
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import PRIVATE_EVENT, notice, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import render, script
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count
 from fsd_core.roles import Person, require
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 PAGE_SIZES = (5, 20, 50)
 """prompts a page"""
-_FILE = Path(__file__).parent / "pair_reader.js"
-SCRIPT = _FILE.read_text(encoding="utf-8").replace("LONGEST", f"{LONGEST_WORDS}")
-_KEYS = "Keys: j and k next and previous prompt, h and l the other output, g good, b bad, n note."
+SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_WORDS)
 
 Updates = dict[Any, Any]
 Order = Callable[[Sequence[Pair]], Sequence[Pair]]
@@ -60,7 +58,7 @@ class PairReader:
         with gr.Row():
             self.back = gr.Button("Previous prompts", interactive=False, size="sm")
             self.forward = gr.Button("Next prompts", interactive=False, size="sm")
-        show(f'<p class="fsd-faded pair-keys">{_KEYS}</p>')
+        show(render("tables/pairs.html", "keys"))
         on_choice(self.filter, self.size)(self.begin, self.chosen, self.outputs, **FOLLOWS)
         for button, step in ((self.back, -1), (self.forward, 1)):
             button.click(self._turn(step), [*self.chosen, self.page], self.outputs, **PRIVATE_EVENT)
@@ -98,7 +96,7 @@ class PairReader:
         nothing = notice("No prompt of this kind: choose another filter, or other runs.")
         return {
             self.runs: runs,
-            self.told: f'<p class="fsd-faded" role="status">{words}.</p>' if found else nothing,
+            self.told: render("tables/pairs.html", "shown", words) if found else nothing,
             self.pairs: pairs_html(
                 shown, runs.name_a, runs.name_b, pairing.marks, person.name, linked, links=self.links
             ),

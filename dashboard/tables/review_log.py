@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from dashboard.ui.components import Column, escape, table
+from dashboard.ui.components import Column, link, table
 from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, render
 from fsd_core.review.evidence import REQUIREMENT_TITLES
 from fsd_core.storage.review_events import (
     Act,
@@ -28,15 +29,15 @@ _COLUMNS = (Column("When"), Column("Who"), Column("Use"), Column("What", "wide")
 _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "decline": "declined"}
 
 
-def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> str:
+def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> Html:
     """Acts, each with its use, in the order given."""
     rows = [
         (
-            escape(moment(logged.at)),
-            f'{escape(logged.who)} <span class="fsd-faded">{escape(logged.role)}</span>',
-            f'<a href="/review?use={escape(use.id)}">{escape(use.name)}</a>',
+            moment(logged.at),
+            render("tables/logs.html", "who", logged),
+            link(f"/review?use={use.id}", use.name),
             _what(logged.act),
-            escape(words(logged.act)),
+            words(logged.act),
         )
         for use, logged in acts
     ]
@@ -54,30 +55,30 @@ def words(act: Act) -> str:
     return getattr(act, "comment", "")
 
 
-def setting_link(setting: str | None) -> str:
+def setting_link(setting: str | None) -> Html:
     """A link to a setting's page."""
-    if setting is None:
-        return "nothing"
-    return f'<a href="/settings?setting={escape(setting)}"><code>{escape(setting[:8])}</code></a>'
+    return render("tables/logs.html", "setting", setting)
 
 
 def _what(act: Act) -> str:
-    """An act in words, as HTML."""
+    """An act in words, as a text or as HTML."""
     if isinstance(act, UseDescribed):
-        return escape(f"described the use “{act.name}”")
+        return f"described the use “{act.name}”"
     if isinstance(act, AliasMoved):
-        return f"{escape(act.alias)}: {setting_link(act.former)} → {setting_link(act.setting)}"
-    proposal = f'<a href="/review?proposal={escape(act.proposal)}">proposal {escape(act.proposal[:8])}</a>'
+        return render("tables/logs.html", "moved", act)
     if isinstance(act, Proposed):
-        return f"{proposal}: proposed {setting_link(act.setting)}"
+        return render("tables/logs.html", "proposed", act)
+    return render("tables/logs.html", "of_proposal", act.proposal, _done(act))
+
+
+def _done(act: Judged | Waived | Remarked | Voted | Withdrawn) -> str:
+    """What was done with a proposal."""
     if isinstance(act, Judged):
-        return f"{proposal}: {escape(_VERDICTS[act.verdict])}"
+        return _VERDICTS[act.verdict]
     if isinstance(act, Waived):
-        return f"{proposal}: answers for {escape(REQUIREMENT_TITLES.get(act.requirement, act.requirement).lower())}"
+        return f"answers for {REQUIREMENT_TITLES.get(act.requirement, act.requirement).lower()}"
     if isinstance(act, Remarked):
-        where = f" on prompt {act.position + 1}" if act.position is not None else ""
-        return f"{proposal}: commented{where}"
+        return f"commented on prompt {act.position + 1}" if act.position is not None else "commented"
     if isinstance(act, Voted):
-        return f"{proposal}: voted blind on prompt {act.position + 1}: {escape(act.choice)}"
-    assert isinstance(act, Withdrawn)
-    return f"{proposal}: withdrew it"
+        return f"voted blind on prompt {act.position + 1}: {act.choice}"
+    return "withdrew it"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
-from dashboard.ui.components import escape
 from dashboard.ui.quantities import moment
+from dashboard.ui.templates import Html, render
 
 if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 
-def lines_link(task: str, words: str) -> str:
+def lines_link(task: str, words: str) -> Html:
     """A link to the lines of a version, which ``dashboard/experiments/task_file.py`` serves; nothing for a task of the
     program."""
-    if "@" not in task:
-        return ""
-    return f'<a href="/export/task.jsonl?task={escape(quote(task))}" download>{escape(words)}</a>'
+    return render("tables/measured.html", "lines", task, words) if "@" in task else Html()
 
 
 def version_facts(repository: Repository, task: str) -> dict[str, str]:

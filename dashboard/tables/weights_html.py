@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dashboard.ui.components import escape
+from dashboard.ui.templates import Html, render
 
 
-def weights_html(weights: Mapping[str, str]) -> str:
+def weights_html(weights: Mapping[str, str]) -> Html:
     """Of each model the fingerprint of its weights, and where it came from."""
-    parts = []
-    for role, told in weights.items():
-        fingerprint, _, origin = told.partition(" ")
-        parts.append(f"{escape(role)} <code>{escape(fingerprint)}</code>{escape(f' ({origin})' if origin else '')}")
-    return ", ".join(parts) or "weights that were not recorded"
+    models = [(role, *told.partition(" ")[::2]) for role, told in weights.items()]
+    return render("tables/measured.html", "weights", models)

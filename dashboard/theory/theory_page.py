@@ -13,6 +13,7 @@ from dashboard.theory.theory_runs import RunTheory
 from dashboard.theory.typed_distributions import coupling, curves, read_pair, token_names
 from dashboard.ui.choosing import FOLLOWS
 from dashboard.ui.components import Tile, heading, notice, on_load, show, tiles
+from dashboard.ui.templates import Html
 from fsd_core.errors import FsdError
 from fsd_core.formatting import count, percent
 from fsd_core.plots import acceptance_by_drafts
@@ -88,7 +89,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 @lru_cache(maxsize=64)  # the same for everyone who opens the page
-def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure, Figure | None, str]:
+def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[Html, Figure, Figure | None, Html]:
     """Tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
     p, q = read_pair(target, draft)
     rates, pairs = curves(p, q), coupling(p, q, drafts, way)
@@ -100,7 +101,7 @@ def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[str, Figure,
     )
 
 
-def _tiles(optima: dict[str, list[float]], drafts: int) -> str:
+def _tiles(optima: dict[str, list[float]], drafts: int) -> Html:
     single = next(iter(optima.values()))[0]
     named = [Tile("One draft", percent(single, digits=2), "speculative decoding, Σ min(p, q)")]
     for sampling, title in SAMPLING_TITLES.items():

@@ -10,8 +10,9 @@ import gradio as gr
 from dashboard.tables.measured_bounds import BOUNDS_PRIORITY, gaps_html, of_run, rates
 from dashboard.theory import speedup_figure
 from dashboard.ui.choosing import FOLLOWS, on_choice
-from dashboard.ui.components import PRIVATE_EVENT, escape, notice, on_load, section, show
+from dashboard.ui.components import PRIVATE_EVENT, notice, on_load, section, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import render
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.plots import acceptance_by_drafts
@@ -47,7 +48,7 @@ class RunTheory:
         self.repository = repository
         self.executor: Executor = executor
         show(section("In your runs"))
-        show(f'<p class="lead">{_LEAD}</p>')
+        show(render("theory/runs.html", "lead", _LEAD))
         with gr.Row(equal_height=False, elem_classes=["rev-forms"]):
             self.runs = gr.Dropdown(
                 [], label="Runs", info="Those whose two models are asked", multiselect=True, max_choices=PLOTS,
@@ -109,8 +110,8 @@ class RunTheory:
                 plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
                 for i, plot in enumerate(self.plots)
             },
-            self.gaps: "".join(
-                f'<h3 class="fsd-h3">{escape(_title(run, one))}</h3>{gaps_html(one)}' for run, one in measured
+            self.gaps: render(
+                "theory/runs.html", "gaps", [(_title(run, one), gaps_html(one)) for run, one in measured]
             ),
             self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
         }

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dashboard.ui.components import escape, notice
+from dashboard.ui.components import notice
+from dashboard.ui.templates import Html, render, script
 from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.formatting import count
 from fsd_core.roles import Person, require
@@ -17,55 +18,23 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import Deletion, ExperimentView
 
-# A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
-# opens in a dialog of the browser, whose text is set as text.
-CLICKS = """element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-act]');
-  if (!button) return;
-  const send = () => {
-    button.disabled = true;
-    setTimeout(() => { button.disabled = false; }, 3000);
-    trigger('click', {act: button.dataset.act, kind: button.dataset.kind, id: button.dataset.id});
-  };
-  if (!button.dataset.question) { send(); return; }
-  const dialog = document.createElement('dialog');
-  dialog.className = 'fsd-dialog';
-  dialog.setAttribute('aria-label', 'Please confirm');
-  const question = document.createElement('p');
-  question.textContent = button.dataset.question;
-  const row = document.createElement('form');
-  row.method = 'dialog';
-  for (const [value, words] of [['', 'Keep'], ['yes', button.textContent]]) {
-    const choice = document.createElement('button');
-    choice.value = value;
-    choice.textContent = words;
-    row.append(choice);
-  }
-  dialog.append(question, row);
-  dialog.addEventListener('close', () => { if (dialog.returnValue === 'yes') send(); dialog.remove(); });
-  document.body.append(dialog);
-  dialog.showModal();
-});"""
+CLICKS = script("ui/clicks.js")
 
 
-def button(act: str, kind: str, id: str, words: str, question: str = "", *, disabled: bool = False) -> str:
+def button(act: str, kind: str, id: str, words: str, question: str = "", *, disabled: bool = False) -> Html:
     """A button that does ``act`` with the run or experiment (``kind``) of an id, after a question if there is one."""
-    asked = f' data-question="{escape(question)}"' if question else ""
-    return (
-        f'<button type="button" class="fsd-act {escape(act)}" data-act="{escape(act)}" data-kind="{escape(kind)}" '
-        f'data-id="{escape(id)}"{asked}{" disabled" if disabled else ""}>{escape(words)}</button>'
-    )
+    return render("ui/links.html", "button", act, kind, id, words, question, disabled)
 
 
-def work_button(e: ExperimentView) -> str:
+def work_button(e: ExperimentView) -> Html:
     """Stops an experiment that is under way, or continues one with more to do; nothing where neither can be."""
     if e.under_way:
         words = "Cancelling" if e.cancel_requested else "Cancel"
-        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else ""
-    return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else ""
+        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else Html()
+    return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else Html()
 
 
-def delete_button(kind: str, id: str, gone: Deletion) -> str:
+def delete_button(kind: str, id: str, gone: Deletion) -> Html:
     """Deletes after a question that names what goes."""
     runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
     question = (
@@ -100,7 +69,7 @@ def perform(repository: Repository, home: Path, person: Person, act: str, kind: 
     return doings[act]()
 
 
-def answered(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> str:
+def answered(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> Html:
     """As :func:`perform`, as a notice of the page."""
     try:
         return notice(perform(repository, home, person, act, kind, id))

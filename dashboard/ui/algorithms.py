@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dashboard.ui.components import escape
+from dashboard.ui.templates import Html, render
 from fsd_core.analysis.behind import behind
 from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, divergence_upper_bound
 from fsd_core.config.options import Option
@@ -43,7 +43,7 @@ def knob_range(kind: str, option: Option, divergence: str) -> str:
     return f"{low:g} or more{unit}" if high is None else f"{low:g} to {high:.3g}{unit}"
 
 
-def about(kind: str, divergence: str) -> str:
+def about(kind: str, divergence: str) -> Html:
     """What a chosen algorithm does and costs, as HTML, with the facts that its knob asks for."""
     rule, facts = RULES[kind], []
     if "divergence" in rule.model_fields:
@@ -51,6 +51,4 @@ def about(kind: str, divergence: str) -> str:
     if rule.knob is not None and rule.can_be_off():
         facts.append(f"An empty {rule.knob.field.replace('_', ' ')} turns leniency off: exact SD.")
     facts += [fact for fact in (rule.note, rule.greedy_note, *behind(kind)) if fact]
-    more = f"<p>{escape(' '.join(facts))}</p>" if facts else ""
-    label = cost(kind)
-    return f'<div class="about"><p><b class="cost {label}">{label}</b> {escape(rule.explanation)}</p>{more}</div>'
+    return render("ui/page.html", "about", cost(kind), rule.explanation, " ".join(facts))

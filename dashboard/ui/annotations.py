@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dashboard.ui.actions import button
-from dashboard.ui.components import escape
+from dashboard.ui.templates import Html, render
 
 if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 
-def tags_html(view: RunView | ExperimentView) -> str:
+def tags_html(view: RunView | ExperimentView) -> Html:
     """Its tags, and a mark where it is archived; nothing where there is neither."""
-    archived = ['<span class="fsd-tag archived">archived</span>'] if view.archived else []
-    tags = [f'<span class="fsd-tag">{escape(tag)}</span>' for tag in view.tags]
-    return f'<span class="fsd-tags">{"".join([*archived, *tags])}</span>' if archived or tags else ""
+    return render("ui/links.html", "tags", view.tags, view.archived) if view.archived or view.tags else Html()
 
 
-def archive_button(kind: str, view: RunView | ExperimentView) -> str:
+def archive_button(kind: str, view: RunView | ExperimentView) -> Html:
     """Hides it from lists, or shows it there again."""
     return button(
         *(("unarchive", kind, view.id, "Unarchive") if view.archived else ("archive", kind, view.id, "Archive"))

@@ -1,8 +1,7 @@
-"""Pieces that every page is made of, as HTML. Every text that comes from data goes through :func:`escape`."""
+"""Pieces that every page is made of, as HTML. A text is escaped, what is HTML already (``templates.Html``) stays."""
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 from gradio.context import Context
 
+from dashboard.ui.templates import Html, render, script
 from dashboard.ui.terms import explained
 from fsd_core.conditions import MIXED_MARK, mixed_sentence
 from fsd_core.errors import FsdError
@@ -28,34 +28,11 @@ PRIVATE_EVENT: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api
 """Options of every event: no overlay that flickers, no entry in the public interface, and past Gradio's queue, whose
 answers come by a stream that loses one where a message is late. No handler computes for long: the worker does that."""
 
-# Beyond HTML's own characters, those that begin an expression in a template of the browser's side.
-_TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
-
-
-KEEP_PLACE = """let held = null, left = [];
-const boxes = () => [...element.querySelectorAll('.fsd-scroll')];
-const focusable = () => [...element.querySelectorAll('a, button')];
-const named = (one) => [one.dataset.id, one.getAttribute('href'), one.textContent].join(' ');
-element.addEventListener('scroll', () => { left = boxes().map((box) => box.scrollLeft); }, true);
-document.addEventListener('pointerdown', () => { held = null; });
-document.addEventListener('focusin', (event) => {
-  const one = element.contains(event.target) ? event.target.closest('a, button') : null;
-  held = one && {name: named(one), id: one.dataset.id};
-});
-watch('value', () => {
-  boxes().forEach((box, i) => { box.scrollLeft = left[i] ?? 0; });
-  if (!held || element.contains(document.activeElement)) return;
-  const {name, id} = held, all = focusable();
-  const again = all.find((one) => named(one) === name) || all.find((one) => id && one.dataset.id === id);
-  again?.focus({preventScroll: true});
-});"""
+KEEP_PLACE = script("ui/keep_place.js")
 """HTML that is drawn anew, while somebody is in it: tables stay where they were scrolled to, and what has the focus
 keeps it"""
 
-
-def escape(text: object) -> str:
-    """``text`` as HTML that shows it literally, in an element or in a quoted attribute."""
-    return html.escape(str(text), quote=True).translate(_TEMPLATE_CHARACTERS)
+_PIECES = "ui/components.html"
 
 
 def show(value: str = "", **options: Any) -> gr.HTML:
@@ -64,50 +41,50 @@ def show(value: str = "", **options: Any) -> gr.HTML:
     return gr.HTML(value, apply_default_css=False, **options)
 
 
-def term(word: str, about: str = "") -> str:
+def term(word: str, about: str = "") -> Html:
     """A word with what it means as its hint (``terms.js``); the word alone where nothing is known of it."""
-    about = about or explained(word)
-    if not about:
-        return escape(word)
-    return f'<button type="button" class="fsd-term" title="{escape(about)}">{escape(word)}</button>'
+    return render(_PIECES, "term", word, about or explained(word))
 
 
-def heading(title: str, lead: str = "") -> str:
+def link(address: str, words: str) -> Html:
+    """A link to another place of the application."""
+    return render(_PIECES, "link", address, words)
+
+
+def heading(title: str, lead: str = "") -> Html:
     """The title of a page, and a sentence on what it is for."""
-    return f'<h1 class="fsd-h1">{escape(title)}</h1>' + (f'<p class="fsd-lead">{escape(lead)}</p>' if lead else "")
+    return render(_PIECES, "heading", title, lead)
 
 
-def section(title: str) -> str:
+def section(title: str) -> Html:
     """The title of a part of a page."""
-    return f'<h2 class="fsd-h2">{escape(title)}</h2>'
+    return render(_PIECES, "section", title)
 
 
-def notice(text: str, tone: str = "") -> str:
+def notice(text: str, tone: str = "") -> Html:
     """One sentence in a box; ``tone`` is empty, ``warn`` or ``bad``."""
-    return f'<p class="fsd-notice {escape(tone)}" role="{"alert" if tone == "bad" else "status"}">{escape(text)}</p>'
+    return render(_PIECES, "notice", text, tone)
 
 
-def dead_end(text: str, address: str, words: str) -> str:
+def kept(note: str) -> Html:
+    """A quiet sentence that stays on the page."""
+    return render(_PIECES, "kept", note)
+
+
+def dead_end(text: str, address: str, words: str) -> Html:
     """What an address that leads nowhere is answered with: one sentence, and the way on."""
-    return (
-        f'<p class="fsd-notice bad" role="alert">{escape(text)}</p>'
-        f'<p class="fsd-on"><a href="{escape(address)}">{escape(words)}</a></p>'
-    )
+    return render(_PIECES, "dead_end", text, address, words)
 
 
-def empty_state(title: str, text: str, link: tuple[str, str] | None = None) -> str:
-    """What is not there yet, and what to do about it; ``link`` is (address, words)."""
-    more = f' <a href="{escape(link[0])}">{escape(link[1])}</a>' if link else ""
-    return f'<div class="fsd-empty"><b>{escape(title)}</b><p>{escape(text)}{more}</p></div>'
+def empty_state(title: str, text: str, on: tuple[str, str] | None = None) -> Html:
+    """What is not there yet, and what to do about it; ``on`` is (address, words) of a link."""
+    return render(_PIECES, "empty_state", title, text, on)
 
 
-def mixed_mark(names: Sequence[str]) -> str:
+def mixed_mark(names: Sequence[str]) -> Html:
     """The mark behind a speed or a time that is not one figure, with the conditions for which it is not; nothing for
     none."""
-    if not names:
-        return ""
-    why = escape(mixed_sentence(names))
-    return f'<sup class="fsd-mark" role="img" tabindex="0" title="{why}" aria-label="{why}">{MIXED_MARK}</sup>'
+    return render(_PIECES, "mixed_mark", MIXED_MARK, mixed_sentence(names)) if names else Html()
 
 
 class Tile(NamedTuple):
@@ -119,26 +96,28 @@ class Tile(NamedTuple):
     mixed: Sequence[str] = ()
     """of a speed or a time: why it is not one figure"""
 
+    @property
+    def term(self) -> Html:
+        return term(self.name)
 
-def tiles(values: Iterable[Tile]) -> str:
+    @property
+    def mark(self) -> Html:
+        return mixed_mark(self.mixed)
+
+
+def tiles(values: Iterable[Tile]) -> Html:
     """Named numbers side by side."""
-    inner = "".join(
-        f'<div class="fsd-tile"><dt>{term(tile.name)}</dt><dd>{escape(tile.value)}{mixed_mark(tile.mixed)}'
-        f"{f'<small>{escape(tile.note)}</small>' if tile.note else ''}</dd></div>"
-        for tile in values
-    )
-    return f'<dl class="fsd-tiles">{inner}</dl>'
+    return render(_PIECES, "tiles", values)
 
 
-def pill(status: str) -> str:
+def pill(status: str) -> Html:
     """A status or an outcome, by word and by mark."""
-    return f'<span class="fsd-pill {escape(status.replace(" ", "-"))}">{escape(status)}</span>'
+    return render(_PIECES, "pill", status)
 
 
-def facts(values: Mapping[str, object]) -> str:
+def facts(values: Mapping[str, object]) -> Html:
     """Names and values, one pair a line."""
-    inner = "".join(f"<dt>{term(name)}</dt><dd>{escape(value)}</dd>" for name, value in values.items())
-    return f'<dl class="fsd-facts">{inner}</dl>'
+    return render(_PIECES, "facts", [(term(name), value) for name, value in values.items()])
 
 
 class Column(NamedTuple):
@@ -148,29 +127,22 @@ class Column(NamedTuple):
     style: str = ""
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) -> str:
-    """A table whose cells are HTML already (use :func:`escape`). ``label`` names it to a screen reader."""
-    head = "".join(f'<th scope="col" class="{c.style}">{term(c.title)}</th>' for c in columns)
-    body = "".join(
-        "<tr>" + "".join(f'<td class="{c.style}">{cell}</td>' for c, cell in zip(columns, row, strict=True)) + "</tr>"
-        for row in rows
-    )
-    return (
-        f'<div class="fsd-scroll"><table class="fsd-table" aria-label="{escape(label)}">'
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]], label: str) -> Html:
+    """A table of cells that are texts or HTML. ``label`` names it to a screen reader."""
+    titles, styles = [(term(c.title), c.style) for c in columns], [c.style for c in columns]
+    return render(_PIECES, "table", titles, [zip(styles, row, strict=True) for row in rows], label)
 
 
-def tokens_html(tokens: Sequence[EmittedToken], label: str = "Generated text") -> str:
+def tokens_html(tokens: Sequence[EmittedToken], label: str = "Generated text") -> Html:
     """Tokens as spans, coloured by what happened to each; ``tokens.js`` shows a chosen one's numbers.
 
     The first can be reached with Tab, the others from it with the arrow keys.
     """
-    spans = "".join(_token(token, focus="0" if i == 0 else "-1") for i, token in enumerate(tokens))
-    return f'<div class="toks" role="group" aria-label="{escape(label)}, choose a token for its numbers">{spans}</div>'
+    return render(_PIECES, "tokens", label, map(_token, tokens))
 
 
-def _token(token: EmittedToken, focus: str) -> str:
+def _token(token: EmittedToken) -> tuple[str, Mapping[str, object], str]:
+    """The kind, the numbers as attributes, and the text."""
     kind = token.kind if token.kind in KINDS else "plain"
     data = {"kind": kind, "p": token.p, "q": token.q, "d": token.divergence}
     if data["p"] is None or kind == "correction":
@@ -178,18 +150,12 @@ def _token(token: EmittedToken, focus: str) -> str:
     if data["p"] is not None and data["d"] is None:
         data["d"] = math.inf  # whatever was judged has a divergence, and JSON has no infinity
     data["rejected"] = token.rejected
-    shown = (f' data-{key}="{_attribute(value)}"' for key, value in data.items() if value is not None)
-    return f'<span class="tok {kind}" tabindex="{focus}"{"".join(shown)}>{escape(token.text)}</span>'
+    return kind, {f"data-{key}": f"{v:.5g}" if isinstance(v, float) else v for key, v in data.items()}, token.text
 
 
-def _attribute(value: object) -> str:
-    return f"{value:.5g}" if isinstance(value, float) else escape(value)
-
-
-def legend() -> str:
+def legend() -> Html:
     """What the colours and lines of tokens mean."""
-    items = (f'<li><span class="tok {kind}">{kind}</span>{escape(words)}</li>' for kind, words in KINDS.items())
-    return f'<ul class="fsd-legend" aria-label="What the colours mean">{"".join(items)}</ul>'
+    return render(_PIECES, "legend", KINDS)
 
 
 def on_load(handler: Callable[..., Any], inputs: Any = None, outputs: Any = None, js: str | None = None) -> Any:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import gradio as gr
 
-from dashboard.ui.components import PRIVATE_EVENT, escape, on_load, show
+from dashboard.ui.components import PRIVATE_EVENT, kept, on_load, show
 from dashboard.ui.signed_in import person_of
+from dashboard.ui.templates import Html, render
 from dashboard.ui.theme import FAVICON
 from fsd_core.roles import Person
 
@@ -41,7 +42,7 @@ def build_header(
             person = show(elem_classes=["fsd-person"])
             status = show(elem_classes=["fsd-status"])
     if note:
-        show(f'<p class="fsd-kept">{escape(note)}</p>')
+        show(kept(note))
     shown = gr.State("")
 
     def refresh(last: str) -> tuple[object, object]:
@@ -59,20 +60,10 @@ def person_html(person: Person, way_in: str = "") -> str:
     """Who is signed in, and the way out; for somebody who is not, the way in."""
     if not person.known:
         return way_in
-    return (
-        f'<form method="post" action="/logout"><span title="{escape(person.role)}">{escape(person.name)}</span>'
-        "<button>Sign out</button></form>"
-    )
+    return render("ui/page.html", "person", person)
 
 
-def navigation(pages: Sequence[Page], current: Page) -> str:
+def navigation(pages: Sequence[Page], current: Page) -> Html:
     """The bar with the product's name and the pages; the current one is marked."""
-    links = "".join(
-        f'<a href="/{page.path}"{" aria-current=page" if page == current else ""}>{escape(page.title)}</a>'
-        for page in pages
-    )
     mark = FAVICON.read_text(encoding="utf-8").replace("<svg ", '<svg aria-hidden="true" ')
-    return (
-        f'<header class="fsd-bar"><a class="fsd-brand" href="/">{mark}FSD Lab</a>'
-        f'<nav class="fsd-nav" aria-label="Pages">{links}</nav></header>'
-    )
+    return render("ui/page.html", "navigation", Html(mark), pages, current)

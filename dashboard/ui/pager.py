@@ -6,7 +6,8 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard.ui.components import escape, show
+from dashboard.ui.components import show
+from dashboard.ui.templates import render
 from fsd_core.formatting import count
 
 
@@ -44,5 +45,5 @@ class Pager:
             self.row: gr.Row(visible=total > self.size),
             self.back: gr.Button(interactive=page > 0),
             self.forward: gr.Button(interactive=last < total),
-            self.where: f'<span class="fsd-faded">{first:,} to {last:,} of {escape(count(total, self.noun))}</span>',
+            self.where: render("ui/page.html", "position", f"{first:,}", f"{last:,}", count(total, self.noun)),
         }

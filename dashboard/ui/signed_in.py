@@ -7,7 +7,7 @@ from urllib.parse import quote
 import gradio as gr
 from starlette.requests import Request
 
-from dashboard.ui.components import escape
+from dashboard.ui.templates import Html, render
 from fsd_core.auth.identify import person_in
 from fsd_core.roles import NOBODY, Person
 from fsd_core.space import here
@@ -22,10 +22,9 @@ def person_of(request: gr.Request) -> Person:
     return (person_in(asked.scope) if asked is not None else None) or NOBODY
 
 
-def sign_in_link(words: str, next: str = "/", style: str = "") -> str:
+def sign_in_link(words: str, next: str = "/", style: str = "") -> Html:
     """A link to Hugging Face's own form, and back to the page ``next``; on a Space in a tab of its own, because a frame
     may keep no cookies."""
     space = here()
     address = f"{space.url if space else ''}/login/huggingface?next={quote(next)}"
-    tab = ' target="_blank" rel="noopener"' if space else ""
-    return f'<a class="{escape(style)}" href="{escape(address)}"{tab}>{escape(words)}</a>'
+    return render("ui/links.html", "sign_in", address, words, style, tab=space is not None)

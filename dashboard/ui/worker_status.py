@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from dashboard.ui.components import escape, notice
+from dashboard.ui.components import notice
+from dashboard.ui.templates import Html, render
 from fsd_core.errors import FsdError
 
 if TYPE_CHECKING:
@@ -45,17 +46,14 @@ def worker_status(repository: Repository, executor: Executor) -> str:
     return _status("busy", "busy", " · ".join(filter(None, (worker.activity, worker.device, queue))))
 
 
-def _status(state: str, word: str, more: str, hint: str = "") -> str:
-    tail = f"<span>{escape(more)}</span>" if more else ""
-    return (
-        f'<div class="fsd-worker {state}" role="status" title="{escape(hint or more)}"><i></i><b>{word}</b>{tail}</div>'
-    )
+def _status(state: str, word: str, more: str, hint: str = "") -> Html:
+    return render("ui/page.html", "worker", state, word, more, hint or more)
 
 
-def absence_notice(worker: WorkerView | None, executor: Executor, waiting: bool = False) -> str:
+def absence_notice(worker: WorkerView | None, executor: Executor, waiting: bool = False) -> Html:
     """Says that nothing will move, where nothing computes; empty otherwise. ``waiting``: experiments are."""
     if worker is not None and worker.alive:
-        return ""
+        return Html()
     absent = _ABSENCES[executor]
     text = f"The {absent.missing}, so nothing is generated. {absent.remedy}"
     return notice(text + (" Waiting experiments then continue where they stopped." if waiting else ""), "warn")

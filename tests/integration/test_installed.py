@@ -15,7 +15,9 @@ from packaging.utils import canonicalize_name
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).resolve().parents[2]
-APPLICATION = {"authlib", "httpx", "httpx2", "mcp", "orjson", "gradio", "plotly", "pandas", "pyarrow"}
+APPLICATION = {
+    "authlib", "httpx", "httpx2", "jinja2", "markupsafe", "mcp", "orjson", "gradio", "plotly", "pandas", "pyarrow",
+}  # fmt: skip
 """what the pages alone import, and figures of the library (its group ``figures``)"""
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dashboard.ui import components
-from dashboard.ui.components import Column, Tile, escape, tokens_html
+from dashboard.ui.components import Column, Tile, tokens_html
+from dashboard.ui.templates import escape
 from fsd_core.storage.messages import EmittedToken
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(1)} {{7*7}} `x` \"' & é"

@@ -27,7 +27,7 @@ from dashboard.compare.report import markdown
 from dashboard.runs.run_html import slower_html
 from dashboard.tables.pairs_html import pairs_html
 from dashboard.tables.prompt_pairs import pair_up
-from dashboard.ui.components import escape
+from dashboard.ui.templates import escape
 from fsd_core.config import RunConfig
 from fsd_core.errors import UnknownName
 from fsd_core.settings import get_settings

@@ -1,0 +1,7 @@
+(link) => {
+  // The address bar follows the choice without a reload; the field shows the whole address to copy.
+  window.fsdPlace ??= window.location.hash;
+  const url = new URL(link || "?", window.location.href);
+  window.history.replaceState(window.history.state, "", url);
+  return url.href;
+}

@@ -1,0 +1,8 @@
+// The last job's id, and that of one that was asked for within the last minute and not yet answered.
+() => {
+  try {
+    const last = sessionStorage.getItem('fsd-lab-job') || localStorage.getItem('fsd-lab-job') || '';
+    const [id, at] = (sessionStorage.getItem('fsd-lab-asked') || '').split(' ');
+    return [last, Date.now() - at < 60000 ? id : ''];
+  } catch { return ['', '']; }
+}

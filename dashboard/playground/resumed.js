@@ -1,0 +1,7 @@
+// Keeps the id of the job that a page that was loaded anew has found.
+(job) => {
+  try {
+    if (job) sessionStorage.removeItem('fsd-lab-asked');
+    for (const storage of [sessionStorage, localStorage]) if (job) storage.setItem('fsd-lab-job', job);
+  } catch { /* a browser that keeps nothing */ }
+}

@@ -1,0 +1,29 @@
+// A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
+// opens in a dialog of the browser, whose text is set as text.
+element.addEventListener('click', (event) => {
+  const button = event.target.closest('button[data-act]');
+  if (!button) return;
+  const send = () => {
+    button.disabled = true;
+    setTimeout(() => { button.disabled = false; }, 3000);
+    trigger('click', {act: button.dataset.act, kind: button.dataset.kind, id: button.dataset.id});
+  };
+  if (!button.dataset.question) { send(); return; }
+  const dialog = document.createElement('dialog');
+  dialog.className = 'fsd-dialog';
+  dialog.setAttribute('aria-label', 'Please confirm');
+  const question = document.createElement('p');
+  question.textContent = button.dataset.question;
+  const row = document.createElement('form');
+  row.method = 'dialog';
+  for (const [value, words] of [['', 'Keep'], ['yes', button.textContent]]) {
+    const choice = document.createElement('button');
+    choice.value = value;
+    choice.textContent = words;
+    row.append(choice);
+  }
+  dialog.append(question, row);
+  dialog.addEventListener('close', () => { if (dialog.returnValue === 'yes') send(); dialog.remove(); });
+  document.body.append(dialog);
+  dialog.showModal();
+});

@@ -1,0 +1,59 @@
+"""Templates and scripts: data is shown literally, and nothing lies there that no page uses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dashboard.ui import templates
+from dashboard.ui.templates import Html, escape, joined, render
+from tests.unit.test_components import HOSTILE, Reader
+
+ROOMS = Path(templates.__file__).parents[1]
+FILES = sorted(f"{path.parents[1].name}/{path.name}" for path in ROOMS.glob("*/templates/*.html"))
+SCRIPTS = sorted(f"{path.parent.name}/{path.name}" for path in ROOMS.glob("*/*.js"))
+PYTHON = {path: path.read_text(encoding="utf-8") for path in ROOMS.rglob("*.py")}
+SOURCES = {file: (ROOMS / file.replace("/", "/templates/")).read_text(encoding="utf-8") for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_template_can_be_read(file: str) -> None:
+    assert templates._PAGES.get_template(file).module
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_macro_is_used(file: str) -> None:
+    others = "".join(text for other, text in SOURCES.items() if other != file) + "".join(PYTHON.values())
+    for macro in re.findall(r"{%-? macro (\w+)\(", SOURCES[file]):
+        inside = len(re.findall(rf"\b{macro}\(", SOURCES[file])) > 1
+        assert inside or re.search(rf'"{macro}"|\.{macro}\(', others), f"{file}: {macro}"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_template_makes_html_of_text(file: str) -> None:
+    assert not re.search(r"\|\s*safe|autoescape|Markup|{%\s*set .*~", SOURCES[file])
+
+
+def test_no_html_is_written_in_python() -> None:
+    tag = re.compile(r"""["'>]</?(a|b|p|div|span|h1|h2|h3|ul|li|table|td|th|tr|button|form|section|details|small)\b""")
+    found = {path.name for path, text in PYTHON.items() if tag.search(text)}
+    assert found == set()
+
+
+@pytest.mark.parametrize("file", SCRIPTS)
+def test_every_script_is_used_and_told_its_values(file: str) -> None:
+    room, name = file.split("/")
+    used = [text for text in PYTHON.values() if f'"{file}"' in text or (f'"{name}"' in text and room == "ui")]
+    assert used
+    for value in re.findall(r"\$([A-Z_]+)\$", (ROOMS / file).read_text(encoding="utf-8")):
+        assert any(f"{value}=" in text for text in used), value
+
+
+def test_what_is_joined_or_rendered_shows_data_literally() -> None:
+    for made in (joined([HOSTILE, Html("<b>x</b>"), HOSTILE]), render("ui/components.html", "notice", HOSTILE, "")):
+        assert HOSTILE in Reader(made).text
+        assert not {"img"} & {tag for tag, _ in Reader(made).elements}
+    assert escape(escape(HOSTILE)) == escape(HOSTILE)
+    assert Reader(render("ui/components.html", "notice", str(escape(HOSTILE)), "")).text == escape(HOSTILE)

@@ -27,7 +27,7 @@ test: lint
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=15
 
 test-fast: $(DEVELOPMENT)
-	$(BIN)/python -m pytest -n 2 -q tests/unit --ignore-glob='*/test_sandbox*'
+	$(BIN)/python -m pytest -n 2 -q -m "not slow and not long" tests/unit --ignore-glob='*/test_sandbox*'
 
 test-long: $(DEVELOPMENT)
 	FSD_TEST_LONG=1 $(BIN)/python -m pytest -n 2 --dist loadfile tests/contract

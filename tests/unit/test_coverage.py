@@ -18,6 +18,8 @@ from fsd_core.statistics.paired import paired_difference
 from fsd_core.statistics.ratios import Ends, difference_ends, quotient_ends, ratio_ends
 from tests.tools.sizes import size
 
+pytestmark = pytest.mark.slow
+
 AT_LEAST = 0.92
 PROMPTS = (3, 4, 6, 10, 20, 50, 200)
 TRIALS = size(500, 2000)

@@ -14,6 +14,8 @@ from fsd_core.statistics.noninferiority import LEVEL, checked_margin, p_value, v
 from fsd_core.statistics.paired import PairedDifference, paired_difference
 from tests.tools.sizes import LONG, size
 
+pytestmark = pytest.mark.slow
+
 
 def pair(both: int, gained: int, lost: int) -> PairedDifference:
     a = [True] * (both + gained) + [False] * lost

@@ -12,6 +12,8 @@ from fsd_core.rules import RULES, Cascade, FuzzyReducible, Rule
 from fsd_core.testing.acceptance import cases
 from tests.tools.synthetic_traces import random_rows, trace_of
 
+pytestmark = pytest.mark.slow
+
 GREEDY, PLAIN = SamplingConfig(), SamplingConfig(temperature=1)
 RESTRICTED = SamplingConfig(temperature=0.7, top_k=40, top_p=0.9)
 VOCABULARY, ROUNDS, JUDGED, TOP = 400, 150, 6, 10

@@ -9,6 +9,8 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from fsd_core.models.model_pairs import ADAPTED, MODEL_PAIRS
 from fsd_core.tasks import Score, get_task
 from fsd_core.tasks.final_numbers import canonical, final_number
@@ -16,6 +18,7 @@ from fsd_core.tasks.generators.one_step_problems import PROBLEM_KINDS, PROBLEMS_
 from fsd_core.tasks.short_problems import SHORT_PROBLEM_COUNT, SHORT_PROBLEMS, held_out_questions, write_held_out
 from fsd_core.tasks.word_problems import zero_shot_prompt
 
+pytestmark = pytest.mark.slow
 TASK = get_task("short-problems")
 ADAPTER = MODEL_PAIRS[ADAPTED].adapter
 

@@ -1,8 +1,8 @@
 """Lossless and lossy speculative decoding, measured and compared.
 
 ``load_pair``, ``load_task``, ``Decoder``, ``compare``, ``sweep``, ``calibrate``, ``record`` and ``replay`` are the
-library (docs/library.md); ``generate`` plugs into transformers' ``model.generate(custom_generate=…)``. Each is imported
-on first use: the pages read this package and must not load torch.
+library (docs/library.md). ``generate`` plugs into transformers' ``model.generate(custom_generate=…)``. Each is imported
+on first use, because the pages import this package and must not load torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What decides the speed of a run beside its setting: the conditions under which its prompts were measured.
+"""The conditions under which a run's prompts were measured: they decide its speed besides the setting.
 
-Times that were measured under different conditions are not one figure. This module alone decides where that is so, and
-in which words; pages, exports, the command line, the library and MLflow follow it.
+Times measured under different conditions are not one figure. This module alone decides when that is so and how to say
+it. Pages, exports, the command line, the library and MLflow follow it.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Conditions = Mapping[str, Any]
-"""by key of :data:`CONDITIONS`; what is not known is left out, and empty conditions are those of prompts of which
-nothing was recorded"""
+"""values by key of :data:`CONDITIONS`; unknown ones are left out, and unrecorded conditions are empty"""
 
 MIXED_MARK = "†"
-"""stands behind a speed or a time that is not one figure"""
+"""follows a speed or a time that is not one figure"""
 SHARED_DEVICE = "Computed in the app's own process or on ZeroGPU, which are shared: no speed to compare."
-"""what the mark means of such times"""
+"""explains the mark for times from a shared device"""
 UNRECORDED = "unrecorded conditions"
-"""in the place of a condition's name, where those of some prompts are not known"""
+"""replaces a condition's name if the conditions of some prompts are unknown"""
 
 EXECUTOR = "executor"
-"""key of the condition that is there only where what computes is shared: then no speed is to be compared"""
+"""key of a condition that exists only if the device is shared, so that no speed can be compared"""
 SHARED_EXECUTOR = "shared executor"
 """its name"""
 
 
 class Condition(NamedTuple):
-    """One of the things that decide speed."""
+    """One thing that decides speed."""
 
     key: str
-    """its name in what is stored"""
+    """its key in stored data"""
     name: str
     phrase: str
     """how something was measured, with ``{}`` for the value and ``{s}`` for a plural"""
@@ -53,58 +52,58 @@ CONDITIONS = (
 
 
 class Difference(NamedTuple):
-    """A condition that was not the same throughout, and its values as text."""
+    """A condition that varied, with its values as text."""
 
     name: str
     values: tuple[str, ...]
 
 
 def conditions_of(provenance: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What decides speed, of what :func:`fsd_core.tracking.provenance.collect` has gathered."""
-    known = dict(provenance or {})
-    known |= known.get("versions") or {}
-    return {c.key: known[c.key] for c in CONDITIONS if known.get(c.key) is not None}
+    """Return the conditions in what :func:`fsd_core.tracking.provenance.collect` has gathered."""
+    values = dict(provenance or {})
+    values |= values.get("versions") or {}
+    return {c.key: values[c.key] for c in CONDITIONS if values.get(c.key) is not None}
 
 
 def mixed(sittings: Sequence[Conditions]) -> tuple[str, ...]:
-    """Why the speed over several sittings of one run is not one figure: the names of what differs between them.
+    """Return the names of the differences between a run's measurement sessions; empty if its speed is one figure.
 
-    Empty where it is one figure. Sittings of which nothing was recorded count as different from all others. An executor
-    that is shared makes every speed one that is not to be compared.
+    A session without recorded conditions counts as different from all others. A shared executor is always named,
+    because no speed measured with it can be compared.
     """
-    shared = (SHARED_EXECUTOR,) if any(EXECUTOR in one for one in sittings) else ()
+    shared = (SHARED_EXECUTOR,) if any(EXECUTOR in conditions for conditions in sittings) else ()
     unknown = (UNRECORDED,) if len(sittings) > 1 and not all(sittings) else ()
-    differing = (difference.name for difference in differences([[one] for one in sittings]))
+    differing = (difference.name for difference in differences([[conditions] for conditions in sittings]))
     return tuple(dict.fromkeys((*shared, *differing, *unknown)))
 
 
 def differences(runs: Sequence[Sequence[Conditions]]) -> list[Difference]:
-    """What differs between several runs, each given by its sittings. What is not known differs from nothing."""
-    found = []
+    """Return what differs between runs, each given by its measurement sessions. Unknown values differ from nothing."""
+    result = []
     for condition in CONDITIONS:
-        values = [{_text(condition, one) for one in sittings if condition.key in one} for sittings in runs]
-        known = [frozenset(one) for one in values if one]
-        if len(set(known)) > 1:
-            found.append(Difference(condition.name, tuple(sorted(frozenset().union(*known)))))
-    return found
+        values = [{_text(condition, item) for item in sittings if condition.key in item} for sittings in runs]
+        recorded = [frozenset(item) for item in values if item]
+        if len(set(recorded)) > 1:
+            result.append(Difference(condition.name, tuple(sorted(frozenset().union(*recorded)))))
+    return result
 
 
 def mixed_sentence(names: Sequence[str]) -> str:
-    """What the mark means, from the names of :func:`mixed`; empty for none."""
-    known, said = [name for name in names if name not in (UNRECORDED, SHARED_EXECUTOR)], []
+    """Return what the mark means, from the names of :func:`mixed`; empty for none."""
+    varying, sentences = [name for name in names if name not in (UNRECORDED, SHARED_EXECUTOR)], []
     if SHARED_EXECUTOR in names:
-        said.append(SHARED_DEVICE)
-    if known:
-        said.append(f"Measured under conditions that differ in {listed(known)}: not one figure.")
+        sentences.append(SHARED_DEVICE)
+    if varying:
+        sentences.append(f"Measured under conditions that differ in {listed(varying)}: not one figure.")
     if UNRECORDED in names:
-        said.append("The conditions of some prompts were not recorded, so this may not be one figure.")
-    return " ".join(said)
+        sentences.append("The conditions of some prompts were not recorded, so this may not be one figure.")
+    return " ".join(sentences)
 
 
 def sittings_sentence(sittings: Sequence[tuple[Conditions, Sequence[int]]]) -> str:
-    """Which prompts were measured how, for a run whose speed is not one figure; empty for any other.
+    """Return which prompts were measured how, for a run whose speed is not one figure; empty for any other.
 
-    Each sitting comes with the positions of its prompts, from 0; prompts are numbered from 1.
+    Each measurement session comes with the positions of its prompts, from 0. The text numbers prompts from 1.
 
     >>> sittings_sentence([({"threads": 2}, range(12)), ({"threads": 1}, range(12, 24))])
     'Prompts 1 to 12 were measured with 2 threads, the other 12 with 1 thread.'
@@ -116,32 +115,32 @@ def sittings_sentence(sittings: Sequence[tuple[Conditions, Sequence[int]]]) -> s
         groups.setdefault(phrases(conditions, names), []).extend(positions)
     if len(groups) < 2:
         return ""
-    ordered = sorted((sorted(positions), how) for how, positions in groups.items())
-    (first, how), *between, (rest, last) = ordered
+    ordered = sorted((sorted(positions), phrase) for phrase, positions in groups.items())
+    (first, phrase), *between, (remaining, last_phrase) = ordered
     parts = [
-        f"{which(first)} {'was' if len(first) == 1 else 'were'} measured {how}",
-        *(f"{which(positions)} {how}" for positions, how in between),
-        f"the other {len(rest)} {last}" if len(rest) > 1 else f"the other {last}",
+        f"{which(first)} {'was' if len(first) == 1 else 'were'} measured {phrase}",
+        *(f"{which(positions)} {phrase}" for positions, phrase in between),
+        f"the other {len(remaining)} {last_phrase}" if len(remaining) > 1 else f"the other {last_phrase}",
     ]
     sentence = ", ".join(parts)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def phrases(conditions: Conditions, names: Iterable[str] | None = None) -> str:
-    """Conditions in words, such as ``with 2 threads and at commit 1f2e3d``; those of these names, if any are given."""
+    """Return conditions as text, such as ``with 2 threads and at commit 1f2e3d``; only those in ``names`` if given."""
     if not conditions:
         return "under conditions that were not recorded"
     wanted = None if names is None else set(names)
-    said = [
+    texts = [
         c.phrase.format(_text(c, conditions), s="" if conditions[c.key] == 1 else "s")
         for c in CONDITIONS
         if c.key in conditions and (wanted is None or c.name in wanted)
     ]
-    return listed(said) or "under recorded ones"
+    return listed(texts) or "under recorded ones"
 
 
 def which(positions: Sequence[int]) -> str:
-    """Prompts by their numbers where they follow on each other, else by how many they are. Positions are in order."""
+    """Return prompts by their numbers if they are consecutive, else their count. Positions are sorted."""
     if len(positions) == 1:
         return f"prompt {positions[0] + 1}"
     if positions[-1] - positions[0] == len(positions) - 1:
@@ -150,17 +149,17 @@ def which(positions: Sequence[int]) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """``one``, ``one and two``, ``one, two and three``."""
+    """Join words: ``one``, ``one and two``, ``one, two and three``."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def short_commit(revision: str) -> str:
-    """The first digits of a commit, and whether files differed from it."""
+    """Return the first 12 digits of a commit, and whether files differed from it."""
     commit, changed, _ = revision.partition("+")
     return commit[:12] + (" with changes" if changed else "")
 
 
 def _text(condition: Condition, conditions: Conditions) -> str:
-    """A value as it is shown."""
+    """Return a condition's value as displayed."""
     text = str(conditions[condition.key])
     return short_commit(text) if condition.key == "git_revision" else text

@@ -1,9 +1,8 @@
 """Every error that a user can cause or see.
 
-One root, ``FsdError``; each leaf also inherits the built-in that fits, so callers
-may catch either. A message is one or two sentences: what was wrong, what was
-expected, what to do. The command line prints it and exits with status 2; the
-pages show it as it is.
+One root, ``FsdError``. Each leaf also inherits the built-in that fits, so callers may catch either. A message is one or
+two sentences: what was wrong, what was expected, what to do. The command line prints it and exits with status 2. The
+pages show it unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class ModelUnavailable(FsdError, OSError):
 
 
 class InsufficientMemory(ModelUnavailable):
-    """A pair that the memory left cannot hold."""
+    """A pair that does not fit into the free memory."""
 
 
 class PromptTooLong(FsdError, ValueError):
@@ -46,15 +45,15 @@ class PromptTooLong(FsdError, ValueError):
 
 
 class Refused(FsdError, PermissionError):
-    """Something that this person may not do."""
+    """An action that this person may not take."""
 
 
 class Overtaken(FsdError, RuntimeError):
-    """Somebody else acted first, on what this act rests on."""
+    """Somebody else acted first and changed what this action is based on."""
 
 
 class DeviceUnavailable(FsdError, OSError):
-    """A device of others that is not lent now, or was taken back."""
+    """A shared device that is not available now, or was taken back."""
 
 
 class DatabaseUnavailable(FsdError, OSError):
@@ -62,11 +61,11 @@ class DatabaseUnavailable(FsdError, OSError):
 
 
 class DataDamaged(FsdError, ValueError):
-    """Something in the database that is not what was written there."""
+    """Stored data that is not what was written."""
 
 
 class DatabaseOutdated(FsdError, RuntimeError):
-    """A database whose schema is not that of this version."""
+    """A database with the schema of another version."""
 
 
 class TrackingUnavailable(FsdError, OSError):
@@ -74,11 +73,11 @@ class TrackingUnavailable(FsdError, OSError):
 
 
 class PackageMissing(FsdError, ImportError):
-    """A package that only a part of the library needs, and that is not installed."""
+    """A package that only a part of the library needs and that is not installed."""
 
 
 class WorkerRunning(FsdError, RuntimeError):
-    """A second worker on a home that has one."""
+    """A second worker for a home that has one."""
 
 
 class Cancelled(FsdError):
@@ -86,7 +85,7 @@ class Cancelled(FsdError):
 
 
 def user_message(error: Exception) -> str:
-    """The sentence for a user. An error that is none of ours goes to the log with its traceback."""
+    """Return the sentence for a user. Errors other than ``FsdError`` are logged with their traceback."""
     if isinstance(error, FsdError):
         return str(error)
     logger.error("An unexpected error:", exc_info=error)

@@ -11,13 +11,13 @@ MOST_DECIMALS = 6
 
 
 def decimals(value: float, low: float | None, high: float | None) -> int:
-    """Decimals such that the last one shown is the first that the interval leaves in doubt; at least none.
+    """Return how many decimals to show: the last is the first digit that the interval leaves in doubt. At least 0.
 
-    Without an interval, or with one of no width, three significant digits are shown; of what is 0 to the last of
-    ``MOST_DECIMALS``, none.
+    Without an interval, or with one of zero width, three significant digits are shown. A value that rounds to 0 at
+    ``MOST_DECIMALS`` decimals gets none.
     """
     if max(abs(end) for end in (value, low or 0.0, high or 0.0)) < 10.0**-MOST_DECIMALS / 2:
-        return 0  # rounding, of what is 0
+        return 0  # 0, up to rounding
     half = (high - low) / 2 if low is not None and high is not None else 0.0
     scale = half if half > 0 and math.isfinite(half) else abs(value) / 100
     if scale <= 0 or not math.isfinite(scale):
@@ -26,7 +26,7 @@ def decimals(value: float, low: float | None, high: float | None) -> int:
 
 
 def number(value: float, digits: int, signed: bool = False) -> str:
-    """``value`` with a true minus sign, and a plus sign where ``signed``; a rounded zero has no sign."""
+    """Return ``value`` with a true minus sign, and a plus sign if ``signed``. A rounded zero has no sign."""
     text = f"{abs(value):,.{digits}f}"
     if not text.strip("0.,"):
         return text
@@ -34,14 +34,14 @@ def number(value: float, digits: int, signed: bool = False) -> str:
 
 
 class Written(NamedTuple):
-    """A value and the ends of its 95 % interval as text, with the same digits; ends are empty where none is known."""
+    """A value and the ends of its 95 % interval as text, with the same digits. Unknown ends are empty."""
 
     value: str
     low: str = ""
     high: str = ""
 
     def with_ends(self, form: str) -> str:
-        """The value, and behind it the interval in ``form``, such as `` [{}, {}]``, if there is one."""
+        """Return the value, followed by the interval in ``form``, such as `` [{}, {}]``, if there is one."""
         return self.value + (form.format(self.low, self.high) if self.low else "")
 
 
@@ -53,17 +53,26 @@ def written(
     points: bool = False,
     digits: int | None = None,
 ) -> Written:
-    """A value with the digits that its interval supports; without an interval with ``digits``, or three significant
-    ones. ``points``: it is in per cent, of which all is written ``100`` and none ``0``, whatever the digits."""
+    """Return a value with the digits that its interval supports.
+
+    Without an interval, it gets ``digits`` decimals or three significant digits. ``points``: the value is in per cent;
+    only all of it reads ``100`` and only none of it ``0``, whatever the digits.
+    """
     ends = [] if low is None or high is None else [low, high]
-    shown = digits if digits is not None and not ends else decimals(value, low, high)
-    told = [number(end, shown) for end in ends]
-    return Written(_points(value, shown), *map(_whole, told)) if points else Written(number(value, shown), *told)
+    precision = digits if digits is not None and not ends else decimals(value, low, high)
+    end_texts = [number(end, precision) for end in ends]
+    return (
+        Written(_points(value, precision), *map(_whole, end_texts))
+        if points
+        else Written(number(value, precision), *end_texts)
+    )
 
 
 def percent(share: float | None, low: float | None = None, high: float | None = None, digits: int = 1) -> str:
-    """A share from 0 to 1 in per cent, such as ``91.3 %`` or ``100 %``; a dash for no value. ``digits``: decimals where
-    no interval decides their number."""
+    """Return a share from 0 to 1 in per cent, such as ``91.3 %`` or ``100 %``; a dash for no value.
+
+    ``digits`` is the number of decimals without an interval.
+    """
     if share is None or not math.isfinite(share):
         return DASH
     ends = (None, None) if low is None or high is None else (100 * low, 100 * high)
@@ -71,27 +80,27 @@ def percent(share: float | None, low: float | None = None, high: float | None = 
 
 
 def _points(value: float, digits: int) -> str:
-    """What is not all never reads ``100``, what is not none never ``0``: it gets the digits that say so."""
+    """Return a percentage with enough digits that only all reads ``100`` and only none reads ``0``."""
     while digits < MOST_DECIMALS and _whole(number(value, digits)) in ("0", "100") and value not in (0.0, 100.0):
         digits += 1
     return _whole(number(value, digits))
 
 
 def _whole(text: str) -> str:
-    """``100`` of ``100.0``, ``0`` of ``0.00``; any other text as it is."""
+    """Return ``100`` for ``100.0`` and ``0`` for ``0.00``; any other text unchanged."""
     return f"{float(text):.0f}" if text.replace(".", "").strip("0") in ("", "1") and float(text) in (0, 100) else text
 
 
 def p_value(p: float) -> str:
-    """A p-value as it is usually told."""
+    """Return a p-value as it is usually reported."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.995 else "p = 1"
 
 
 def count(n: int, noun: str) -> str:
-    """``1 run``, ``1,200 runs``."""
+    """Return a number with its noun: ``1 run``, ``1,200 runs``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def upper_first(text: str) -> str:
-    """A text as a sentence begins."""
+    """Return a text with its first letter in upper case."""
     return text[:1].upper() + text[1:]

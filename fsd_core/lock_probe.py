@@ -1,7 +1,7 @@
-"""Whether a folder can hold a database: two processes lock files in it, in the ways that the program relies on.
+"""Probe whether a folder can hold a database: two processes lock files in it in the ways that the program needs.
 
-A bucket or a network folder that is mounted may offer files without locks. Two processes would then write a SQLite file
-at once, and spoil it.
+A mounted bucket or network folder may offer files without locks. Two processes would then write a SQLite file at once
+and corrupt it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
-PROBE_PATIENCE = 30.0  # seconds: a folder on another machine takes its time, but not for good
+PROBE_PATIENCE = 30.0  # seconds; a folder on another machine may be slow
 
 Probe = Callable[[Path], str | None]
-"""Says what a folder lacks, as the end of a sentence; ``None`` where it lacks nothing"""
+"""returns what a folder lacks, as the end of a sentence; ``None`` if it lacks nothing"""
 
-# The other process: says for each way of locking whether it got the lock.
+# Code of the other process: for each kind of lock it prints whether it got the lock.
 _OTHER = """
 import fcntl, sqlite3, sys
 folder = sys.argv[1]
@@ -38,53 +38,53 @@ print(got(lambda: fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)),
 
 
 def lack_of(folder: Path) -> str | None:
-    """What keeps a database out of ``folder``; ``None`` where nothing does. Leaves nothing behind."""
+    """Return what keeps a database out of ``folder``, or ``None``. Leaves nothing behind."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder, ignore_cleanup_errors=True) as place:
-            return _lack(Path(place))
+        with tempfile.TemporaryDirectory(prefix=".probe-", dir=folder, ignore_cleanup_errors=True) as scratch:
+            return _probe_locks(Path(scratch))
     except (OSError, sqlite3.Error, subprocess.SubprocessError) as error:
         return f"it cannot be used ({error})"
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether a file can be made there: permissions alone do not tell it of a folder that is mounted."""
+    """Whether a file can be created there. For a mounted folder, permissions alone do not tell."""
     with suppress(OSError), tempfile.TemporaryFile(dir=folder):
         return True
     return False
 
 
-def _lack(place: Path) -> str | None:
+def _probe_locks(folder: Path) -> str | None:
     for name in ("whole", "range"):
-        (place / name).write_text("old")
+        (folder / name).write_text("old")
     with (
-        (place / "whole").open("r+") as whole,
-        (place / "range").open("r+") as part,
-        closing(sqlite3.connect(place / "probe.db", isolation_level=None)) as database,
+        (folder / "whole").open("r+") as whole,
+        (folder / "range").open("r+") as part,
+        closing(sqlite3.connect(folder / "probe.db", isolation_level=None)) as database,
     ):
         database.execute("CREATE TABLE probe (x)")
         fcntl.flock(whole, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(part, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 5)
         database.execute("BEGIN IMMEDIATE")
-        if (held := _others(place)) != ["0", "0", "0"]:
-            return f"another process gets what this one has locked ({', '.join(_named(held, '1'))})"
+        if (locked := _try_locks(folder)) != ["0", "0", "0"]:
+            return f"another process gets what this one has locked ({', '.join(_wrong_kinds(locked, '1'))})"
         database.execute("COMMIT")
         fcntl.flock(whole, fcntl.LOCK_UN)
         fcntl.lockf(part, fcntl.LOCK_UN, 10, 5)
-        if (free := _others(place)) != ["1", "1", "1"]:
-            return f"a lock that is given back stays taken ({', '.join(_named(free, '0'))})"
-    (place / "new").write_text("new")
-    os.replace(place / "new", place / "whole")
-    if (place / "whole").read_text() != "new" or (place / "new").exists():
+        if (unlocked := _try_locks(folder)) != ["1", "1", "1"]:
+            return f"a lock that is given back stays taken ({', '.join(_wrong_kinds(unlocked, '0'))})"
+    (folder / "new").write_text("new")
+    os.replace(folder / "new", folder / "whole")
+    if (folder / "whole").read_text() != "new" or (folder / "new").exists():
         return "a file that is renamed does not take the place of another"
     return None
 
 
-def _others(place: Path) -> list[str]:
-    command = [sys.executable, "-I", "-S", "-c", _OTHER, str(place)]
+def _try_locks(folder: Path) -> list[str]:
+    command = [sys.executable, "-I", "-S", "-c", _OTHER, str(folder)]
     return subprocess.run(command, capture_output=True, text=True, timeout=PROBE_PATIENCE, check=True).stdout.split()
 
 
-def _named(answers: list[str], wrong: str) -> list[str]:
-    ways = ("a whole file", "a part of a file", "a database")
-    return [way for way, answer in zip(ways, answers, strict=True) if answer == wrong]
+def _wrong_kinds(answers: list[str], wrong: str) -> list[str]:
+    kinds = ("a whole file", "a part of a file", "a database")
+    return [kind for kind, answer in zip(kinds, answers, strict=True) if answer == wrong]

@@ -1,4 +1,4 @@
-"""The table of a run's metrics. Compare, lists, sorting, the command line, MLflow and exports all read it."""
+"""The table of a run's metrics, read by Compare, lists, sorting, the command line, MLflow and exports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.plugins import Registry
 
 
 class Generated(Protocol):
-    """The fields of one prompt's generation that metrics read, whether it is fresh or from the database."""
+    """Fields of one prompt's generation that metrics read, whether it is fresh or from the database."""
 
     @property
     def text(self) -> str: ...
@@ -52,43 +52,43 @@ class Metric:
     scale: float = 1.0
     """from the stored value to the unit"""
     better: int = 0
-    """+1 where more is better, -1 where less is, 0 where neither is good in itself"""
+    """+1 if more is better, -1 if less is, 0 if neither is good in itself"""
     as_ratio: bool = False
     """whether runs are compared by their ratio, not by their difference"""
     digits: int = 2
-    """decimals where no interval decides their number"""
+    """decimals without an interval"""
     ratio: Ratio | None = None
-    """gives numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did not
-    fail, with an interval. ``None``: :mod:`fsd_core.evaluation.aggregate` computes it otherwise"""
+    """returns numerator and denominator of a prompt. The metric is the ratio of their sums over all prompts that did
+    not fail, with an interval. ``None``: :mod:`fsd_core.evaluation.aggregate` computes it otherwise"""
     counted: bool = False
     """whether its numerators are 0 or 1 and its denominators 1: a share of prompts. Runs are then compared by the
-    difference in points, because a ratio of rare events says nothing for sure."""
+    difference in points, because a ratio of rare events is too uncertain."""
     listed: str = ""
-    """the title of its column in lists of runs; empty if they have no such column"""
+    """title of its column in lists of runs; empty for no column"""
     compared: bool = True
-    """whether Compare has a column of it"""
+    """whether Compare has a column for it"""
     timed: bool = False
-    """whether it is a speed or a time, which the machine decides; :mod:`fsd_core.conditions` then says where it is not
-    one figure"""
+    """whether it is a speed or a time, which depends on the machine; :mod:`fsd_core.conditions` then tells when it
+    is not one figure"""
 
     @property
     def is_share(self) -> bool:
-        """Whether it is shown in per cent."""
+        """Whether it is displayed in per cent."""
         return self.scale == 100.0
 
     @property
     def slug(self) -> str:
-        """Its name in addresses, such as ``acceptance-rate``."""
+        """Name in addresses, such as ``acceptance-rate``."""
         return self.title.lower().replace(" ", "-")
 
     @property
     def order(self) -> str:
-        """The name of the order that sorts runs by it, such as ``Accuracy, highest first``."""
+        """Name of the order that sorts runs by it, such as ``Accuracy, highest first``."""
         return f"{self.title}, {'lowest' if self.better < 0 else 'highest'} first"
 
 
 FIDELITY = ("same_text", "excess_nll")
-"""Compare shows these where nothing scores a text. They are relative to the target alone, whatever the baseline."""
+"""Compare shows these for texts without a score. They are relative to the target alone, whatever the baseline."""
 
 _BUILT_IN = (
     Metric(
@@ -151,19 +151,19 @@ _BUILT_IN = (
 METRICS: Registry[Metric] = Registry(
     lambda: _BUILT_IN, lambda metric: metric.key, lambda thing: thing if isinstance(thing, Metric) else None
 )
-"""by key, in the order in which they are shown"""
+"""by key, in display order"""
 
 
 def compared() -> tuple[Metric, ...]:
-    """Those that Compare has a column of."""
+    """Return the metrics that have a column in Compare."""
     return tuple(metric for metric in METRICS.values() if metric.compared)
 
 
 def listed() -> tuple[Metric, ...]:
-    """Those that lists of runs have a column of."""
+    """Return the metrics that have a column in lists of runs."""
     return tuple(metric for metric in METRICS.values() if metric.listed)
 
 
 def foreign_ratios() -> bool:
-    """Whether another package brings a ratio, which may read the texts; those that ship read counts alone."""
+    """Whether another package adds a ratio, which may read the texts. Built-in ratios read only counts."""
     return any(metric.ratio and metric not in _BUILT_IN for metric in METRICS.values())

@@ -1,8 +1,8 @@
-"""What there is of a kind: what ships, and what other packages bring by entry points of the group ``fsd_lab``.
+"""Registries of built-in things and those that other packages add by entry points of the group ``fsd_lab``.
 
 An entry point names a subclass of ``fsd_core.rules.Rule``, ``fsd_core.config.DrafterSettings`` or
-``fsd_core.config.TopologySettings``, a ``fsd_core.tasks.Task`` or a ``fsd_core.metrics.Metric``; its own
-name says nothing. docs/extending.md shows a package.
+``fsd_core.config.TopologySettings``, a ``fsd_core.tasks.Task`` or a ``fsd_core.metrics.Metric``. Its own name has no
+meaning. docs/extending.md shows a package.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ Thing = TypeVar("Thing")
 
 @cache
 def _loaded() -> tuple[Any, ...]:
-    """What the entry points name, in the order of their names. One that cannot be loaded is left out, and told of."""
+    """Return what the entry points name, sorted by their names. One that cannot be loaded is left out with a
+    warning."""
     loaded = []
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, point.value)):
         try:
@@ -38,15 +39,15 @@ def _loaded() -> tuple[Any, ...]:
 
 
 class Registry(Mapping[str, Thing], Generic[Thing]):
-    """Things by name, in the order in which they are offered: those that ship, then those of other packages.
+    """Things by name, in the order in which they are offered: built-in ones, then those of other packages.
 
-    Other packages are loaded when somebody first looks, so that they can import the module that holds the registry.
+    Other packages are loaded on first access, so that they can import the module that holds the registry.
     """
 
     def __init__(
         self, built_in: Callable[[], Sequence[Thing]], name: Callable[[Thing], str], of: Callable[[Any], Thing | None]
     ) -> None:
-        """``of``: what a package named, as a thing of this registry; ``None`` where it is something else."""
+        """``of`` returns what a package named as a thing of this registry, or ``None`` if it is something else."""
         self._built_in, self._name, self._of = built_in, name, of
 
     @cached_property
@@ -61,7 +62,7 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
         return things
 
     def where(self, keep: Callable[[Thing], bool]) -> Registry[Thing]:
-        """Those that ``keep`` holds of."""
+        """Return a registry of the things for which ``keep`` is true."""
         return Registry(lambda: [thing for thing in self.values() if keep(thing)], self._name, lambda _: None)
 
     def __getitem__(self, name: str) -> Thing:
@@ -78,12 +79,12 @@ class Registry(Mapping[str, Thing], Generic[Thing]):
 
 
 def classes_of(base: type[Thing]) -> Callable[[object], type[Thing] | None]:
-    """What of that which a package named is a class of a kind, for a ``Registry`` of classes."""
+    """Return the ``of`` of a ``Registry`` of classes: it accepts subclasses of ``base``."""
     return lambda thing: thing if isinstance(thing, type) and issubclass(thing, base) else None
 
 
 def implementation(what: str, path: str) -> Any:
-    """The class at ``package.module:Class``, imported now. Raises ``InvalidSetting``; ``what`` begins its sentence."""
+    """Import the class at ``package.module:Class``. Raises ``InvalidSetting``, whose sentence begins with ``what``."""
     try:
         return resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
@@ -94,7 +95,7 @@ def implementation(what: str, path: str) -> Any:
 
 
 def not_installed(what: str, name: str) -> InvalidSetting:
-    """The refusal of a thing of a package that is not installed."""
+    """Return the error for a name from a package that is not installed."""
     return InvalidSetting(
         f"There is no {what} {name[:60]!r} here: install the package that it belongs to, or choose another one."
     )

@@ -1,4 +1,4 @@
-"""Who acts, and what each role may do."""
+"""People, their roles, and what each role may do."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import NamedTuple
 from fsd_core.errors import InvalidSetting, Refused
 
 ROLES = ("viewer", "author", "reviewer", "admin")
-"""each may do what those before it may"""
+"""each may do what the previous ones may"""
 ORG_ROLES = ("admin", "write", "contributor", "read")
-"""what a member may be in an organisation of Hugging Face"""
+"""roles of members of a Hugging Face organisation"""
 LONGEST_PERSON_NAME = 100
 
 
 class Person(NamedTuple):
-    """Somebody who acts."""
+    """A person or a program that acts."""
 
     name: str
     role: str
     known: bool = True
-    """whether they have said who they are"""
+    """whether they are authenticated"""
 
     def may(self, role: str) -> bool:
-        """Whether this role or a higher one is theirs."""
+        """Whether the person has this role or a higher one."""
         return ROLES.index(self.role) >= ROLES.index(role)
 
 
 LOCAL = Person("local user", "admin", known=False)
-"""whoever sits at the machine, where nobody signs in"""
+"""the machine's user, without sign-in"""
 NOBODY = Person("nobody", "viewer", known=False)
-"""somebody of whom nothing is known"""
+"""an unknown person"""
 VISITOR = Person("visitor", "viewer", known=False)
-"""whoever looks at a public demo and has not signed in"""
+"""visitor of a public demo who has not signed in"""
 GUEST = Person("guest", "viewer", known=False)
-"""whoever looks at a public demo in which nobody can"""
+"""visitor of a public demo without sign-in"""
 
 
 def require(person: Person, role: str, what: str) -> None:
-    """Raises ``Refused``, with ``what`` such as "Proposing a setting", unless the person has the role."""
+    """Raise ``Refused``, with ``what`` such as "Proposing a setting", unless the person has the role."""
     if not person.may(role):
         if person == GUEST:
             raise Refused(f"{what} is not for visitors of this demo: run a copy of your own.")
@@ -48,7 +48,7 @@ def require(person: Person, role: str, what: str) -> None:
 
 
 def read_roles(text: str) -> dict[str, str]:
-    """Roles by name, of what a variable says, such as ``ann=admin,*=viewer``. Raises ``InvalidSetting``."""
+    """Return roles by name from a variable's text, such as ``ann=admin,*=viewer``. Raises ``InvalidSetting``."""
     parts = (part.rpartition("=") for part in text.split(",") if part.strip())
     roles = {who.strip(): role.strip() for who, _, role in parts}
     if not all(roles) or not set(ROLES).issuperset(roles.values()):
@@ -60,7 +60,7 @@ def read_roles(text: str) -> dict[str, str]:
 
 
 def check_organisations(names: Collection[str]) -> None:
-    """Raises ``InvalidSetting`` for a name of FSD_HF_ROLES that nobody can have."""
+    """Raise ``InvalidSetting`` for a name in FSD_HF_ROLES that nobody can have."""
     for name in names:
         org, slash, role = name.removeprefix("org:").partition("/")
         if not org or (slash and (not name.startswith("org:") or role not in ORG_ROLES)):
@@ -71,14 +71,15 @@ def check_organisations(names: Collection[str]) -> None:
 
 
 def checked_role(role: str) -> str:
-    """Raises ``InvalidSetting`` for what is no role."""
+    """Return the role. Raises ``InvalidSetting`` for an unknown one."""
     if role not in ROLES:
         raise InvalidSetting(f"The role {role[:40]!r} is not known: expected one of {', '.join(ROLES)}.")
     return role
 
 
 def checked_name(name: str) -> str:
-    """A person's or a token's name. Raises ``InvalidSetting`` for one that is empty, too long or not printable."""
+    """Return a person's or a token's name, stripped. Raises ``InvalidSetting`` if it is empty, too long or not
+    printable."""
     name = name.strip()
     if not 1 <= len(name) <= LONGEST_PERSON_NAME or not name.isprintable():
         raise InvalidSetting(

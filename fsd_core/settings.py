@@ -1,4 +1,4 @@
-"""Where things are kept and where they listen: read from ``FSD_*`` environment variables."""
+"""Settings of the installation, read from ``FSD_*`` environment variables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fsd_core.roles import ROLES, check_organisations, read_roles
 from fsd_core.space import SPACE_DATA, OAuthApp, here
 
 Executor = Literal["worker", "in-process"]
-"""what computes"""
+"""which process computes"""
 
 MLFLOW_PATH = "/mlflow"
 """below the app's own address"""
 
 
 class Settings(BaseSettings):
-    """The installation, not an experiment: nothing here changes what a run computes, except the device."""
+    """Settings of the installation, not of an experiment. Only the device changes what a run computes."""
 
     model_config = SettingsConfigDict(env_prefix="FSD_", env_ignore_empty=True, frozen=True)
 
@@ -121,24 +121,25 @@ class Settings(BaseSettings):
 
     @property
     def hosts(self) -> list[str]:
-        """Host names that requests may carry: a page of another name cannot talk to the app through DNS rebinding."""
-        own = [] if self.host in ("0.0.0.0", "::") else [f"[{self.host}]" if ":" in self.host else self.host]
-        more = (name.strip() for name in self.allowed_hosts.split(","))
-        return list(dict.fromkeys(["localhost", "127.0.0.1", "[::1]", *own, *filter(None, more)]))
+        """Host names that requests may carry. Under any other name, a page could reach the app through DNS
+        rebinding."""
+        bound = [] if self.host in ("0.0.0.0", "::") else [f"[{self.host}]" if ":" in self.host else self.host]
+        extra = (name.strip() for name in self.allowed_hosts.split(","))
+        return list(dict.fromkeys(["localhost", "127.0.0.1", "[::1]", *bound, *filter(None, extra)]))
 
     @property
     def proxies(self) -> frozenset[str]:
-        """Addresses of which the proxy's header is believed."""
+        """Addresses from which the proxy's header is trusted."""
         return frozenset(filter(None, map(str.strip, self.proxy_addresses.split(","))))
 
     def role_behind_proxy(self, name: str) -> str:
-        """The role of somebody whom the proxy names; ``*`` is everybody else."""
+        """Return the role of a user named by the proxy; ``*`` is everybody else."""
         roles = read_roles(self.proxy_roles)
         return roles.get(name, roles.get("*", ROLES[0]))
 
     def check_access(self) -> None:
-        """Raises ``InvalidSetting`` where everybody who reaches the port could do everything, unless that is meant, and
-        where nobody could sign in."""
+        """Raise ``InvalidSetting`` if nobody could sign in, or if others could do everything and FSD_UNPROTECTED is
+        not set."""
         if self.access == "huggingface":
             OAuthApp.of()
         if (
@@ -153,7 +154,7 @@ class Settings(BaseSettings):
             )
 
     def make_folders(self) -> None:
-        """Makes the folders of the installation. Raises ``InvalidSetting`` where that cannot be."""
+        """Create the folders of the installation. Raises ``InvalidSetting`` if that fails."""
         try:
             for folder in (self.home, self.home / "logs", self.mlflow_folder / "artifacts"):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -166,9 +167,9 @@ class Settings(BaseSettings):
 
     @property
     def is_ephemeral(self) -> bool:
-        """Whether what is kept ends with the Space that this process runs in."""
-        kept = self.snapshots is not None or self.home.is_relative_to(SPACE_DATA) or self.database_url is not None
-        return here() is not None and not kept
+        """Whether stored data is lost with the Space that this process runs in."""
+        persistent = self.snapshots is not None or self.home.is_relative_to(SPACE_DATA) or self.database_url is not None
+        return here() is not None and not persistent
 
     @property
     def resolved_database_url(self) -> str:
@@ -188,7 +189,7 @@ class Settings(BaseSettings):
 
     @property
     def resolved_mlflow_uri(self) -> str:
-        # With the driver named: of "sqlite:///…" MLflow takes the quoted text for a path, and makes that folder too.
+        # Names the driver: MLflow would take the quoted text of "sqlite:///…" for a path, and create that folder too.
         return self.mlflow_uri or sqlite_url(self.mlflow_folder / "mlflow.db", "sqlite+pysqlite")
 
     @property
@@ -198,33 +199,33 @@ class Settings(BaseSettings):
 
     @property
     def serves_mlflow(self) -> bool:
-        """Whether the app also serves MLflow's pages, over a store of ours."""
+        """Whether the app also serves MLflow's pages, over its own store."""
         return self.mlflow_ui and not self.mlflow_is_server
 
     @property
     def mlflow_url(self) -> str | None:
-        """Where a browser finds MLflow's pages: those of a server by URL, or our own; ``None`` if there are none."""
+        """Address of MLflow's pages for a browser: a server's URL or the app's own path; ``None`` if there are none."""
         if self.mlflow_is_server:
             return self.resolved_mlflow_uri.rstrip("/")
         return MLFLOW_PATH if self.mlflow_ui else None
 
 
 def sqlite_url(path: Path, driver: str = "sqlite") -> str:
-    """The URL of a SQLite file, whose path may hold what means something in a URL."""
+    """Return the URL of a SQLite file. Its path is quoted."""
     return f"{driver}:///{quote(str(path))}"
 
 
 @cache
 def get_settings() -> Settings:
-    """The process's settings, read once. Raises ``InvalidSetting`` for a variable that cannot be used."""
+    """Return the process's settings, read once. Raises ``InvalidSetting`` for a variable that cannot be used."""
     try:
         return Settings()
     except ValidationError as error:
         first = error.errors()[0]
         field = str(first["loc"][0])
-        if first["type"] == "value_error":  # a sentence of ours
-            told = sentence(error)
+        if first["type"] == "value_error":  # already a sentence
+            reason = sentence(error)
         else:
-            described = str(Settings.model_fields[field].description)
-            told = f"it is {first['input']!r}. Expected: {described[0].lower()}{described[1:]}"
-        raise InvalidSetting(f"The environment variable FSD_{field.upper()} cannot be used: {told}") from None
+            description = str(Settings.model_fields[field].description)
+            reason = f"it is {first['input']!r}. Expected: {description[0].lower()}{description[1:]}"
+        raise InvalidSetting(f"The environment variable FSD_{field.upper()} cannot be used: {reason}") from None

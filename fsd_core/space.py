@@ -1,4 +1,4 @@
-"""The Hugging Face Space that this process runs in, as its environment variables tell."""
+"""The Hugging Face Space that this process runs in, from its environment variables."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from fsd_core.lock_probe import Probe, is_writable, lack_of
 logger = logging.getLogger(__name__)
 
 SPACE_DATA = Path("/data")
-"""where a Space has the storage bucket that its owner attaches"""
+"""mount point of the storage bucket that a Space's owner attaches"""
 OAUTH = ("OAUTH_CLIENT_ID", "OAUTH_CLIENT_SECRET", "OPENID_PROVIDER_URL")
-"""what a Space has in its environment if its README says ``hf_oauth: true``"""
+"""environment variables of a Space whose README says ``hf_oauth: true``"""
 
 
 class Space(NamedTuple):
-    """A Space, by its names."""
+    """Names of a Space."""
 
     id: str
     """owner/name"""
     owner: str
     """a person or an organisation"""
     host: str
-    """the name of the host that browsers ask"""
+    """host name that browsers request"""
 
     @property
     def url(self) -> str:
-        """Where it is when it is not shown in a frame of huggingface.co."""
+        """Address outside of the frame on huggingface.co."""
         return f"https://{self.host}"
 
 
 class OAuthApp(NamedTuple):
-    """The application by which Hugging Face knows this installation."""
+    """This installation as an OAuth app of Hugging Face."""
 
     client_id: str
     client_secret: str
@@ -47,53 +47,53 @@ class OAuthApp(NamedTuple):
 
     @classmethod
     def of(cls, environment: Mapping[str, str] | None = None) -> OAuthApp:
-        """As the environment names it. Raises ``InvalidSetting`` where something is missing."""
-        known = os.environ if environment is None else environment
-        if missing := [name for name in OAUTH if not known.get(name)]:
+        """Read the app from the environment. Raises ``InvalidSetting`` if a variable is missing."""
+        variables = os.environ if environment is None else environment
+        if missing := [name for name in OAUTH if not variables.get(name)]:
             raise InvalidSetting(
                 f"FSD_ACCESS is huggingface, and the environment has no {' and no '.join(missing)}: on a Space, write "
                 "hf_oauth: true into the front matter of README.md; elsewhere, make an OAuth app in the settings of an "
                 "account at Hugging Face and set its values."
             )
-        scopes = known.get("OAUTH_SCOPES") or "openid profile"
-        return cls(known[OAUTH[0]], known[OAUTH[1]], known[OAUTH[2]].rstrip("/"), scopes)
+        scopes = variables.get("OAUTH_SCOPES") or "openid profile"
+        return cls(variables[OAUTH[0]], variables[OAUTH[1]], variables[OAUTH[2]].rstrip("/"), scopes)
 
 
 def here(environment: Mapping[str, str] | None = None) -> Space | None:
-    """The Space of this process; ``None`` outside of Spaces."""
-    known = os.environ if environment is None else environment
-    if not (id := known.get("SPACE_ID", "")):
+    """Return the Space of this process, or ``None`` outside of Spaces."""
+    variables = os.environ if environment is None else environment
+    if not (id := variables.get("SPACE_ID", "")):
         return None
-    usual = re.sub("[^a-z0-9]+", "-", id.lower()) + ".hf.space"
-    host = known.get("SPACE_HOST", "").partition(",")[0].strip().rstrip("/")
-    return Space(id, known.get("SPACE_AUTHOR_NAME") or id.partition("/")[0], host or usual)
+    default_host = re.sub("[^a-z0-9]+", "-", id.lower()) + ".hf.space"
+    host = variables.get("SPACE_HOST", "").partition(",")[0].strip().rstrip("/")
+    return Space(id, variables.get("SPACE_AUTHOR_NAME") or id.partition("/")[0], host or default_host)
 
 
 def zero_gpu(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether a GPU is lent to this process for single calls; told as the package ``spaces`` tells it."""
-    known = os.environ if environment is None else environment
-    return known.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
+    """Whether ZeroGPU lends this process a GPU for single calls, read as the package ``spaces`` reads it."""
+    variables = os.environ if environment is None else environment
+    return variables.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 
 
 def defaults(environment: Mapping[str, str], data: Path = SPACE_DATA, lack: Probe = lack_of) -> dict[str, str]:
-    """What a Space sets where its owner has not: who may come, and where things are kept.
+    """Return the settings that a Space adds to its owner's: access and storage.
 
-    Without settings it is a public demo, in which people sign in where ``hf_oauth`` provides for it. What is kept goes
-    to the bucket at ``data`` if there is one: as it is where files can be locked, else as copies. On ZeroGPU the web
-    process computes.
+    Without settings it is a public demo, with sign-in if ``hf_oauth`` provides it. Data is stored in the bucket at
+    ``data``, if there is one: directly if files can be locked there, else as copies. On ZeroGPU the web process
+    computes.
     """
-    found: dict[str, str] = {}
+    added: dict[str, str] = {}
     if zero_gpu(environment) and not environment.get("FSD_EXECUTOR"):
-        found["FSD_EXECUTOR"] = "in-process"
+        added["FSD_EXECUTOR"] = "in-process"
     if not {"FSD_ACCESS", "FSD_UNPROTECTED"}.intersection(filter(environment.get, environment)):
-        found["FSD_DEMO"] = "true"
+        added["FSD_DEMO"] = "true"
         if all(map(environment.get, OAUTH)):
-            found["FSD_ACCESS"] = "huggingface"
+            added["FSD_ACCESS"] = "huggingface"
     if not any(map(environment.get, ("FSD_HOME", "FSD_SNAPSHOTS"))) and is_writable(data):
-        kept = data / "fsd-lab"
-        if (lacking := lack(kept)) is None:
-            found["FSD_HOME"] = str(kept)
+        folder = data / "fsd-lab"
+        if (problem := lack(folder)) is None:
+            added["FSD_HOME"] = str(folder)
         else:
-            logger.warning("%s holds copies of the database every minute, because %s.", kept, lacking)
-            found["FSD_SNAPSHOTS"] = str(kept)
-    return found
+            logger.warning("%s holds copies of the database every minute, because %s.", folder, problem)
+            added["FSD_SNAPSHOTS"] = str(folder)
+    return added

@@ -1,1 +1,1 @@
-"""What is concluded from runs, without a figure being drawn: baselines, slowdown, matched points, quality."""
+"""Analysis of runs without plotting: baselines, slowdown, matched points, quality."""

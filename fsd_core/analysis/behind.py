@@ -1,4 +1,4 @@
-"""Where a rule was measured to lose more than others at equal target passes, for whoever chooses it."""
+"""Measured comparisons in which a rule lost more than others at equal target passes, for whoever selects it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from fsd_core.models.model_pairs import ASSETS, MODEL_PAIRS
 from fsd_core.tasks import TASKS
 
 MEASURED = ASSETS / "behind.csv"
-"""``python -m tests.tools.rules_behind`` makes it of docs/results/"""
+"""generated from docs/results/ by ``python -m tests.tools.rules_behind``"""
 
 
 @cache
 def behind(kind: str) -> tuple[str, ...]:
-    """A sentence for each comparison in which the rule ``kind`` was behind, at the least ratio of target passes at
-    which it was (docs/findings.md). Intervals are of 95 %."""
+    """Return a sentence for each comparison in which the rule ``kind`` was behind, at the smallest such ratio of target
+    passes (docs/findings.md). Intervals are 95 %."""
     with MEASURED.open(encoding="utf-8", newline="") as file:
         return tuple(_sentence(row) for row in csv.DictReader(file) if row["rule"] == kind)
 
 
 def _sentence(row: dict[str, str]) -> str:
     temperature = float(row["temperature"])
-    how = f"sampled at temperature {temperature:g}" if temperature else "greedily"
-    where = f"{MODEL_PAIRS[row['pair']].title}, {TASKS[row['task']].title}, {how}"
-    at = f"at {float(row['ratio']):g} × fewer target passes than SD"
+    sampling = f"sampled at temperature {temperature:g}" if temperature else "greedily"
+    setup = f"{MODEL_PAIRS[row['pair']].title}, {TASKS[row['task']].title}, {sampling}"
+    point = f"at {float(row['ratio']):g} × fewer target passes than SD"
     if row["quality"] == "excess_nll":
         rule, best = _change(row, ""), _change(row, "best_")
-        words = (
+        text = (
             f"its texts are less likely than the target's own by {rule} nats a token, those of {row['best']} by {best}"
         )
     else:
         rule, best = _change(row, "", 100.0), _change(row, "best_", 100.0)
-        words = f"accuracy changes by {rule} points, with {row['best']} by {best}"
-    return f"Measured ({where}): {at} {words}."
+        text = f"accuracy changes by {rule} points, with {row['best']} by {best}"
+    return f"Measured ({setup}): {point} {text}."
 
 
-def _change(row: dict[str, str], of: str, scale: float = 1.0) -> str:
-    value, low, high = (scale * float(row[of + name]) for name in ("difference", "low", "high"))
+def _change(row: dict[str, str], prefix: str, scale: float = 1.0) -> str:
+    value, low, high = (scale * float(row[prefix + name]) for name in ("difference", "low", "high"))
     return written(value, low, high).with_ends(" [{}, {}]")

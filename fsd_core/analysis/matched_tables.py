@@ -1,5 +1,5 @@
-"""The tables of rules at matched points, for pages, exports and the library: what each loses at equal cost, how far
-each gets at equal accuracy, and what stands beside them."""
+"""Tables of rules at matched points, for pages, exports and the library: the loss at equal cost, the cost at equal
+accuracy, and the settings beside the curves."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class MatchedCell(NamedTuple):
     """One rule at one point."""
 
     value: str = ""
-    """empty where it was not measured there"""
+    """empty if the rule was not measured there"""
     ends: str = ""
     """the 95 % interval, such as ``−4 to +1``"""
     said: str = ""
-    """how it stands among the others"""
+    """how it compares to the other rules"""
     rank: str | None = OUTSIDE
     knob: str = ""
     """the knob's values there, such as ``0.1 to 0.2``"""
@@ -38,16 +38,19 @@ class MatchedTable(NamedTuple):
     columns: list[str]
     rows: list[tuple[str, list[MatchedCell]]]
     verdicts: list[str]
-    """a sentence for each column, or several of which the same is said"""
+    """a sentence for each column, or for several with the same verdict"""
 
 
 def tables(
     matched: MatchedComparison, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[MatchedTable]:
-    """At equal cost, and at equal quality if that ranks; none where nothing could be matched. ``margins``: in points,
-    or hundredths of a nat a token where nothing is scored; the quality's own without them.
+    """Return the tables at equal cost and, if the quality is ranked, at equal quality. Empty if nothing could be
+    matched.
 
-    Raises ``InvalidSetting`` for a ratio or a margin that is none.
+    ``margins`` are in points, or in hundredths of a nat a token if nothing is scored. They default to the quality's
+    own.
+
+    Raises ``InvalidSetting`` for an invalid ratio or margin.
     """
     if not matched.compared:
         return []
@@ -70,54 +73,54 @@ def tables(
 
 
 def _table(
-    title: str, columns: list[str], matched: MatchedComparison, found: Sequence[Sequence[Any]],
+    title: str, columns: list[str], matched: MatchedComparison, results: Sequence[Sequence[Any]],
     cell: Callable[..., MatchedCell], verdict: Callable[..., str],
 ) -> MatchedTable:  # fmt: skip
-    by_name = [{row.family: row for row in rows} for rows in found]
+    by_name = [{row.family: row for row in rows} for rows in results]
     rows = [
-        (line.name, [cell(line, rows[line.name], _first_stands_alone(rows.values())) for rows in by_name])
+        (line.name, [cell(line, rows[line.name], _has_clear_leader(rows.values())) for rows in by_name])
         for line in matched.compared
     ]
-    return MatchedTable(title, columns, rows, _grouped(columns, [verdict(rows) for rows in found]))
+    return MatchedTable(title, columns, rows, _grouped(columns, [verdict(rows) for rows in results]))
 
 
 def _grouped(columns: Sequence[str], verdicts: Sequence[str]) -> list[str]:
-    """A sentence for all columns of which the same is said."""
+    """Return one sentence for all columns with the same verdict."""
     by_verdict: dict[str, list[str]] = {}
-    for column, said in zip(columns, verdicts, strict=True):
-        by_verdict.setdefault(said, []).append(column)
-    return [f"{upper_first(_and(some))}: {said}" for said, some in by_verdict.items()]
+    for column, verdict in zip(columns, verdicts, strict=True):
+        by_verdict.setdefault(verdict, []).append(column)
+    return [f"{upper_first(_and(group))}: {verdict}" for verdict, group in by_verdict.items()]
 
 
-def _first_stands_alone(rows: Any) -> bool:
+def _has_clear_leader(rows: Any) -> bool:
     ranks = [row.rank for row in rows]
     return TIED not in ranks and BEHIND in ranks
 
 
-def _lost(quality: Quality, line: KnobLine, row: AtCost, alone: bool) -> MatchedCell:
+def _lost(quality: Quality, line: KnobLine, row: AtCost, is_clear: bool) -> MatchedCell:
     if row.difference is None or row.place is None:
         least, most = (f"{end:.2f}×" for end in (line.at.min(), line.at.max()))
         return MatchedCell(said=f"measured at {least} only" if least == most else f"measured from {least} to {most}")
     value, low, high = quality.told(Estimate(row.difference, *(row.interval or ())))
     digits = decimals(value, low, high)
-    told = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
+    interval = " to ".join(number(end, digits, signed=True) for end in (low, high) if end is not None)
     tied = _not_enough(row.prompts) if row.prompts else "not told apart"
-    said = {LEADS: "loses least" if alone else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
-    shown = f"{number(value, digits, signed=True)}{quality.unit}"
-    return MatchedCell(shown, told, said, row.rank, line.between(row.place))
+    status = {LEADS: "loses least" if is_clear else "", BEHIND: "loses more", TIED: tied, None: ""}[row.rank]
+    text = f"{number(value, digits, signed=True)}{quality.unit}"
+    return MatchedCell(text, interval, status, row.rank, line.between(row.place))
 
 
-def _gained(line: KnobLine, row: WithinLoss, alone: bool) -> MatchedCell:
+def _gained(line: KnobLine, row: WithinLoss, is_clear: bool) -> MatchedCell:
     if row.ratio is None or row.place is None:
         return MatchedCell(said="loses more at all its values")
     low, high = row.interval or (None, None)
-    told = "" if high is None else f"{number(low, 2)} to {number(high, 2)}" if low else f"at most {number(high, 2)}"
-    least = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
-    said = {LEADS: "fastest" if alone else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
+    interval = "" if high is None else f"{number(low, 2)} to {number(high, 2)}" if low else f"at most {number(high, 2)}"
+    prefix = "≥ " if row.is_open and row.ratio > line.at.max() * (1 - 1e-6) else ""
+    status = {LEADS: "fastest" if is_clear else "", BEHIND: "slower", TIED: "not told apart"}[row.rank]
     if not row.shown:
-        said = _not_enough(row.prompts)
+        status = _not_enough(row.prompts)
     mark = MIXED_MARK if any(point.mixed for point in line.points) else ""
-    return MatchedCell(f"{least}{number(row.ratio, 2)}×{mark}", told, said, row.rank, line.between(row.place))
+    return MatchedCell(f"{prefix}{number(row.ratio, 2)}×{mark}", interval, status, row.rank, line.between(row.place))
 
 
 def _not_enough(prompts: int | None) -> str:
@@ -156,11 +159,12 @@ def _by_rank(rows: Sequence[AtCost] | Sequence[WithinLoss]) -> tuple[list[str], 
 def records(
     matched: MatchedComparison, ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
 ) -> list[dict[str, Any]]:
-    """A row for each rule at each point, and for each setting that stands beside them, for a table of data.
+    """Return a row for each rule at each point, and for each setting beside the curves.
 
-    ``point``: ``ratio``, ``margin`` or ``beside``; ``at``: which one, in times, or in points or hundredths of a nat.
-    ``difference`` is of ``quality``: accuracy less the target's, from -1 to 1, or excess NLL in nats a token. ``ratio``
-    is how many times less it costs than the reference; the interval of 95 % is of what the point asks for.
+    ``point`` is ``ratio``, ``margin`` or ``beside``. ``at`` is the ratio in times, or the margin in points or
+    hundredths of a nat. ``difference`` is in ``quality``: accuracy less the target's, from -1 to 1, or excess NLL in
+    nats a token. ``ratio`` is how many times less it costs than the reference. The 95 % interval is for the quantity
+    that the point asks for.
     """
     quality = matched.quality
     shared = {
@@ -172,9 +176,9 @@ def records(
     }
     rows: list[dict[str, Any]] = []
 
-    def add(point: str, at: float | None, family: str, **told: Any) -> None:
+    def add(point: str, at: float | None, family: str, **values: Any) -> None:
         empty = dict.fromkeys(("rank", "difference", "ratio", "low", "high", "knob", "prompts_to_decide"))
-        rows.append({"point": point, "at": at, "rule": family} | empty | told | shared)
+        rows.append({"point": point, "at": at, "rule": family} | empty | values | shared)
 
     if matched.compared:
         for ratio in ratios:
@@ -190,12 +194,12 @@ def records(
                     knob=knob, prompts_to_decide=lost.prompts,
                 )  # fmt: skip
         for margin in quality.margins if margins is None else margins:
-            for got in matched.within(margin):
-                low, high = got.interval or (None, None)
-                knob = matched.line(got.family).between(got.place) if got.place else None
+            for gained in matched.within(margin):
+                low, high = gained.interval or (None, None)
+                knob = matched.line(gained.family).between(gained.place) if gained.place else None
                 add(
-                    "margin", margin, got.family, rank=got.rank, ratio=got.ratio, low=low, high=high, knob=knob,
-                    prompts_to_decide=got.prompts,
+                    "margin", margin, gained.family, rank=gained.rank, ratio=gained.ratio, low=low, high=high,
+                    knob=knob, prompts_to_decide=gained.prompts,
                 )  # fmt: skip
     for line in matched.beside:
         for point in line.points:
@@ -206,19 +210,19 @@ def records(
 
 
 def beside_rows(matched: MatchedComparison) -> list[tuple[str, str, str]]:
-    """Name, times less and points of each setting that stands beside the curves, with intervals."""
+    """Return the name, cost ratio and quality difference of each setting beside the curves, with intervals."""
     rows = []
     for line in matched.beside:
         for point in line.points:
             times = "–" if point.ratio is None else f"{_interval(point.ratio, 2, signed=False, unit='×')}"
-            told = matched.quality.told(point.difference)
-            shown = _interval(told, decimals(*told), signed=True, unit=matched.quality.unit)
-            rows.append((line.name, times + MIXED_MARK * bool(point.mixed), shown))
+            difference = matched.quality.told(point.difference)
+            text = _interval(difference, decimals(*difference), signed=True, unit=matched.quality.unit)
+            rows.append((line.name, times + MIXED_MARK * bool(point.mixed), text))
     return rows
 
 
 def caption(matched: MatchedComparison) -> str:
-    """What the tables and curves are of, in sentences."""
+    """Return sentences that describe what the tables and curves compare."""
     front = f" Not beaten in both: {_and(matched.front)}." if matched.front else ""
     return (
         f"{matched.cost.title} against {matched.reference}, {matched.quality.equal} against {matched.target}, "
@@ -229,10 +233,10 @@ def caption(matched: MatchedComparison) -> str:
 
 
 def absence(matched: MatchedComparison) -> str:
-    """Which baselines are missing, in a sentence; empty if none is."""
+    """Return a sentence that names the missing baselines. Empty if none is missing."""
     if not matched.absent:
         return ""
-    return f"Not measured on these prompts: {_and([one.label for one in matched.absent])}."
+    return f"Not measured on these prompts: {_and([config.label for config in matched.absent])}."
 
 
 def _interval(values: Sequence[float | None], digits: int, *, signed: bool, unit: str) -> str:

@@ -1,4 +1,4 @@
-"""Rules at matched points, of stored runs: which are curves, which stand beside them, what they are held against."""
+"""Rules of stored runs at matched points: which are curves, which are marks, and what they are compared to."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ class MatchedPoint(NamedTuple):
 
     name: str
     knob: float | None
-    """``None`` is off, or no knob"""
+    """``None`` if off or without a knob"""
     column: int
     difference: Estimate
-    """quality less the target's, of accuracy -1 to 1"""
+    """quality less the target's; from -1 to 1 for accuracy"""
     ratio: Estimate | None
-    """how many times less it costs than the reference; ``None`` for a draft alone, which never asks the target"""
+    """how many times less it costs than the reference; ``None`` for a draft alone, which never runs the target"""
     on_front: bool = False
     mixed: tuple[str, ...] = ()
 
 
 class KnobLine(NamedTuple):
-    """A rule with its knob's values, the strictest first: a curve where there are two, else a mark."""
+    """A rule with its knob's values, strictest first: a curve if it has at least two, else a mark."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class KnobLine(NamedTuple):
     symbol: str
     points: list[MatchedPoint]
     at: np.ndarray
-    """how many times less it costs, rising, [R]; empty for a mark"""
+    """how many times less it costs, ascending, [R]; empty for a mark"""
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
@@ -76,14 +76,14 @@ class KnobLine(NamedTuple):
         return len(self.at) > 0
 
     def between(self, place: PathPosition) -> str:
-        """The knob's values around a place of the curve, such as ``0.1`` or ``0.1 to 0.2``."""
+        """Return the knob's values around a position on the curve, such as ``0.1`` or ``0.1 to 0.2``."""
         names = {p.column: "off" if p.knob is None else f"{p.knob:g}" for p in self.points}
         ends = (place.stricter,) if place.share < 0.005 else (place.looser,) if place.share > 0.995 else place[:2]
         return " to ".join(names[column] for column in ends)
 
 
 class MatchedComparison(NamedTuple):
-    """Everything that is known of runs at matched points; without ``curves`` only why there is none."""
+    """The comparison of runs at matched points. Without ``curves``, ``notes`` say why."""
 
     cost: Cost
     notes: list[str]
@@ -98,7 +98,7 @@ class MatchedComparison(NamedTuple):
     absent: tuple[DecodingConfig, ...] = ()
     """the baselines that were not measured"""
     front: tuple[str, ...] = ()
-    """families of the settings that no other beats"""
+    """families of the settings on the Pareto front"""
     quality: Quality = ACCURACY_QUALITY
 
     @property
@@ -107,7 +107,7 @@ class MatchedComparison(NamedTuple):
 
     @property
     def beside(self) -> list[KnobLine]:
-        """Those without a curve: baselines, and rules of which one setting was measured."""
+        """Lines without a curve: baselines, and rules with only one measured setting."""
         return [line for line in self.lines if not line.is_curve]
 
     @property
@@ -118,8 +118,8 @@ class MatchedComparison(NamedTuple):
         return next(line for line in self.lines if line.name == name)
 
     def at_ratio(self, ratio: float) -> list[AtCost]:
-        """Those that lose least first, without ranks where the quality has none. Raises ``InvalidSetting`` for a ratio
-        that is none."""
+        """Return the rules, smallest loss first, without ranks if the quality is not ranked. Raises ``InvalidSetting``
+        for an invalid ratio."""
         if not checked_ratio(ratio) > 0 or self.curves is None:
             return []
         rows = at_ratio(self.curves, self.paths, ratio)
@@ -128,57 +128,62 @@ class MatchedComparison(NamedTuple):
         return [row if row.rank == OUTSIDE else row._replace(rank=None, prompts=None) for row in rows]
 
     def within(self, points: float) -> list[WithinLoss]:
-        """The fastest first; none where the quality does not rank. Raises ``InvalidSetting`` outside of 0 to 20
-        points."""
+        """Return the rules, fastest first. Empty if the quality is not ranked. Raises ``InvalidSetting`` outside 0 to
+        20 points."""
         if checked_margin(points) < 0 or self.curves is None or not self.quality.is_ranked:
             return []
         return within(self.curves, self.paths, points, [line.name for line in self.compared if line.is_exact])
 
 
 def checked_ratio(ratio: float | None) -> float:
-    """Raises ``InvalidSetting`` for what is not a number of times from 1/100 to 100."""
+    """Return the ratio. Raises ``InvalidSetting`` if it is missing or outside 1/100 to 100."""
     if ratio is None or not 1 / GREATEST_RATIO <= ratio <= GREATEST_RATIO:
-        given = "missing" if ratio is None else f"{ratio:g}"
-        raise InvalidSetting(f"The ratio is {given}: expected how many times fewer, such as 1.3, from 0.01 to 100.")
+        text = "missing" if ratio is None else f"{ratio:g}"
+        raise InvalidSetting(f"The ratio is {text}: expected how many times fewer, such as 1.3, from 0.01 to 100.")
     return ratio
 
 
 def match(
     runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts, cost: str = "target_passes"
 ) -> MatchedComparison:
-    """The finished runs on the baseline's ground: its pair, task, sampling and length limit.
+    """Match the finished runs that share the baseline's pair, task, sampling and length limit.
 
-    Accuracy, or where nothing is scored how likely the target finds the texts, is held against the target alone, or
-    exact SD where that is missing; costs against exact SD (the baseline if it is one, else the first), or the target
-    alone. Several seeds of a setting are averaged by prompt. A rule whose knob can be off begins at SD with the same
-    drafts, which is what it is there. Raises ``UnknownName`` for another cost.
+    Quality is compared to the target alone, or to exact SD if that is missing. It is accuracy or, if nothing is scored,
+    how likely the target finds the texts. Costs are relative to exact SD (the baseline if it is one, else the first),
+    or to the target alone. Several seeds of a setting are averaged by prompt. A rule whose knob can be off begins at SD
+    with the same drafts, which it equals there. Raises ``UnknownName`` for an unknown cost.
     """
     if cost not in COSTS:
         raise UnknownName(f"There is no cost '{cost}': expected one of {', '.join(COSTS)}.")
-    chosen = COSTS[cost]
+    selected = COSTS[cost]
     if baseline is None:
-        return MatchedComparison(chosen, ["No run is chosen."])
-    same, notes = on_one_ground(runs, baseline, chosen)
+        return MatchedComparison(selected, ["No run is chosen."])
+    same, notes = on_one_ground(runs, baseline, selected)
     target, reference, absent = target_of(same), reference_of(same, baseline), tuple(missing(_drafting_first(same)))
     if target is None or reference is None:
         why = "Neither the target alone nor exact SD is among the finished runs: without one nothing can be matched."
-        return MatchedComparison(chosen, [*notes, why], absent=absent)
-    quality, settings, places = comparable(same, prompts)
-    if not places:
+        return MatchedComparison(selected, [*notes, why], absent=absent)
+    quality, settings, positions = comparable(same, prompts)
+    if not positions:
         why = "The runs have no prompt in common that all of them answered, so there is nothing to match."
-        return MatchedComparison(chosen, [*notes, why], absent=absent)
+        return MatchedComparison(selected, [*notes, why], absent=absent)
     same = [run for runs in settings.values() for run in runs]
     longest = max(len(prompts[run.id]) for run in same)
-    if 2 * len(places) < longest:
-        notes = [*notes, f"Only {count(len(places), 'prompt')} of {longest} are in all runs: leave out the shortest."]
-    curves = Curves(measured_of(settings, target.setting_id, reference.setting_id, places, prompts, chosen, quality))
-    columns, points = {id: i for i, id in enumerate(settings)}, _points(settings, curves, chosen, target, reference)
+    if 2 * len(positions) < longest:
+        notes = [
+            *notes,
+            f"Only {count(len(positions), 'prompt')} of {longest} are in all runs: leave out the shortest.",
+        ]
+    curves = Curves(
+        measured_of(settings, target.setting_id, reference.setting_id, positions, prompts, selected, quality)
+    )
+    columns, points = {id: i for i, id in enumerate(settings)}, _points(settings, curves, selected, target, reference)
     lines = [_line(family, columns, points, curves, exact(same), target) for family in families(same)]
     lines, front = _with_front(lines) if quality.is_ranked else (lines, ())
     names = run_names(same)
     return MatchedComparison(
-        chosen, [*notes, *untruncated(same)], lines, names[reference.id], names[target.id], len(places), curves, absent,
-        front, quality,
+        selected, [*notes, *untruncated(same)], lines, names[reference.id], names[target.id], len(positions), curves,
+        absent, front, quality,
     )  # fmt: skip
 
 
@@ -212,8 +217,8 @@ def _line(
     first = family.runs[0].decoding
     rule, name = first.acceptance, family.name
     if rule.kind == "autoregressive":
-        own = first.sampling == target.decoding.sampling
-        name = rule.title if own else f"{rule.title} · {', '.join(first.sampling.cut) or 'all tokens'}"
+        same_sampling = first.sampling == target.decoding.sampling
+        name = rule.title if same_sampling else f"{rule.title} · {', '.join(first.sampling.cut) or 'all tokens'}"
     by_knob = {run.decoding.threshold: points[columns[run.setting_id]] for run in family.runs}
     if rule.can_be_off() and None not in by_knob:
         drafts = first.drafter, first.topology
@@ -223,9 +228,9 @@ def _line(
     values = [knob for knob in by_knob if knob is not None]
     order = [None] * (None in by_knob) + (rule.knob.by_leniency(values) if rule.knob else values)
     ordered = [by_knob[knob] for knob in order]
-    nothing = np.empty(0)
+    empty = np.empty(0)
     if len(ordered) < 2 or any(point.ratio is None for point in ordered):
-        return KnobLine(name, rule.kind, family.colour, family.symbol, ordered, *[nothing] * 4)
+        return KnobLine(name, rule.kind, family.colour, family.symbol, ordered, *[empty] * 4)
     path = [point.column for point in ordered]
     along = curves.along(path, curves.grid(path))
     low, high = curves.ends(along.value, along.resampled)
@@ -233,12 +238,15 @@ def _line(
 
 
 def _with_front(lines: Sequence[KnobLine]) -> tuple[list[KnobLine], tuple[str, ...]]:
-    """The lines with the settings marked that no other beats in both cost and quality, and the names of theirs."""
-    known = {p.column: (p.ratio.value, p.difference.value) for line in lines for p in line.points if p.ratio}
-    order = list(known)
-    best = {order[i] for i in pareto_front([known[column] for column in order])}
+    """Return the lines with the Pareto-optimal settings marked, and the names of the lines that contribute one.
+
+    The off point of a curve is SD, so it does not count for the curve.
+    """
+    coordinates = {p.column: (p.ratio.value, p.difference.value) for line in lines for p in line.points if p.ratio}
+    order = list(coordinates)
+    best = {order[i] for i in pareto_front([coordinates[column] for column in order])}
     marked = [line._replace(points=[p._replace(on_front=p.column in best) for p in line.points]) for line in lines]
-    own = [
+    front_lines = [
         line for line in marked if any(p.on_front and (p.knob is not None or not line.is_curve) for p in line.points)
     ]
-    return marked, tuple(line.name for line in own)
+    return marked, tuple(line.name for line in front_lines)

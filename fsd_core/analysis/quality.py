@@ -1,5 +1,4 @@
-"""What an answer is worth at matched points: that it is right, or where nothing is scored, how likely the target finds
-it."""
+"""The quality of an answer at matched points: correctness or, if nothing is scored, the target's likelihood of it."""
 
 from __future__ import annotations
 
@@ -10,30 +9,30 @@ from fsd_core.statistics.ranking import MARGINS_LISTED
 
 
 class Quality(NamedTuple):
-    """How a quality is told. Of a difference between a setting's and the target's, more is better."""
+    """How a quality is displayed. In a difference between a setting and the target, more is better."""
 
     key: str
     equal: str
-    """behind ``at equal``"""
+    """noun after ``at equal``"""
     lost: str
-    """before ``at equal target passes``"""
+    """noun before ``at equal target passes``"""
     title: str
     in_words: str
-    """its unit"""
+    """the unit in words"""
     unit: str
-    """behind a number, with the space between"""
+    """the unit after a number, with the space between"""
     sign: int
-    """-1 where what is told is the larger, the worse"""
+    """-1 if a larger displayed value is worse"""
     scale: float
-    """how many of the unit a difference of 1 is"""
+    """units per difference of 1"""
     digits: int
-    """in a figure"""
+    """decimals in a figure"""
     margins: tuple[float, ...]
-    """hundredths that may be lost, where none are chosen"""
+    """default margins of loss, in hundredths"""
     note: str = ""
-    """what to know of it, behind other sentences"""
+    """an explanation after other sentences"""
     is_ranked: bool = True
-    """whether more is better without end"""
+    """whether more is always better"""
 
     @property
     def is_share(self) -> bool:
@@ -41,21 +40,21 @@ class Quality(NamedTuple):
         return self.scale == 100
 
     def recorded(self, difference: Estimate) -> Estimate:
-        """Accuracy less the target's, -1 to 1, or excess NLL; with the lower end first."""
+        """Return accuracy less the target's, -1 to 1, or excess NLL, with the lower end first."""
         value, low, high = difference
         if self.sign > 0 or low is None or high is None:
             return Estimate(self.sign * value, low, high)
         return Estimate(-value, -high, -low)
 
     def told(self, difference: Estimate) -> Estimate:
-        """As :meth:`recorded`, in the unit."""
+        """Return :meth:`recorded` in the displayed unit."""
         value, low, high = self.recorded(difference)
         if low is None or high is None:
             return Estimate(self.scale * value)
         return Estimate(self.scale * value, self.scale * low, self.scale * high)
 
     def within(self, hundredths: float) -> str:
-        """Such as ``within 2 points``."""
+        """Return a text such as ``within 2 points``."""
         margin = hundredths * self.scale / 100
         return f"within {margin:g} {'point' if self.is_share and margin == 1 else self.in_words}"
 

@@ -1,4 +1,4 @@
-"""Which runs belong together in a figure, what they are called there and how they are coloured."""
+"""Grouping, names and colours of the runs in a figure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
-# Mid-tones that hold 3:1 on white and on the dark theme, apart for the usual kinds of colour blindness; a family
-# is told by its marker too.
+# Mid-tones with a contrast of 3:1 on white and on the dark theme, distinct for the usual kinds of colour blindness.
+# A family has its own marker too.
 PALETTE = ("#0d9488", "#ea6a12", "#8b5cf6", "#db2777", "#65a30d", "#0891b2", "#c2410c", "#6366f1")
 
 
 class Family(NamedTuple):
-    """Runs that differ in nothing but their rule's knob and the seed: one line of a figure."""
+    """Runs that differ only in their rule's knob and the seed: one line of a figure."""
 
     name: str
     colour: str
@@ -24,37 +24,39 @@ class Family(NamedTuple):
 
 
 def metrics(run: RunView) -> dict[str, Any]:
-    """A run's metrics; empty before it has any."""
+    """Return a run's metrics. Empty before it has any."""
     return run.metrics or {}
 
 
 def interval(run: RunView, key: str) -> tuple[Any, Any, Any]:
-    """Low end, value and high end of a figure; the value itself where it has no interval, as of a single prompt.
-    ``None`` throughout if the run has no such figure."""
-    found = metrics(run)
-    low, value, high = (found.get(key + end) for end in ("_low", "", "_high"))
+    """Return the low end, value and high end of a metric.
+
+    A metric without an interval, as for a single prompt, is its own ends. A missing metric is ``None`` throughout.
+    """
+    values = metrics(run)
+    low, value, high = (values.get(key + end) for end in ("_low", "", "_high"))
     return (value if low is None else low), value, (value if high is None else high)
 
 
 def measured(runs: Iterable[RunView]) -> list[RunView]:
-    """The runs that have metrics."""
+    """Return the runs that have metrics."""
     return [run for run in runs if run.metrics]
 
 
 def families(runs: Sequence[RunView]) -> list[Family]:
-    """The runs grouped into lines, in the order of first appearance; each line sorted by threshold, then seed."""
+    """Group the runs into lines, in the order of first appearance. Each line is sorted by threshold, then seed."""
     groups: dict[tuple, list[RunView]] = {}
     for run in runs:
         groups.setdefault((run.pair, run.task, run.decoding.without_knob()), []).append(run)
     shared_prefix = len({(run.pair, run.task) for run in runs}) < 2
     names = Counter(run[0].decoding.line for run in groups.values())
-    lines, colours, taken = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
+    lines, colours, used = [], iter(PALETTE * (len(groups) // len(PALETTE) + 1)), set()
     for (pair, task, bare), members in groups.items():
         rule = bare.acceptance
         colour = rule.colour
-        if colour is None or colour in taken:
+        if colour is None or colour in used:
             colour = next(colours)
-        taken.add(colour)
+        used.add(colour)
         name = bare.line
         if not shared_prefix or names[bare.line] > 1:
             name = f"{pair} · {task} · {name}"
@@ -62,25 +64,28 @@ def families(runs: Sequence[RunView]) -> list[Family]:
             members, key=lambda run: (run.decoding.threshold is None, run.decoding.threshold or 0, run.seed)
         )
         lines.append(Family(name, colour, rule.symbol, ordered))
-    return _tell_apart(lines)
+    return _numbered(lines)
 
 
 def run_names(runs: Sequence[RunView]) -> dict[str, str]:
-    """A name for each run, by id, as short as tells these runs apart: label, then pair, task, seed, id as needed."""
+    """Return a name for each run, by id, as short as distinguishes these runs.
+
+    It is the label, with pair, task, seed and id as needed.
+    """
     names = {run.id: run.label for run in runs}
-    for more in (
+    for prefix in (
         lambda run: f"{run.pair} · " if len({r.pair for r in runs}) > 1 else "",
         lambda run: f"{run.task} · " if len({r.task for r in runs}) > 1 else "",
     ):
-        names = {run.id: more(run) + names[run.id] for run in runs}
+        names = {run.id: prefix(run) + names[run.id] for run in runs}
     for suffix in (lambda run: f"seed {run.seed}", lambda run: f"{run.prompts_total} prompts", lambda run: run.id[:6]):
         count = Counter(names.values())
         names = {run.id: names[run.id] + (f" · {suffix(run)}" if count[names[run.id]] > 1 else "") for run in runs}
     return names
 
 
-def _tell_apart(lines: list[Family]) -> list[Family]:
-    """Families that differ only in what a label leaves out, such as top-p, get a number."""
+def _numbered(lines: list[Family]) -> list[Family]:
+    """Number the families that differ only in what a label leaves out, such as top-p."""
     count, seen = Counter(family.name for family in lines), Counter[str]()
     numbered = []
     for family in lines:

@@ -1,4 +1,4 @@
-"""Why a setting takes longer than its baseline: which part does it, and the acceptance that would break even."""
+"""Why a setting takes longer than its baseline: the responsible part, and the acceptance that would break even."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGER, DRAFT, VERIFICATION, ACCEPTANCE = (
 
 
 class Slowdown(NamedTuple):
-    """A run's time per answer beside its baseline's: ``length`` times the costs of a round, over its tokens."""
+    """A run's time per answer relative to its baseline's: ``length`` times the costs of a round, over its tokens."""
 
     time: float
     """ratio of seconds per answer to the baseline's; above 1"""
@@ -31,20 +31,20 @@ class Slowdown(NamedTuple):
     draft: float
     """share of a round's time that goes to drafting"""
     verification: float
-    """what is left of a round's time, over the same of the baseline's rounds"""
+    """the rest of a round's time, relative to that of the baseline's rounds"""
     parts: tuple[str, ...]
-    """what would end the slowdown if it were as at the baseline; acceptance where nothing else would"""
+    """the parts that would end the slowdown if they were as in the baseline; acceptance if no other would"""
     break_even: float
-    """tokens per round at which both would take as long per answer"""
+    """tokens per round at which both would take equally long per answer"""
     most: int | None
-    """tokens that a round can bring; ``None`` where its shape does not say"""
+    """maximum tokens per round; ``None`` if the topology does not fix it"""
     acceptance: float | None
-    """of each drafted token that is judged, to break even on a chain; ``None`` where none would do"""
+    """of each drafted token that is judged, to break even on a chain; ``None`` if no value does"""
     mixed: tuple[str, ...] = ()
-    """why the times are not one figure: the conditions that differ between and within the two runs"""
+    """the conditions that differ between and within the two runs, so that the times are not one figure"""
 
     def sentence(self) -> str:
-        """What a page says of it."""
+        """Return the text that pages show."""
         reach = f"{self.break_even:.2f} tokens per pass"
         if self.acceptance is not None:
             reach += f", an acceptance of {100 * self.acceptance:.0f} % for each drafted token"
@@ -59,53 +59,60 @@ class Slowdown(NamedTuple):
 
 
 def slowdown(run: RunView, baseline: RunView, prompts: Prompts) -> Slowdown | None:
-    """``None`` for a run that the interval of the shared prompts does not show to be slower, and for baselines."""
+    """Return why a run is slower. ``None`` for baselines, and if the interval over the shared prompts does not show it
+    to be slower."""
     both = shared(run, baseline, prompts)
     done = [i for i in sorted(both[0]) if "failed" not in (both[0][i].outcome, both[1][i].outcome)]
-    ours, theirs = ([side[i] for i in done] for side in both)
-    if not run.decoding.drafter or run.id == baseline.id or not all(_sum(side, "tokens") for side in (ours, theirs)):
+    run_counts, baseline_counts = ([side[i] for i in done] for side in both)
+    if (
+        not run.decoding.drafter
+        or run.id == baseline.id
+        or not all(_sum(side, "tokens") for side in (run_counts, baseline_counts))
+    ):
         return None
-    if not all(_sum(side, "seconds") and _sum(side, "rounds") for side in (ours, theirs)):
+    if not all(_sum(side, "seconds") and _sum(side, "rounds") for side in (run_counts, baseline_counts)):
         return None
-    surely = quotient_interval([(one.seconds, 1) for one in ours], [(one.seconds, 1) for one in theirs])
-    if surely is None or surely.low <= 1:
+    time_ratio = quotient_interval(
+        [(count.seconds, 1) for count in run_counts], [(count.seconds, 1) for count in baseline_counts]
+    )
+    if time_ratio is None or time_ratio.low <= 1:
         return None
-    time, length = (_sum(ours, name) / _sum(theirs, name) for name in ("seconds", "tokens"))
-    draft, other_draft = _draft_share(run), _draft_share(baseline)
-    round_, other = (_sum(side, "seconds") / _sum(side, "rounds") for side in (ours, theirs))
-    verification = (1 - draft) * round_ / ((1 - other_draft) * other)
-    tokens = _sum(ours, "tokens") / _sum(ours, "rounds")
-    ended = {
+    time, length = (_sum(run_counts, name) / _sum(baseline_counts, name) for name in ("seconds", "tokens"))
+    draft, baseline_draft = _draft_share(run), _draft_share(baseline)
+    run_round, baseline_round = (_sum(side, "seconds") / _sum(side, "rounds") for side in (run_counts, baseline_counts))
+    verification = (1 - draft) * run_round / ((1 - baseline_draft) * baseline_round)
+    tokens = _sum(run_counts, "tokens") / _sum(run_counts, "rounds")
+    time_without = {
         LONGER: time / length,
-        DRAFT: time * (1 - draft + min(draft, other_draft * other / round_)),
+        DRAFT: time * (1 - draft + min(draft, baseline_draft * baseline_round / run_round)),
         VERIFICATION: time * (draft + (1 - draft) * min(1.0, 1 / verification)),
     }
-    break_even, most = time * tokens, _most(run)
-    parts = tuple(part for part, left in ended.items() if left <= 1) or (ACCEPTANCE,)
+    break_even, most = time * tokens, _max_tokens(run)
+    parts = tuple(part for part, ratio in time_without.items() if ratio <= 1) or (ACCEPTANCE,)
     acceptance = _acceptance(run, break_even)
     mixed = ratio_mixed(run, baseline)
     return Slowdown(time, length, tokens, draft, verification, parts, break_even, most, acceptance, mixed)
 
 
 def _sum(counts: Sequence[PromptCounts], name: str) -> float:
-    return sum(getattr(one, name) for one in counts)
+    return sum(getattr(count, name) for count in counts)
 
 
 def _draft_share(run: RunView) -> float:
-    found = metrics(run)
-    return min(1.0, found.get("draft_seconds", 0.0) / found["seconds"]) if found.get("seconds") else 0.0
+    values = metrics(run)
+    return min(1.0, values.get("draft_seconds", 0.0) / values["seconds"]) if values.get("seconds") else 0.0
 
 
-def _most(run: RunView) -> int | None:
+def _max_tokens(run: RunView) -> int | None:
     topology = run.decoding.topology
     return topology.length + 1 if topology is not None and topology.kind == "chain" else None
 
 
 def _acceptance(run: RunView, tokens: float) -> float | None:
-    """α of (1 − α^(γ+1))/(1 − α) = tokens, the expected tokens of a chain's round (Leviathan et al. 2023)."""
+    """Solve (1 − α^(γ+1))/(1 − α) = tokens for α: the expected tokens of a chain's round (Leviathan et al. 2023)."""
     from scipy.optimize import root_scalar
 
-    most = _most(run)
+    most = _max_tokens(run)
     if most is None or not 1 < tokens < most:
         return None
     return float(root_scalar(lambda a: sum(a**i for i in range(most)) - tokens, bracket=(0, 1)).root)

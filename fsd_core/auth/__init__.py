@@ -1,1 +1,1 @@
-"""Who a request is from, and whether it is let in."""
+"""Authentication of requests, and access control."""

@@ -1,4 +1,4 @@
-"""Passwords, sessions and tokens: made here, kept as hashes, and checked in constant time."""
+"""Passwords, sessions and tokens: created here, stored as hashes, and checked in constant time."""
 
 from __future__ import annotations
 
@@ -20,33 +20,35 @@ if TYPE_CHECKING:
 SHORTEST_PASSWORD, LONGEST_PASSWORD = 10, 256
 SESSION = timedelta(hours=12)
 HASHER = PasswordHasher()
-"""what a password is hashed with: as slow as argon2's authors recommend"""
+"""hashes passwords as slowly as argon2's authors recommend"""
 
 
 def add_user(repository: Repository, name: str, role: str, password: str) -> None:
-    """Raises ``InvalidSetting`` for a bad or taken name, an unknown role, and a password that is too short."""
+    """Add a user. Raises ``InvalidSetting`` for a bad or taken name, an unknown role, or a password of a wrong
+    length."""
     repository.add_user(checked_name(name), checked_role(role), _hashed(password))
 
 
 def change_password(repository: Repository, name: str, password: str) -> None:
-    """Ends what is signed in. Raises ``InvalidSetting`` and ``UnknownName``."""
+    """Change a password and end the user's sessions. Raises ``InvalidSetting`` and ``UnknownName``."""
     repository.change_user(name, password=_hashed(password))
 
 
 def sign_in(repository: Repository, name: str, password: str) -> str:
-    """The secret for a cookie. Raises ``Refused``, with the same words for a wrong name and a wrong password."""
-    found = repository.password_of(name[:255])
-    hashed, locked_until = found or (_nobodys(), None)
+    """Return the secret for a cookie. Raises ``Refused``, with the same message for a wrong name and a wrong
+    password."""
+    account = repository.password_of(name[:255])
+    hashed, locked_until = account or (_nobodys(), None)
     if locked_until is not None and locked_until > datetime.now(UTC):
         minutes = -(-int((locked_until - datetime.now(UTC)).total_seconds()) // 60)
         raise Refused(f"Too many wrong passwords: try again in {minutes} min, or ask an admin for a new one.")
     try:
         HASHER.verify(hashed, password[:LONGEST_PASSWORD])
-        known = found is not None
+        verified = account is not None
     except (VerificationError, InvalidHashError):
-        known = False
-    if not known:
-        if found is not None:
+        verified = False
+    if not verified:
+        if account is not None:
             repository.sign_in_failed(name)
         raise Refused("The name or the password is wrong.")
     secret = secrets.token_urlsafe(32)
@@ -55,14 +57,14 @@ def sign_in(repository: Repository, name: str, password: str) -> str:
 
 
 def sign_in_elsewhere(repository: Repository, name: str, role: str) -> str:
-    """The secret for a cookie of somebody whom another site knows. Raises ``InvalidSetting``."""
+    """Return the secret for a cookie of somebody authenticated by another site. Raises ``InvalidSetting``."""
     secret = secrets.token_urlsafe(32)
     repository.signed_in_elsewhere(checked_name(name), checked_role(role), digest(secret), datetime.now(UTC) + SESSION)
     return secret
 
 
 def add_token(repository: Repository, name: str, role: str) -> str:
-    """A new token, told this once. Raises ``InvalidSetting`` for a bad or taken name and an unknown role."""
+    """Return a new token, shown only once. Raises ``InvalidSetting`` for a bad or taken name and an unknown role."""
     secret = "fsd_" + secrets.token_urlsafe(32)
     repository.add_token(checked_name(name), checked_role(role), digest(secret))
     return secret
@@ -77,13 +79,13 @@ def whose_cookie(repository: Repository, secret: str) -> Person | None:
 
 
 def digest(secret: str) -> str:
-    """Of a secret of 256 random bits: no salt or slowness would add to that."""
+    """Return the hash of a secret of 256 random bits, to which salt or slowness would add nothing."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 @cache
 def _nobodys() -> str:
-    """Looked at where there is no such user, so that an answer takes as long."""
+    """Return a hash to verify if there is no such user, so that an answer takes as long."""
     return HASHER.hash(secrets.token_urlsafe(16))
 
 

@@ -1,4 +1,4 @@
-"""Roles of people whom Hugging Face names: by their name, by their organisations, and by whose Space it is."""
+"""Roles of Hugging Face users: by name, by organisation, and by ownership of the Space."""
 
 from __future__ import annotations
 
@@ -11,52 +11,56 @@ from fsd_core.space import Space
 
 
 class Profile(NamedTuple):
-    """What Hugging Face tells of somebody."""
+    """A user's name and organisations at Hugging Face."""
 
     name: str
     organisations: Mapping[str, str]
-    """names, and what somebody is in each: one of ``roles.ORG_ROLES``, or empty where that is not told"""
+    """the user's role in each, by name: one of ``roles.ORG_ROLES``, or empty if unknown"""
 
     @classmethod
     def read(cls, userinfo: Mapping[str, Any]) -> Profile:
-        """Of what its userinfo endpoint answers. Organisations whose own door is not passed yet (their single sign-on,
-        their second factor) do not count. Raises ``ValueError`` for what names nobody."""
+        """Return the profile in an answer of the userinfo endpoint.
+
+        Organisations whose own checks (single sign-on, second factor) are still pending do not count. Raises
+        ``ValueError`` without a valid name.
+        """
         name = userinfo.get("preferred_username")
         if not _is_name(name):
             raise ValueError("no preferred_username")
         orgs = userinfo.get("orgs")
-        known = [org for org in orgs if isinstance(org, Mapping)] if isinstance(orgs, list) else []
-        passed = (org for org in known if not any(org.get(door) for door in _DOORS))
-        named = (org for org in passed if _is_name(org.get("preferred_username")))
+        entries = [org for org in orgs if isinstance(org, Mapping)] if isinstance(orgs, list) else []
+        admitted = (org for org in entries if not any(org.get(check) for check in _PENDING_CHECKS))
+        named = (org for org in admitted if _is_name(org.get("preferred_username")))
         return cls(str(name), {str(org["preferred_username"]): str(org.get("roleInOrg") or "") for org in named})
 
 
 def _is_name(value: object) -> bool:
-    """Whether it can be a name there: one with ``:``, ``/`` or ``*`` would mean something else among the roles."""
+    """Whether it can be a name there. One with ``:``, ``/`` or ``*`` would mean something else among the roles."""
     return isinstance(value, str) and re.fullmatch(r"[\w.-]{1,96}", value) is not None
 
 
-_DOORS = ("securityRestrictions", "pendingSSO", "missingMFA")
+_PENDING_CHECKS = ("securityRestrictions", "pendingSSO", "missingMFA")
 
 
 def role_of(profile: Profile, roles: str, space: Space | None) -> str:
-    """The role of somebody. ``roles`` is what FSD_HF_ROLES says, such as ``ann=admin,org:team/admin=admin,*=viewer``.
+    """Return a user's role. ``roles`` is FSD_HF_ROLES, such as ``ann=admin,org:team/admin=admin,*=viewer``.
 
-    A name goes before organisations, and of these the highest role counts; ``*`` is everybody else. Whose Space it is
-    is admin: a person, or the admins of an organisation. Names are compared as Hugging Face does, whatever the case.
+    A name takes precedence over organisations, among which the highest role counts. ``*`` is everybody else. The owner
+    of the Space is admin: a person, or the admins of an organisation. Names are compared without case, as Hugging Face
+    does.
     """
-    given = {who.lower(): role for who, role in read_roles(roles).items()}
+    role_by_name = {who.lower(): role for who, role in read_roles(roles).items()}
     owner = space.owner.lower() if space else ""
     name = profile.name.lower()
-    if (named := given.get(name)) is not None:
-        return named
+    if (personal_role := role_by_name.get(name)) is not None:
+        return personal_role
     if name == owner:
         return "admin"
-    mine = set(_keys(profile.organisations))
-    found = [role for who, role in given.items() if who in mine]
-    if owner and f"org:{owner}/admin" in mine:
-        found.append("admin")
-    return max(found, key=ROLES.index) if found else given.get("*", ROLES[0])
+    keys = set(_keys(profile.organisations))
+    matches = [role for who, role in role_by_name.items() if who in keys]
+    if owner and f"org:{owner}/admin" in keys:
+        matches.append("admin")
+    return max(matches, key=ROLES.index) if matches else role_by_name.get("*", ROLES[0])
 
 
 def _keys(organisations: Mapping[str, str]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Whose request it is: by the mode of access that the installation has."""
+"""Identification of who makes a request, by the installation's access mode."""
 
 from __future__ import annotations
 
@@ -21,29 +21,32 @@ if TYPE_CHECKING:
 
 COOKIE = "fsd_session"
 KEY = "fsd.person"
-"""of a request's scope"""
+"""in a request's scope"""
 KEPT_SECONDS = 2.0
-"""for which a found person is remembered, so that a page's polls do not ask the database each time"""
+"""for which an identified person is cached, so that a page's polls do not query the database each time"""
 
 Identify = Callable[[Scope], Person | None]
 
 
 def identifier(settings: Settings, repository: Repository) -> Identify:
-    """Tells whose a request is; ``None`` for somebody who has to sign in first. Raises ``DatabaseUnavailable``."""
-    if settings.access == "none":
-        whoever = GUEST if settings.demo else LOCAL
-        return lambda scope: whoever
-    cache: TTLCache[str, Person] = TTLCache(1000, KEPT_SECONDS, time.monotonic)
-    lock = threading.Lock()  # requests are looked at in several threads, and the cache is made for one
+    """Return the function that identifies who makes a request; ``None`` for somebody who must sign in first.
 
-    def remembered(kind: str, secret: str, look: Callable[[Repository, str], Person | None]) -> Person | None:
+    The function raises ``DatabaseUnavailable``.
+    """
+    if settings.access == "none":
+        everyone = GUEST if settings.demo else LOCAL
+        return lambda scope: everyone
+    cache: TTLCache[str, Person] = TTLCache(1000, KEPT_SECONDS, time.monotonic)
+    lock = threading.Lock()  # several threads handle requests, and the cache is not thread-safe
+
+    def remembered(kind: str, secret: str, lookup: Callable[[Repository, str], Person | None]) -> Person | None:
         key = f"{kind} {secret}"
         with lock:
-            found = cache.get(key)
-        if found is None and (found := look(repository, secret)) is not None:
+            person = cache.get(key)
+        if person is None and (person := lookup(repository, secret)) is not None:
             with lock:
-                cache[key] = found
-        return found
+                cache[key] = person
+        return person
 
     def by_token(scope: Scope) -> Person | None:
         kind, _, secret = Headers(scope=scope).get("authorization", "").partition(" ")
@@ -62,11 +65,11 @@ def identifier(settings: Settings, repository: Repository) -> Identify:
         return Person(name, settings.role_behind_proxy(name))
 
     second = by_proxy if settings.access == "proxy" else by_cookie
-    others = VISITOR if settings.demo else None
-    return lambda scope: by_token(scope) or second(scope) or others
+    fallback = VISITOR if settings.demo else None
+    return lambda scope: by_token(scope) or second(scope) or fallback
 
 
 def person_in(scope: Scope) -> Person | None:
-    """Whose request it is, as :class:`fsd_core.auth.middleware.sign_in.RequireSignIn` has found."""
-    found = scope.get(KEY)
-    return found if isinstance(found, Person) and found.role in ROLES else None
+    """Return who makes the request, as :class:`fsd_core.auth.middleware.sign_in.RequireSignIn` identified them."""
+    person = scope.get(KEY)
+    return person if isinstance(person, Person) and person.role in ROLES else None

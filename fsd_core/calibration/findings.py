@@ -1,4 +1,4 @@
-"""What is hoped for a setting while it is chosen, and what is found of it on fresh prompts."""
+"""Forecasts for a setting while it is selected, and its results on fresh prompts."""
 
 from __future__ import annotations
 
@@ -25,64 +25,68 @@ _SPEED_BREAKS_TIES = 1e-3
 
 
 class Forecast(NamedTuple):
-    """What is to be expected of a setting."""
+    """The forecast of a setting's trial, from the choosing prompts."""
 
     rank: float
-    """what the goal prefers: more is better, exact SD has 1"""
+    """value under the goal: more is better, exact SD has 1"""
     chance: float
-    """that its bet is won on the fresh prompts"""
+    """probability that its bet is won on the fresh prompts"""
 
     @property
     def worth(self) -> float:
-        """The expected rank, where exact SD takes the place of a setting that is not sure in the end."""
+        """The expected rank if exact SD replaces a setting that does not become sure."""
         return 1 + self.chance * (self.rank - 1)
 
 
 @dataclass(frozen=True)
 class SettingResult:
-    """What is known of a setting from prompts that had no part in choosing it."""
+    """A setting's result on prompts that had no part in choosing it."""
 
     decoding: DecodingConfig
     prompts: int
-    """fresh ones that it did"""
+    """fresh prompts that it did"""
     sure: bool
-    """whether it keeps the promise, at the level; of accuracy and of speed exact SD always does"""
+    """whether it keeps the promise at the significance level; exact SD always keeps those of accuracy and speed"""
     difference: float
-    """share of prompts solved less the target's; NaN where nothing is scored"""
+    """share of prompts solved less the target's; NaN if nothing is scored"""
     at_least: float | None
-    """the least difference that the level leaves; ``None`` where accuracy is not the goal, 0 where nothing is lost"""
+    """lower confidence bound of ``difference``; ``None`` if accuracy is not the goal, 0 if nothing is lost"""
     acceptance: float
-    """mean over answers of accepted by drafted tokens; NaN where nothing was drafted"""
+    """mean over answers of accepted / drafted tokens; NaN if nothing was drafted"""
     over_exact: float
-    """answers written while exact SD writes one; NaN without fresh prompts"""
+    """answers written in the time that exact SD takes for one; NaN without fresh prompts"""
     over_exact_interval: Interval | None
     over_target: float
 
 
 class TrialStatus(NamedTuple):
-    """How a bet stands."""
+    """The status of a bet."""
 
     sure: bool
     hope: float
-    """the chance that it is still won"""
+    """probability that the bet is still won"""
     rank: float
 
 
 def rank(
     config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
 ) -> float:
-    """What the goal prefers among settings that keep the promise: speed; of those that accept enough, accuracy."""
-    faster = steady_speedup(evidence, one, exact, 0, end)
+    """Return the value by which the goal ranks settings that keep the promise.
+
+    It is speed. For the goal ``acceptance`` it is accuracy, with speed to break ties.
+    """
+    speed = steady_speedup(evidence, one, exact, 0, end)
     if config.goal != "acceptance":
-        return faster
+        return speed
     solved = gains(evidence, one, config.target, 0, end)
-    return 2 + (float(solved.mean()) if len(solved) else 0.0) + _SPEED_BREAKS_TIES * faster
+    return 2 + (float(solved.mean()) if len(solved) else 0.0) + _SPEED_BREAKS_TIES * speed
 
 
 def values_of(
     config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, start: int, end: int
 ) -> tuple[np.ndarray, float]:
-    """What the bet is on: values in 0 … 1, float [n], and the bound of their mean that keeps the promise."""
+    """Return the values of the bet in 0 … 1, float [n], and the bound that their mean must exceed to keep the
+    promise."""
     if config.goal == "acceptance":
         return acceptance_rates(evidence, one, start, end), config.acceptance
     return (1 + gains(evidence, one, config.target, start, end)) / 2, (1 - config.margin / 100) / 2
@@ -91,7 +95,7 @@ def values_of(
 def hopes(
     config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int
 ) -> Forecast:
-    """What the first prompts, up to before ``end``, let expect of a setting."""
+    """Return the forecast for a setting from the prompts before ``end``."""
     preferred = rank(config, evidence, one, exact, end)
     if config.goal == "speed":
         return Forecast(preferred, 1.0)
@@ -100,10 +104,11 @@ def hopes(
 
 
 def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
-    """About how likely ``fresh`` more values show that their mean is above the bound.
+    """Return the approximate probability that ``fresh`` more values show a mean above the bound.
 
-    The mean of the fresh ones is normal around that of the known ones, to which half a 0 and half a 1 are added, since
-    no difference among few says little. It must exceed the bound by as many standard errors as the level asks.
+    The mean of the fresh values is taken as normal around the mean of the known ones. Half a 0 and half a 1 are added
+    to these, since a few equal values say little about the spread. The mean must exceed the bound by as many standard
+    errors as the level requires.
     """
     from scipy.special import ndtr, ndtri
 
@@ -112,12 +117,12 @@ def chance(values: np.ndarray, bound: float, fresh: int, level: float) -> float:
     n = len(values) + 1
     mean = (values.sum() + 0.5) / n
     spread = math.sqrt((((values - mean) ** 2).sum() + (mean**2 + (1 - mean) ** 2) / 2) / n)
-    asked = bound + spread / math.sqrt(fresh) * max(0.0, -float(ndtri(min(level, 0.5))))
-    return float(ndtr((mean - asked) / (spread * math.sqrt(1 / n + 1 / fresh))))
+    required = bound + spread / math.sqrt(fresh) * max(0.0, -float(ndtri(min(level, 0.5))))
+    return float(ndtr((mean - required) / (spread * math.sqrt(1 / n + 1 / fresh))))
 
 
 class SettingTrial:
-    """The bet on one finalist. ``finalists``: among so many the level is shared."""
+    """The bet on one finalist. The significance level is shared among ``finalists`` bets."""
 
     def __init__(
         self,
@@ -127,57 +132,62 @@ class SettingTrial:
         exact: DecodingConfig,
         finalists: int,
     ) -> None:
-        self._config, self._evidence, self._one, self._exact = config, evidence, one, exact
+        self._config, self._evidence, self._decoding, self._exact = config, evidence, one, exact
         self._level = SIGNIFICANCE_LEVEL / max(1, finalists)
         self._earlier, self._bound = values_of(config, evidence, one, 0, config.choosing)
-        self._begun = betting.stakes(self._earlier, self._bound)
+        self._stakes = betting.stakes(self._earlier, self._bound)
 
     def until(self, end: int) -> TrialStatus:
-        """How it stands after the fresh prompts up to before ``end``."""
+        """Return the status after the fresh prompts before ``end``."""
         config, goal = self._config, self._config.goal
-        preferred = rank(config, self._evidence, self._one, self._exact, end)
+        preferred = rank(config, self._evidence, self._decoding, self._exact, end)
         values = self._values(end)
         if goal == "speed":
             return TrialStatus(len(values) >= 2 * FEWEST_CHOOSING, 1.0, preferred)
-        capital = betting.capital(values, self._bound, self._begun)
-        both = np.concatenate([self._earlier, values])
-        hope = chance(both, self._bound, config.limit - end, self._level * capital)
+        capital = betting.capital(values, self._bound, self._stakes)
+        observed = np.concatenate([self._earlier, values])
+        hope = chance(observed, self._bound, config.limit - end, self._level * capital)
         return TrialStatus(capital >= 1 / self._level, hope, preferred)
 
     def lacks(self, end: int) -> int | None:
-        """So many more fresh prompts make it sure if they are as those so far; ``None`` where all that are left do
-        not."""
-        values, left = self._values(end), self._config.limit - end
+        """Return how many more fresh prompts make it sure if they are like those so far.
+
+        ``None`` if all remaining prompts are too few.
+        """
+        values, remaining = self._values(end), self._config.limit - end
         if self._config.goal == "speed":
             return max(0, 2 * FEWEST_CHOOSING - len(values))
-        return betting.lacking(values, self._earlier, self._bound, self._begun, self._level, left)
+        return betting.lacking(values, self._earlier, self._bound, self._stakes, self._level, remaining)
 
     def finding(self, end: int) -> SettingResult:
-        """What the fresh prompts up to before ``end`` say of the setting."""
+        """Return the result on the fresh prompts before ``end``."""
         values, at_least = self._values(end), None
         if self._config.goal == "accuracy" and len(values):
-            at_least = 2 * betting.lower_bound(values, self._begun, self._level) - 1
-        return _finding(self._config, self._evidence, self._one, self._exact, end, self.until(end).sure, at_least)
+            at_least = 2 * betting.lower_bound(values, self._stakes, self._level) - 1
+        return _result(self._config, self._evidence, self._decoding, self._exact, end, self.until(end).sure, at_least)
 
     def _values(self, end: int) -> np.ndarray:
-        return values_of(self._config, self._evidence, self._one, self._config.choosing, end)[0]
+        return values_of(self._config, self._evidence, self._decoding, self._config.choosing, end)[0]
 
 
 def of_exact(config: CalibrationConfig, evidence: Measurements, exact: DecodingConfig, end: int) -> SettingResult:
-    """What is known of exact SD, which loses nothing, but need not accept as much as is wanted."""
-    keeps = config.goal != "acceptance"
-    return _finding(config, evidence, exact, exact, end, keeps, 0.0 if keeps else None)
+    """Return the result of exact SD. It loses nothing, but may accept less than is wanted."""
+    keeps_promise = config.goal != "acceptance"
+    return _result(config, evidence, exact, exact, end, keeps_promise, 0.0 if keeps_promise else None)
 
 
-def _finding(
-    config: CalibrationConfig, evidence: Measurements, one: DecodingConfig, exact: DecodingConfig, end: int,
+def _result(
+    config: CalibrationConfig, evidence: Measurements, decoding: DecodingConfig, exact: DecodingConfig, end: int,
     sure: bool, at_least: float | None,
 ) -> SettingResult:  # fmt: skip
     start = config.choosing if end > config.choosing else 0
-    solved, rates = gains(evidence, one, config.target, start, end), acceptance_rates(evidence, one, start, end)
-    fresh = len(evidence.both(one, config.target, start, end)) if start else 0
+    solved, rates = (
+        gains(evidence, decoding, config.target, start, end),
+        acceptance_rates(evidence, decoding, start, end),
+    )
+    fresh = len(evidence.both(decoding, config.target, start, end)) if start else 0
     return SettingResult(
-        one, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
-        float(rates.mean()) if len(rates) else math.nan, speedup(evidence, one, exact, start, end),
-        speedup_interval(evidence, one, exact, start, end), speedup(evidence, one, config.target, start, end),
+        decoding, fresh, sure, float(solved.mean()) if len(solved) else math.nan, at_least,
+        float(rates.mean()) if len(rates) else math.nan, speedup(evidence, decoding, exact, start, end),
+        speedup_interval(evidence, decoding, exact, start, end), speedup(evidence, decoding, config.target, start, end),
     )  # fmt: skip

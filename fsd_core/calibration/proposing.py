@@ -1,13 +1,14 @@
-"""What replay proposes to a calibration: of each rule and knob the draft length that is worth measuring.
+"""Replay's proposals to a calibration: the draft lengths worth measuring, for each rule and knob.
 
-A few of the prompts that choose are written strictly and recorded, once. Replay then tells of every setting at every
-draft length how fast it would be (docs/replay.md). Measured are: each lossy setting at the length that is predicted to
-be its fastest, unless that is no faster than exact decoding at its own; and exact ones at their three fastest lengths,
-since everything is held against them. A setting that keeps other tokens than exact decoding changes the text, so that
-replay errs, mostly by telling too little of it: such a one is left out only where it is predicted to be slower by more
-than ``ERRS``. Where acceptance is the goal, it is the fastest length that accepts enough. What replay cannot tell of,
-such as trees and copied drafts, is measured at each of ``DRAFT_LENGTHS``. The prompts that try the finalists have no
-part in it.
+A few of the choosing prompts are decoded strictly and recorded, once. Replay then predicts the speed of every setting
+at every draft length (docs/replay.md). Each lossy setting is measured at its predicted fastest length, unless that is
+no faster than exact decoding at its own. Exact settings are measured at their three fastest lengths, since everything
+is compared to them.
+
+A setting that accepts other tokens than exact decoding changes the text, so that replay errs, mostly by underestimating
+it. Such a setting is left out only if it is predicted to be slower by more than ``ERRS``. If acceptance is the goal,
+the fastest length that accepts enough is measured. Settings that replay cannot predict, such as trees and copied
+drafts, are measured at each of ``DRAFT_LENGTHS``. The prompts that try the finalists have no part in this.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from fsd_core.tasks import Task
 
 EXACT_LENGTHS = 3
 ERRS = 0.2
-"""share of the speed by which replay told too little of a setting that changes the text (docs/replay.md)"""
+"""relative speed by which replay underestimated settings that change the text (docs/replay.md)"""
 TIMED_ROUNDS = 15
-"""of each draft length: a calibration waits for them"""
+"""per draft length; few, since a calibration waits for them"""
 
 
 class ProposedSetting(NamedTuple):
-    """A setting to measure, and the metrics that replay predicts of it, with their intervals, if it can tell."""
+    """A setting to measure, and the metrics that replay predicts for it, with their intervals, if it can."""
 
     decoding: DecodingConfig
     predicted: dict[str, Any] | None
 
 
 def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[ProposedSetting, ...]:
-    """The settings that a calibration with ``config.lengths`` begins with.
+    """Return the settings with which a calibration with ``config.lengths`` begins.
 
     Raises as :func:`fsd_core.replays.strict_run.record`.
     """
@@ -52,15 +53,27 @@ def propose(config: CalibrationConfig, task: Task, pair: LoadedPair) -> tuple[Pr
         draft_length=max(config.lengths), max_new_tokens=config.target.max_new_tokens, timed_rounds=TIMED_ROUNDS,
     )  # fmt: skip
     replay = Replay(trace)
-    told = [one for one in config.decodings if _tells(replay, _of_length(one, 1))]
-    predictions = replay.predict([_of_length(one, length) for one in told for length in config.lengths])
-    chosen = [ProposedSetting(one.config, predicted_metrics(one)) for one in _worth_measuring(config, predictions)]
-    others = [one for one in config.decodings if one not in told]
-    return (*chosen, *(ProposedSetting(_of_length(one, length), None) for one in others for length in DRAFT_LENGTHS))
+    predictable = [candidate for candidate in config.decodings if _can_predict(replay, _with_length(candidate, 1))]
+    predictions = replay.predict(
+        [_with_length(candidate, length) for candidate in predictable for length in config.lengths]
+    )
+    selected = [
+        ProposedSetting(candidate.config, predicted_metrics(candidate))
+        for candidate in _worth_measuring(config, predictions)
+    ]
+    unpredictable = [candidate for candidate in config.decodings if candidate not in predictable]
+    return (
+        *selected,
+        *(
+            ProposedSetting(_with_length(candidate, length), None)
+            for candidate in unpredictable
+            for length in DRAFT_LENGTHS
+        ),
+    )
 
 
 def predicted_metrics(prediction: Prediction) -> dict[str, Any]:
-    """What is predicted, by the names that metrics have once they are measured."""
+    """Return the predictions under the names that metrics have once they are measured."""
     speed = prediction.tokens_per_second
     return {
         **keyed("acceptance_rate", prediction.acceptance_rate),
@@ -70,55 +83,68 @@ def predicted_metrics(prediction: Prediction) -> dict[str, Any]:
     }
 
 
-def _tells(replay: Replay, one: DecodingConfig) -> bool:
+def _can_predict(replay: Replay, config: DecodingConfig) -> bool:
     try:
-        replay.check(one)
+        replay.check(config)
     except InvalidSetting:
         return False
     return True
 
 
-def _of_length(one: DecodingConfig, length: int) -> DecodingConfig:
-    assert one.topology is not None
-    return one.model_copy(update={"topology": one.topology.model_copy(update={"length": length})})
+def _with_length(config: DecodingConfig, length: int) -> DecodingConfig:
+    assert config.topology is not None
+    return config.model_copy(update={"topology": config.topology.model_copy(update={"length": length})})
 
 
 def _worth_measuring(config: CalibrationConfig, predictions: Sequence[Prediction]) -> Iterable[Prediction]:
-    """See the head of this file; in the order in which the settings were given."""
+    """Return the predictions worth measuring, in the given order; see the module docstring."""
     rules: dict[Rule, list[Prediction]] = {}
-    for one in predictions:
-        rules.setdefault(one.config.acceptance, []).append(one)
-    exact = max((_speed(one) for rule, own in rules.items() if rule.lossless for one in own), default=0.0)
-    strict = {_draft(one): one for rule, own in rules.items() if rule.kind == "speculative" for one in own}
-    kept: set[int] = set()
-    for rule, own in rules.items():
-        best = _best(config, own)
+    for prediction in predictions:
+        rules.setdefault(prediction.config.acceptance, []).append(prediction)
+    exact = max(
+        (_speed(prediction) for rule, group in rules.items() if rule.lossless for prediction in group), default=0.0
+    )
+    strict = {
+        _draft(prediction): prediction
+        for rule, group in rules.items()
+        if rule.kind == "speculative"
+        for prediction in group
+    }
+    selected: set[int] = set()
+    for rule, group in rules.items():
+        best = _best(config, group)
         if rule.lossless:
-            kept |= {id(one) for one in sorted(own, key=_speed, reverse=True)[:EXACT_LENGTHS]}
+            selected |= {id(prediction) for prediction in sorted(group, key=_speed, reverse=True)[:EXACT_LENGTHS]}
         slowest = exact if _is_strict(best, strict) else (1 - ERRS) * exact
         if config.goal == "acceptance" or (not rule.lossless and _speed(best) > slowest):
-            kept.add(id(best))
-    return (one for one in predictions if id(one) in kept)
+            selected.add(id(best))
+    return (prediction for prediction in predictions if id(prediction) in selected)
 
 
-def _draft(one: Prediction) -> tuple[Any, Any]:
-    return one.config.drafter, one.config.topology
+def _draft(prediction: Prediction) -> tuple[Any, Any]:
+    return prediction.config.drafter, prediction.config.topology
 
 
-def _is_strict(one: Prediction, strict: Mapping[tuple[Any, Any], Prediction]) -> bool:
-    """Whether it kept just what the strict test of the same draft keeps, so that the prediction is exact."""
-    same = strict.get(_draft(one))
-    return same is not None and np.array_equal(one.counts, same.counts)
+def _is_strict(prediction: Prediction, strict: Mapping[tuple[Any, Any], Prediction]) -> bool:
+    """Return whether it accepted exactly what the strict test of the same draft accepts, so that the prediction is
+    exact."""
+    same = strict.get(_draft(prediction))
+    return same is not None and np.array_equal(prediction.counts, same.counts)
 
 
-def _best(config: CalibrationConfig, own: Sequence[Prediction]) -> Prediction:
-    """The fastest; where acceptance is the goal, of those that accept enough, or else the one that accepts the most."""
+def _best(config: CalibrationConfig, predictions: Sequence[Prediction]) -> Prediction:
+    """Return the fastest prediction.
+
+    If acceptance is the goal, it is the fastest that accepts enough, or else the one that accepts the most.
+    """
     if config.goal != "acceptance":
-        return max(own, key=_speed)
-    enough = [one for one in own if one.acceptance_rate.value >= config.acceptance]
-    return max(enough, key=_speed) if enough else max(own, key=lambda one: one.acceptance_rate.value)
+        return max(predictions, key=_speed)
+    enough = [prediction for prediction in predictions if prediction.acceptance_rate.value >= config.acceptance]
+    return (
+        max(enough, key=_speed) if enough else max(predictions, key=lambda prediction: prediction.acceptance_rate.value)
+    )
 
 
-def _speed(one: Prediction) -> float:
-    assert one.speed_up is not None
-    return one.speed_up.value
+def _speed(prediction: Prediction) -> float:
+    assert prediction.speed_up is not None
+    return prediction.speed_up.value

@@ -1,4 +1,4 @@
-"""From plain options to the calibration that they ask for, for the command line, the library, pages and programs."""
+"""Building a calibration from plain options, for the command line, the library, pages and programs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from fsd_core.tasks import Task
 
 _LONGEST_NAME = 120
 _MORE_THAN_ENOUGH = 10**9
-"""prompts, for any margin"""
+"""prompts; enough for any margin"""
 IN_PYTHON = MappingProxyType(
     {"acceptance": "accepted"}
     | {name: name for name in ("margin", "minutes", "limit", "choosing")}
     | {"other goals": "the goal 'acceptance' or 'speed'"}
 )
-"""what programs call the fields of a calibration, where ``acceptance`` is the rules, and the goals besides accuracy"""
+"""names that programs use for the fields of a calibration and the goals besides accuracy; there ``acceptance`` is the
+rules"""
 
 
 def asked_for(
@@ -42,25 +43,29 @@ def asked_for(
     name: str = "",
     **asked: Any,
 ) -> CalibrationConfig:
-    """The calibration of these options, with the usual values for what is ``None``: the task's prompts up to 600. Where
-    no draft length is named, replay proposes them.
+    """Return the calibration of these options.
+
+    What is ``None`` gets its default, such as the task's prompts up to 600 for ``limit``. If no draft length is named,
+    replay proposes them.
 
     Args:
-        options: of methods, by name: those of each mapping make candidates together, as :func:`candidates` says
-        named: what a person calls an option of a method, for sentences
-        words: what a person calls a field of the calibration, by the field's name
-        limit: prompts that may be used
+        options: of methods, by name; each mapping yields candidates, as :func:`candidates` combines them
+        named: returns the user-facing name of a method's option, for messages
+        words: user-facing names of the calibration's fields, by field
+        limit: maximum number of prompts
         asked: other fields of :class:`CalibrationConfig`
 
-    Raises ``InvalidSetting``, before anything is loaded: as ``candidates``, for settings that are not sampled alike,
-    for values out of range, for prompts that the task has not or that are too few, for a promise of accuracy where
-    nothing is scored, and for a drafter that the pair has not.
+    Raises ``InvalidSetting`` before anything is loaded: as ``candidates``, for settings with different sampling, for
+    values out of range, for more prompts than the task has or too few, for a promise of accuracy if nothing is scored,
+    and for a drafter that the pair lacks.
     """
-    given = [{option: value for option, value in one.items() if value is not None and value != []} for one in options]
-    replayed = not any("draft_length" in one for one in given)
-    usual = {} if replayed else {"draft_length": DRAFT_LENGTHS}
-    decodings = dict.fromkeys(decoding for one in given for decoding in candidates(usual | one, named))
-    if len({(one.sampling, one.max_new_tokens) for one in decodings}) > 1:
+    given = [
+        {option: value for option, value in entry.items() if value is not None and value != []} for entry in options
+    ]
+    replayed = not any("draft_length" in entry for entry in given)
+    defaults = {} if replayed else {"draft_length": DRAFT_LENGTHS}
+    decodings = dict.fromkeys(decoding for entry in given for decoding in candidates(defaults | entry, named))
+    if len({(entry.sampling, entry.max_new_tokens) for entry in decodings}) > 1:
         raise InvalidSetting(
             "A calibration holds its settings against one target, so all are sampled alike: give each the same "
             "temperature, top_k, top_p, min_p and max_new_tokens."
@@ -73,7 +78,7 @@ def asked_for(
         raise InvalidSetting(
             f"{words['acceptance']} is {share}: expected less than 1, for it is a share, such as 0.9 for 90 %."
         )
-    unlimited = checked_words(CalibrationConfig, words, limit=_MORE_THAN_ENOUGH, **fields)  # every other field is right
+    unlimited = checked_words(CalibrationConfig, words, limit=_MORE_THAN_ENOUGH, **fields)  # checks every other field
     if unlimited.goal == "accuracy" and not task.scored:
         raise InvalidSetting(
             f"The task '{task.name}' scores nothing, so no accuracy can be promised: choose {words['other goals']}, "
@@ -89,10 +94,11 @@ def asked_for(
 
 
 def _too_few(config: CalibrationConfig, task: Task, limit: int, words: Mapping[str, str]) -> str:
-    """That a calibration needs more prompts than it may use, and what of that which ``words`` names is enough."""
-    fewest, there = config.fewest, f"the task '{task.name}' has {task.size}"
+    """Return a message that the calibration needs more prompts than it may use, with the remedies that ``words``
+    names."""
+    fewest, available = config.fewest, f"the task '{task.name}' has {task.size}"
     if limit < task.size:
-        there += f", of which {limit} may be used"
+        available += f", of which {limit} may be used"
     remedies = []
     if fewest <= task.size and "limit" in words:
         remedies.append(f"raise {words['limit']} to {fewest} or more (at most {task.size})")
@@ -104,4 +110,4 @@ def _too_few(config: CalibrationConfig, task: Task, limit: int, words: Mapping[s
         remedies.append(f"lower {words['choosing']} to {limit - config.fewest_fresh} or less")
     if config.goal == "accuracy":
         remedies.append(f"raise {words['margin'][0].lower()}{words['margin'][1:]}")
-    return f"{config.needs}, and {there}: {', or '.join(remedies)}."
+    return f"{config.needs}, and {available}: {', or '.join(remedies)}."

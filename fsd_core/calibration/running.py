@@ -1,4 +1,4 @@
-"""Does a calibration: turn by turn, each one recorded as runs of its experiment."""
+"""Running a calibration, step by step. Each step is recorded as runs of its experiment."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def calibrate(
     generator: TextGenerator | PairLoader,
     observer: RunObserver = UNOBSERVED,
 ) -> Outcome:
-    """Does what is left of a calibration. Called again after an interruption of any kind, it goes on.
+    """Run what remains of a calibration. Called again after an interruption of any kind, it continues.
 
-    :func:`execute_runs` says what is raised. Raises ``FsdError`` if the target or exact SD cannot be measured.
+    Raises as :func:`execute_runs`, and ``FsdError`` if the target or exact SD cannot be measured.
     """
     generator = generator if isinstance(generator, TextGenerator) else LocalGenerator(generator)
     while True:
         runs = repository.experiment(experiment_id).runs
-        if left := [run.id for run in runs if not run.ended]:
-            execute_runs(repository, left, generator, observer)
+        if remaining := [run.id for run in runs if not run.ended]:
+            execute_runs(repository, remaining, generator, observer)
             continue
         step = standing(repository, config, runs)
         if isinstance(step, Outcome):
@@ -48,10 +48,14 @@ def calibrate(
 def _proposed(
     config: CalibrationConfig, repository: Repository, generator: TextGenerator
 ) -> tuple[CalibrationStep, dict[str, dict]]:
-    """The first turn, of what replay proposes, and what it predicts, by setting."""
-    question = partial(propose, config, find_task(config.task, repository))
-    found = generator.ask(config.pair, config.device, config.dtype, question)
+    """Return the first step, made of replay's proposals, and the predictions by setting."""
+    query = partial(propose, config, find_task(config.task, repository))
+    proposals = generator.ask(config.pair, config.device, config.dtype, query)
     predicted = {
-        SettingConfig(pair=config.pair, decoding=one.decoding).id: one.predicted for one in found if one.predicted
+        SettingConfig(pair=config.pair, decoding=proposal.decoding).id: proposal.predicted
+        for proposal in proposals
+        if proposal.predicted
     }
-    return CalibrationStep((config.target, *(one.decoding for one in found)), 0, FEWEST_CHOOSING), predicted
+    return CalibrationStep(
+        (config.target, *(proposal.decoding for proposal in proposals)), 0, FEWEST_CHOOSING
+    ), predicted

@@ -1,4 +1,4 @@
-"""How far a calibration is, read from its recorded runs. No torch: the pages may ask."""
+"""Status of a calibration, read from its recorded runs. It needs no torch, so pages may use it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[RunView]) -> CalibrationStep | Outcome:
-    """What the runs of a calibration so far lead to.
+    """Return the next step or the outcome that follows from the runs of a calibration so far.
 
-    Raises as :func:`next_step`, and ``UnknownName`` for a task that is not there any more.
+    Raises as :func:`next_step`, and ``UnknownName`` for a task that no longer exists.
     """
     done = repository.prompts(run.id for run in runs)
     counts: dict[DecodingConfig, dict[int, PromptCounts]] = {}
@@ -37,17 +37,17 @@ def standing(repository: Repository, config: CalibrationConfig, runs: Sequence[R
 
 
 def ended_by_time(repository: Repository, id: str) -> Outcome:
-    """What a calibration left undecided when its minutes ended.
+    """Return the outcome of a calibration that its minutes ended.
 
-    Raises as :func:`standing`, and ``InvalidSetting`` for another experiment, before the end, and where something else
-    ended it.
+    Raises as :func:`standing`, and ``InvalidSetting`` for another kind of experiment, before the end, and if something
+    else ended it.
     """
     experiment = repository.experiment(id)
     if not isinstance(experiment.config, CalibrationConfig):
         raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
-    at = standing(repository, experiment.config, experiment.runs)
-    if not isinstance(at, Outcome):
+    status = standing(repository, experiment.config, experiment.runs)
+    if not isinstance(status, Outcome):
         raise InvalidSetting(f"The calibration {id} has not ended: resume it, or wait for its end.")
-    if at.reason != "minutes":
-        raise InvalidSetting(f"The calibration {id} did not end for want of time: {verdict(experiment.config, at)}")
-    return at
+    if status.reason != "minutes":
+        raise InvalidSetting(f"The calibration {id} did not end for want of time: {verdict(experiment.config, status)}")
+    return status

@@ -1,4 +1,4 @@
-"""What a calibration says in the end, in sentences for people."""
+"""Sentences for people about the result of a calibration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsd_core.config.calibration_config import SIGNIFICANCE_LEVEL, CalibrationCo
 
 
 def goal_words(config: CalibrationConfig) -> str:
-    """What is promised: ``within 2 points of the target's accuracy``."""
+    """Return the promise, such as ``within 2 points of the target's accuracy``."""
     if config.goal == "accuracy":
         return f"within {config.margin:g} {'point' if config.margin == 1 else 'points'} of the target's accuracy"
     if config.goal == "acceptance":
@@ -21,7 +21,7 @@ def goal_words(config: CalibrationConfig) -> str:
 
 
 def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
-    """How the calibration ended, and what to use."""
+    """Return how the calibration ended, and what to use."""
     chosen, promise = outcome.chosen, goal_words(config)
     if chosen.decoding.acceptance.lossless and config.goal != "acceptance":
         use = f"Use exact SD: {chosen.decoding.label}, {_speeds(chosen, exact=False)}."
@@ -39,24 +39,24 @@ def verdict(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def so_far(config: CalibrationConfig, step: CalibrationStep) -> str:
-    """What keeps the promise already, while others are tried; empty where nothing does."""
+    """Return what already keeps the promise while others are tried; empty if nothing does."""
     if step.sure is None:
         return ""
     return f"{step.sure.label} keeps the promise already; what may be {_better(config)} is tried on"
 
 
 def _better(config: CalibrationConfig) -> str:
-    """What the goal prefers among settings that keep the promise."""
+    """Return what the goal prefers among settings that keep the promise."""
     return "more accurate" if config.goal == "acceptance" else "faster"
 
 
 def _close(outcome: Outcome) -> str:
-    labels = ", ".join(one.label for one in outcome.close)
+    labels = ", ".join(decoding.label for decoding in outcome.close)
     return f" Less than {100 * CLOSE:g} % faster, and so not tried on: {labels}." if labels else ""
 
 
 def finding_words(finding: SettingResult) -> str:
-    """What is known of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
+    """Return the result of one finalist: ``-0.4 points seen, at least -1.7, on 320 fresh prompts; 1.41 × exact SD``."""
     parts = [] if math.isnan(finding.difference) else [f"{100 * finding.difference:+.1f} points seen"]
     if finding.at_least is not None and not finding.decoding.acceptance.lossless:
         parts.append(f"at least {100 * finding.at_least:+.1f}")
@@ -65,8 +65,8 @@ def finding_words(finding: SettingResult) -> str:
 
 
 def phase(config: CalibrationConfig, at: CalibrationStep | Outcome) -> str:
-    """How far it is: ``proposing`` draft lengths by replay, ``choosing`` finalists, ``trying`` them on fresh prompts,
-    or ``ended``."""
+    """Return the phase: ``proposing`` draft lengths by replay, ``choosing`` finalists, ``trying`` them on fresh
+    prompts, or ``ended``."""
     if isinstance(at, Outcome):
         return "ended"
     if at.lengths_open:
@@ -75,21 +75,22 @@ def phase(config: CalibrationConfig, at: CalibrationStep | Outcome) -> str:
 
 
 def standing_json(config: CalibrationConfig, at: CalibrationStep | Outcome) -> dict[str, Any]:
-    """How far it is as plain data: under way what is written now, in the end as :func:`as_json`."""
-    told: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
+    """Return the status as plain data: the current step, or in the end :func:`as_json`."""
+    data: dict[str, Any] = {"standing": phase(config, at), "promise": goal_words(config)}
     if isinstance(at, Outcome):
-        return told | as_json(config, at)
-    settings = [_named(config, one) for one in at.decodings]
+        return data | as_json(config, at)
+    settings = [_named(config, decoding) for decoding in at.decodings]
     turn = {"first_prompt": at.start + 1, "last_prompt": at.end, "settings": settings}
     sure = None if at.sure is None else _named(config, at.sure)
-    return told | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": turn}
+    return data | {"verdict": None, "sure_so_far": sure, "goal": config.goal, "task": config.task, "turn": turn}
 
 
 def as_json(config: CalibrationConfig, outcome: Outcome) -> dict[str, Any]:
-    """The outcome as plain data; shares from 0 to 1."""
+    """Return the outcome as plain data; shares from 0 to 1."""
     return {
         "verdict": verdict(config, outcome), "reason": outcome.reason, "goal": config.goal, "task": config.task,
-        "chosen": _plain(config, outcome.chosen), "finalists": [_plain(config, one) for one in outcome.finalists],
+        "chosen": _plain(config, outcome.chosen),
+        "finalists": [_plain(config, finding) for finding in outcome.finalists],
         "more": outcome.more and outcome.more._asdict(),
     }  # fmt: skip
 
@@ -101,8 +102,10 @@ def _plain(config: CalibrationConfig, finding: SettingResult) -> dict[str, Any]:
         "at_least": finding.at_least, "acceptance": finding.acceptance, "over_exact": finding.over_exact,
         "over_exact_low": ends and ends.low, "over_exact_high": ends and ends.high, "over_target": finding.over_target,
     }  # fmt: skip
-    known = {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()}
-    return _named(config, finding.decoding) | known
+    values = {
+        name: None if isinstance(value, float) and math.isnan(value) else value for name, value in figures.items()
+    }
+    return _named(config, finding.decoding) | values
 
 
 def _named(config: CalibrationConfig, decoding: DecodingConfig) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def _why_not(config: CalibrationConfig, outcome: Outcome) -> str:
 
 
 def _more(outcome: Outcome) -> str:
-    """What would decide; nothing where the time did not end it."""
+    """Return what would decide; empty if the time did not end it."""
     if outcome.reason != "minutes":
         return ""
     if outcome.more is None:
@@ -141,7 +144,7 @@ def _more(outcome: Outcome) -> str:
 
 
 def whole_minutes(minutes: float) -> int:
-    """A time as coarse as an estimate is, at least a minute."""
+    """Return the minutes rounded up, at least 1, as coarse as an estimate is."""
     return max(1, math.ceil(minutes))
 
 

@@ -1,4 +1,4 @@
-"""Commands for who may sign in, and for programs that show a token."""
+"""Commands for users who may sign in, and for the API tokens of programs."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def _repository() -> Repository:
     return local_runs.open_repository(get_settings())
 
 
-def _tell(accounts: Sequence[AccountView], nobody: str) -> None:
+def _print_accounts(accounts: Sequence[AccountView], if_empty: str) -> None:
     rows = [(account.name, account.role, f"{account.created_at:%Y-%m-%d}") for account in accounts]
     if rows:
         output.print_table(("Name", "Role", "Since"), rows, figures=False)
     else:
-        output.say(nobody)
+        output.say(if_empty)
 
 
 def _password() -> str:
-    """Asked for on a terminal, without showing it; else the first line of standard input."""
+    """Return a password typed twice on a terminal without echo, or else the first line of standard input."""
     if sys.stdin.isatty():
         return typer.prompt("Password", hide_input=True, confirmation_prompt=True)
     return sys.stdin.readline().rstrip("\n")
@@ -46,30 +46,30 @@ def _password() -> str:
 
 @users.command("add")
 def add_user(name: Name, role: Role = "viewer") -> None:
-    """Add somebody. The password is asked for, or read from standard input."""
+    """Add a user. The password is prompted for, or read from standard input."""
     from fsd_core.auth import credentials
 
-    checked_role(role)  # before the password is asked for
+    checked_role(role)  # fails before the password prompt
     credentials.add_user(_repository(), checked_name(name), role, _password())
     print(f"{name} may sign in as {role}.")
 
 
 @users.command("list")
 def list_users() -> None:
-    """List who may sign in."""
-    _tell(_repository().users(), "Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
+    """List the users who may sign in."""
+    _print_accounts(_repository().users(), "Nobody may sign in yet: `users add NAME --role admin` makes the first one.")
 
 
 @users.command("role")
 def change_role(name: Name, role: Annotated[str, typer.Argument(help=f"One of {', '.join(ROLES)}.")]) -> None:
-    """Give somebody another role."""
+    """Change a user's role."""
     _repository().change_user(name, role=checked_role(role))
     print(f"{name} is {role} now.")
 
 
 @users.command("password")
 def change_password(name: Name) -> None:
-    """Give somebody another password, and end what is signed in."""
+    """Change a user's password and end their sessions."""
     from fsd_core.auth import credentials
 
     credentials.change_password(_repository(), name, _password())
@@ -78,14 +78,14 @@ def change_password(name: Name) -> None:
 
 @users.command("remove")
 def remove_user(name: Name) -> None:
-    """Remove somebody. What they said in reviews stays."""
+    """Remove a user. Their comments and verdicts in reviews stay."""
     _repository().remove_user(name)
     print(f"{name} may no longer sign in.")
 
 
 @tokens.command("add")
 def add_token(name: Name, role: Role = "viewer") -> None:
-    """Make a token. It is shown this once: only its hash is kept."""
+    """Create a token. It is shown only once: only its hash is stored."""
     from fsd_core.auth import credentials
 
     print(credentials.add_token(_repository(), name, role))
@@ -94,11 +94,11 @@ def add_token(name: Name, role: Role = "viewer") -> None:
 @tokens.command("list")
 def list_tokens() -> None:
     """List tokens, without their secrets."""
-    _tell(_repository().tokens(), "There are no tokens.")
+    _print_accounts(_repository().tokens(), "There are no tokens.")
 
 
 @tokens.command("revoke")
 def revoke_token(name: Name) -> None:
-    """Make a token worthless."""
+    """Revoke a token."""
     _repository().revoke_token(name)
     print(f"The token {name} is worth nothing any more.")

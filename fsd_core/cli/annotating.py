@@ -1,4 +1,4 @@
-"""The command that names, notes, tags and archives."""
+"""The command that names, annotates, tags and archives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def annotate(
     archive: Annotated[bool | None, typer.Option("--archive/--unarchive", help="Hide it from lists, or not.")] = None,
     json: options.Json = False,
 ) -> None:
-    """Name an experiment, or note, tag or archive an experiment or a run. Without options it says what is there."""
+    """Name an experiment, or note, tag or archive an experiment or a run. Without options, print the current values."""
     repository = local_runs.open_repository(get_settings())
     work = find_work(repository, id)
     kind = "experiment" if work.is_experiment else "run"
@@ -39,15 +39,15 @@ def annotate(
     tags = None
     if tag or untag:
         removed = set(read_tags(" ".join(untag or [])))
-        tags = tuple(one for one in read_tags(" ".join([*before.tags, *(tag or [])])) if one not in removed)
+        tags = tuple(t for t in read_tags(" ".join([*before.tags, *(tag or [])])) if t not in removed)
     repository.annotate(kind, work.id, Edit(name, note, tags, archive), LOCAL, before.edits)
     after = now()
-    called = {"name": after.name} if work.is_experiment else {}  # type: ignore[union-attr]
-    said = called | {"note": after.note, "tags": list(after.tags), "archived": after.archived}
+    title = {"name": after.name} if work.is_experiment else {}  # type: ignore[union-attr]
+    values = title | {"note": after.note, "tags": list(after.tags), "archived": after.archived}
     if json:
-        output.print_json({f"{kind}_id": work.id} | said)
+        output.print_json({f"{kind}_id": work.id} | values)
         return
-    print(f"The {kind} {work.id}" + (f" ({called['name']})" if called else ""))
+    print(f"The {kind} {work.id}" + (f" ({title['name']})" if title else ""))
     print(f"Note: {after.note or 'none'}")
     print(f"Tags: {' '.join(after.tags) or 'none'}")
     print(f"Archived: {'yes' if after.archived else 'no'}")

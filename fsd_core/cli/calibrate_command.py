@@ -1,4 +1,4 @@
-"""``calibrate``: find the setting that keeps a promise and is the fastest."""
+"""``calibrate``: find the fastest setting that keeps a promise."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def calibrate(
     json: options.Json = False,
     **chosen: Any,
 ) -> None:
-    """Find the fastest setting that keeps a promise: rules, knobs and draft lengths are narrowed down on some prompts,
-    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue,
-    with more minutes where these ended it."""
+    """Find the fastest setting that keeps a promise. Rules, knobs and draft lengths are narrowed down on some prompts,
+    and the best are tried on others. Without --acceptance all rules take part. Repeat the command to continue, with
+    more minutes if the previous ones ran out."""
     if sum((within is not None, accepted is not None, fastest)) > 1:
         raise InvalidSetting("--within, --accepted and --fastest are different goals: give one of them.")
     settings = get_settings()
@@ -71,17 +71,17 @@ def calibrate(
     perform(repository, settings, id or repository.create_experiment(config, enqueue=False), loaded, json)
 
 
-def _config(chosen: dict[str, Any], settings: Settings, **asked: Any) -> CalibrationConfig:
-    """What the options ask for. Raises ``InvalidSetting``, before anything is loaded."""
+def _config(chosen: dict[str, Any], settings: Settings, **request: Any) -> CalibrationConfig:
+    """Build the calibration config from the options. Raises ``InvalidSetting`` before anything is loaded."""
     from fsd_core.calibration.request import asked_for
 
     given = {"device": settings.device} | options.only(chosen, ["pair"]) | options.run_of(chosen)
     task, seeds = run_commands.find_task(given.pop("task"), settings), (given.pop("seed", 0),)
-    return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **asked)
+    return asked_for(task, [options.unswept(chosen)], options.swept_flag, _TYPED, seeds=seeds, **given, **request)
 
 
 def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedPair, json: bool) -> None:
-    """Does what is left of a calibration and says what it found."""
+    """Run the remaining work of a calibration and print its result."""
     from fsd_core.calibration.running import calibrate as go_on
     from fsd_core.evaluation.observer import RunObserver
     from fsd_core.models import threads
@@ -89,20 +89,20 @@ def perform(repository: Repository, settings: Settings, id: str, loaded: LoadedP
     config = repository.experiment(id).config
     assert isinstance(config, CalibrationConfig)
     with local_runs.alone(repository, settings.home, "experiment", id) as writing:
-        with output.turns_bar() as (begin, advance):
+        with output.turns_bar() as (begin_round, advance):
 
             def before_a_prompt(_: RunView) -> None:
                 threads.fit()
                 advance()
 
             with run_commands.telling_how_to_go_on(f"`python -m fsd_core resume {id}`"):
-                observer = RunObserver(before_a_prompt, writing, on_turn=begin)
+                observer = RunObserver(before_a_prompt, writing, on_turn=begin_round)
                 outcome = go_on(repository, id, config, lambda *_: loaded, observer)
         run_commands.mirror(repository, [run.id for run in repository.experiment(id).runs], settings)
-    _tell(id, config, outcome, json)
+    _print_outcome(id, config, outcome, json)
 
 
-def _tell(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
+def _print_outcome(id: str, config: CalibrationConfig, outcome: Outcome, as_json: bool) -> None:
     from fsd_core.calibration.summary import as_json as told
     from fsd_core.calibration.summary import finding_words, verdict, whole_minutes
 

@@ -1,4 +1,4 @@
-"""Commands that tell what there is, and fetch more of it."""
+"""Commands that list pairs, tasks and runs, and fetch the files of a task."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fsd_core.cli import shared_options as options
 from fsd_core.errors import FsdError
 from fsd_core.settings import get_settings
 
-_BEGINNING = 8
-"""of an id, which tells it from the others"""
+_ID_LENGTH = 8
+"""characters of an id that a table shows"""
 
 
 def pairs() -> None:
@@ -24,7 +24,7 @@ def pairs() -> None:
 
 
 def tasks() -> None:
-    """List the tasks and their missing files. `task list` has your own."""
+    """List the tasks and their missing files. `task list` lists your own tasks."""
     from fsd_core.tasks import TASKS
 
     rows = []
@@ -33,7 +33,7 @@ def tasks() -> None:
         if task.available:
             try:
                 availability = f"{task.size:,} prompts"
-            except FsdError as error:  # a file that is not what its authors publish
+            except FsdError as error:  # a file that differs from the published one
                 availability = str(error)
         rows.append((task.name, task.title, availability))
     output.print_table(("Name", "Title", "Prompts"), rows, figures=False)
@@ -49,24 +49,24 @@ def list_runs(
     from fsd_core.worker import local_runs
 
     repository = local_runs.open_repository(get_settings())
-    found = repository.runs(search=search, limit=limit, archived=None if archived else False)
+    runs = repository.runs(search=search, limit=limit, archived=None if archived else False)
     if json:
-        for run in found:
+        for run in runs:
             named = {"run": run.id, "experiment": run.experiment_id, "name": run.experiment_name}
             named |= {"note": run.note, "tags": list(run.tags), "archived": run.archived}
             done = {"prompts_done": run.prompts_done, "prompts": run.prompts_total, "begun": run.created_at.isoformat()}
             output.print_json(named | {"label": run.label, "task": run.task, "status": run.status} | done)
         return
-    if not found:
+    if not runs:
         hidden = " --archived lists archived ones." if not archived and repository.count_runs(archived=True) else ""
         output.say(("No run is here yet." if not search else f"No run has {search[:60]!r} in its name.") + hidden)
         return
     rows = [
         (
-            run.id[:_BEGINNING], run.label, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
-            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_BEGINNING],
+            run.id[:_ID_LENGTH], run.label, run.task, f"{run.prompts_done:,} of {run.prompts_total:,}", run.status,
+            f"{run.created_at:%Y-%m-%d %H:%M}", (run.experiment_id or "–")[:_ID_LENGTH],
         )
-        for run in found
+        for run in runs
     ]  # fmt: skip
     output.print_table(("Run", "Setting", "Task", "Prompts", "Status", "Begun, UTC", "Experiment"), rows, figures=False)
 
@@ -75,8 +75,8 @@ def fetch(task: Annotated[str, typer.Argument(help="Task whose files are fetched
     """Fetch a task's files from the Hugging Face hub into the data folder."""
     from fsd_core.tasks import download, get_task
 
-    where, licence = download.origin(task)
-    print(f"{get_task(task).title}, licence {licence}, from {where}")
+    source, licence = download.origin(task)
+    print(f"{get_task(task).title}, licence {licence}, from {source}")
     written = download.fetch(
         task, get_settings().data_folder,
         lambda what, done, total: output.say(f"Fetching {what}: file {done + 1} of {total}."),

@@ -1,7 +1,6 @@
 """The command line: ``python -m fsd_core``.
 
-Commands import what they need when they run, so that help and ``pairs`` answer
-without waiting for torch.
+Commands import what they need when they run, so help and ``pairs`` answer without waiting for torch.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ app.add_typer(own_tasks, name="task")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 done, 2 refused or failed with one sentence on standard error, 130 interrupted, 143
-    asked to end by SIGTERM."""
-    with _ending_as_interrupted():
+    """Run a command and exit with 0 when done, 2 after a refusal or failure (one sentence on standard error), 130 when
+    interrupted, or 143 after SIGTERM."""
+    with _sigterm_as_interrupt():
         try:
             app(arguments)
         except FsdError as error:
@@ -53,33 +52,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _ending_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the block as an interrupt from the keyboard does, so that it says how to go on."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may say what a signal does
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM in the block like a keyboard interrupt, so that the command says how to continue."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set signal handlers
         yield
         return
-    asked: list[int] = []
+    received: list[int] = []
 
     def end(number: int, _: object) -> None:
-        asked.append(number)
+        received.append(number)
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, end)
+    previous = signal.signal(signal.SIGTERM, end)
     try:
         yield
     except SystemExit:
-        if asked:
+        if received:
             sys.exit(128 + signal.SIGTERM)
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, previous)
 
 
-_OF_A_TEXT = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")
+_TEXT_OPTIONS = ("pair", *METHOD_OPTIONS, "seed", "dtype", "device")
 
 
 @app.command()
-@options.taking(_OF_A_TEXT)
+@options.taking(_TEXT_OPTIONS)
 def generate(
     prompt: Annotated[str, typer.Argument(help="The prompt; - reads it from standard input.")],
     json: options.Json = False,
@@ -104,7 +103,7 @@ def generate(
 
 
 def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
-    """The run that options ask for. Raises ``InvalidSetting``."""
+    """Build the run config from the options. Raises ``InvalidSetting``."""
     decoding = method(options.only(chosen, METHOD_OPTIONS), options.flag)
     setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
     given = {"device": settings.device} | options.run_of(chosen)
@@ -112,24 +111,23 @@ def _run(chosen: dict[str, Any], settings: Settings) -> RunConfig:
 
 
 @app.command()
-@options.taking((*_OF_A_TEXT, "task", "limit", "batch"))
+@options.taking((*_TEXT_OPTIONS, "task", "limit", "batch"))
 def run(fresh: options.Fresh = False, json: options.Json = False, **chosen: Any) -> None:
-    """Measure one setting on a task and keep the run. Repeat the command to continue a run that was killed."""
+    """Measure one setting on a task and store the run. Repeat the command to continue a run that was killed."""
     settings = get_settings()
     config = _run(chosen, settings)
     task = run_commands.check_names(config.setting.pair, config.task, config.limit, settings)
     config = config.model_copy(update={"task": task})
     run_commands.check_drafters([config])
     repository = local_runs.open_repository(settings)
-    loaded = run_commands.load_for(
-        [config], settings.threads
-    )  # what cannot be loaded is no run, so before it is written down
-    left = None if fresh else left_behind(repository, settings.home, config)
-    id = run_commands.going_on(left) if left else repository.create_run(config)
+    # Load before the run is stored: a pair that cannot be loaded leaves no run behind.
+    loaded = run_commands.load_for([config], settings.threads)
+    unfinished = None if fresh else left_behind(repository, settings.home, config)
+    id = run_commands.going_on(unfinished) if unfinished else repository.create_run(config)
     with local_runs.alone(repository, settings.home, "run", id) as writing:
         label = config.setting.decoding.label
-        (done,) = run_commands.perform(repository, label, [id], lambda *_: loaded, settings, writing)
-    output.tell_run(done, json)
+        (finished,) = run_commands.perform(repository, label, [id], lambda *_: loaded, settings, writing)
+    output.tell_run(finished, json)
 
 
 @app.command()
@@ -166,8 +164,8 @@ def sweep(
         output.tell_worker(repository)
         return
     loaded = run_commands.load_for(config.runs(), settings.threads)
-    left = None if fresh else left_behind(repository, settings.home, config)
-    id = run_commands.going_on(left) if left else repository.create_experiment(config, enqueue=False)
+    unfinished = None if fresh else left_behind(repository, settings.home, config)
+    id = run_commands.going_on(unfinished) if unfinished else repository.create_experiment(config, enqueue=False)
     with local_runs.alone(repository, settings.home, "experiment", id) as writing:
         ids = [run.id for run in repository.experiment(id).runs]
         finished = run_commands.perform(repository, config.name, ids, lambda *_: loaded, settings, writing)
@@ -183,8 +181,8 @@ def resume(id: options.Id, json: options.Json = False) -> None:
     work = find_work(repository, id)
     config = repository.experiment(work.id).config if work.is_experiment else None
     if isinstance(config, CalibrationConfig) and not work.left_to_worker:
-        if left := [run.id for run in work.runs if run.has_more_to_do]:
-            repository.reopen_runs(left, enqueue=False)
+        if remaining := [run.id for run in work.runs if run.has_more_to_do]:
+            repository.reopen_runs(remaining, enqueue=False)
         loaded = run_commands.load_for(config.turn([config.target, *config.decodings], 0, 1), settings.threads)
         calibrate_command.perform(repository, settings, work.id, loaded, json)
         return

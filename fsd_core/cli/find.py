@@ -1,5 +1,5 @@
-"""Runs and experiments found by an id or its beginning: what ``resume`` may go on with, and ``rescore`` judge;
-and by their content: what ``run`` and ``sweep`` go on with."""
+"""Find runs and experiments by an id prefix (for ``resume`` and ``rescore``) or by their content (for ``run`` and
+``sweep``)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import ExperimentView, RunView
 
 
-_LOOKED_AT = 50
-"""experiments, the newest ones"""
+_MAX_EXPERIMENTS = 50
+"""how many of the newest experiments are searched"""
 
 
 @dataclass(frozen=True)
@@ -30,34 +30,34 @@ class StoredWork:
     runs: tuple[RunView, ...]
     is_experiment: bool
     left_to_worker: bool
-    """whether a job has it"""
+    """whether a job of the worker owns it"""
 
     @property
     def lock(self) -> tuple[str, str]:
-        """What one process at a time may work on. A run of an experiment is covered by it."""
+        """Kind and id of the lock to hold. The lock of an experiment covers its runs."""
         experiment_id = self.runs[0].experiment_id
         return ("run", self.id) if experiment_id is None else ("experiment", experiment_id)
 
 
 def find_work(repository: Repository, beginning: str) -> StoredWork:
-    """The run or experiment whose id begins so. Raises ``UnknownName`` if there is none, and ``InvalidSetting`` if
-    there are several."""
+    """Return the run or experiment whose id starts with ``beginning``. Raises ``UnknownName`` if none does, and
+    ``InvalidSetting`` if several do."""
     runs = repository.runs(id_begins=beginning, limit=None)
-    mine = [run for run in runs if run.id.startswith(beginning)]
+    matches = [run for run in runs if run.id.startswith(beginning)]
     experiments = {run.experiment_id for run in runs if (run.experiment_id or "").startswith(beginning)} - {None}
-    if len(mine) + len(experiments) > 1:
+    if len(matches) + len(experiments) > 1:
         raise InvalidSetting(f"Several ids begin with '{beginning}': expected more characters of the one meant.")
-    if mine:
-        return _of_run(repository, mine[0])
+    if matches:
+        return _stored_run(repository, matches[0])
     for id in filter(None, experiments):
-        return _of_experiment(repository.experiment(id))
+        return _stored_experiment(repository.experiment(id))
     raise UnknownName(
         f"There is no run and no experiment '{beginning}': expected an id that `runs` lists, or that the pages show."
     )
 
 
 def check_left(work: StoredWork) -> None:
-    """Raises ``InvalidSetting`` if nothing is left to do, or if the worker is at it."""
+    """Raise ``InvalidSetting`` if nothing remains to be done, or if the worker owns the work."""
     what = "experiment" if work.is_experiment else "run"
     if not any(run.has_more_to_do for run in work.runs):
         raise InvalidSetting(
@@ -71,54 +71,54 @@ def check_left(work: StoredWork) -> None:
 
 
 def left_behind(repository: Repository, home: Path, config: RunConfig | SweepConfig) -> StoredWork | None:
-    """What a killed command with this very content left unfinished on the command line; of several the newest, one that
-    was begun before one that was not."""
-    wanted = content_hash(config)
+    """Return the newest unfinished work of the command line with the content of ``config`` and no live process. Work
+    that was already running comes before work still queued."""
+    target_hash = content_hash(config)
     pair = config.setting.pair if isinstance(config, RunConfig) else config.pair
-    unended = [
+    unfinished = [
         run
         for status in ("running", "queued")
         for run in repository.runs(status=status, pair=pair, task=config.task, limit=None)  # newest first
     ]
     if isinstance(config, RunConfig):
-        alone = (run for run in unended if run.experiment_id is None)
-        works = (_of_run(repository, run) for run in alone if content_hash(run.config) == wanted)
+        single_runs = (run for run in unfinished if run.experiment_id is None)
+        works = (_stored_run(repository, run) for run in single_runs if content_hash(run.config) == target_hash)
     else:
-        ids = dict.fromkeys(run.experiment_id for run in unended if run.experiment_id is not None)
+        ids = dict.fromkeys(run.experiment_id for run in unfinished if run.experiment_id is not None)
         experiments = (repository.experiment(id) for id in ids)
-        works = (_of_experiment(e) for e in experiments if content_hash(e.config) == wanted)
+        works = (_stored_experiment(e) for e in experiments if content_hash(e.config) == target_hash)
     works = (work for work in works if not work.left_to_worker)
     return next((work for work in works if lock.holder(home / "runs" / f"{work.id}.lock") is None), None)
 
 
 def calibration_left(repository: Repository, home: Path, config: CalibrationConfig) -> str | None:
-    """The newest calibration with this very content that a killed command left before its verdict, or that its minutes
-    ended where there are more now. It has the minutes of ``config`` then."""
-    for one in repository.experiments(limit=_LOOKED_AT):
-        if one.job_id is not None or not isinstance(one.config, CalibrationConfig) or not one.config.asks_as(config):
+    """Return the newest calibration with the content of ``config`` that a killed command left unfinished, or that ran
+    out of minutes when ``config`` grants more. Its budget is then raised to the minutes of ``config``."""
+    for view in repository.experiments(limit=_MAX_EXPERIMENTS):
+        if view.job_id is not None or not isinstance(view.config, CalibrationConfig) or not view.config.asks_as(config):
             continue
-        free, more = lock.holder(home / "runs" / f"{one.id}.lock") is None, config.minutes - one.config.all_minutes
-        if free and more >= 0 and _left(repository, one, one.config, more):
+        free, more = lock.holder(home / "runs" / f"{view.id}.lock") is None, config.minutes - view.config.all_minutes
+        if free and more >= 0 and _unfinished(repository, view, view.config, more):
             if more:
-                repository.grant_minutes(one.id, more, enqueue=False)
-            return one.id
+                repository.grant_minutes(view.id, more, enqueue=False)
+            return view.id
     return None
 
 
-def _left(repository: Repository, one: ExperimentView, config: CalibrationConfig, more: float) -> bool:
-    """Whether anything of a calibration is left to do, with so many more minutes."""
+def _unfinished(repository: Repository, view: ExperimentView, config: CalibrationConfig, more: float) -> bool:
+    """Whether a calibration has anything left to do with ``more`` extra minutes."""
     from fsd_core.calibration.planning import Outcome
     from fsd_core.calibration.status import standing
 
-    at = standing(repository, config, one.runs)
-    return not isinstance(at, Outcome) or (more > 0 and at.reason == "minutes")
+    status = standing(repository, config, view.runs)
+    return not isinstance(status, Outcome) or (more > 0 and status.reason == "minutes")
 
 
-def _of_run(repository: Repository, run: RunView) -> StoredWork:
+def _stored_run(repository: Repository, run: RunView) -> StoredWork:
     job = repository.find_job(run.experiment_id or run.id)
     return StoredWork(run.id, run.label, (run,), is_experiment=False, left_to_worker=job is not None)
 
 
-def _of_experiment(experiment: ExperimentView) -> StoredWork:
-    job = experiment.job_id is not None
-    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=job)
+def _stored_experiment(experiment: ExperimentView) -> StoredWork:
+    has_job = experiment.job_id is not None
+    return StoredWork(experiment.id, experiment.name, experiment.runs, is_experiment=True, left_to_worker=has_job)

@@ -21,47 +21,47 @@ def export_workspace(
     ] = None,
     run: Annotated[list[str] | None, typer.Option(help="Id of a run; may be given several times.")] = None,
 ) -> None:
-    """Write settings, tasks of your own, experiments, runs, texts, traces and reviews to one checked file, without
-    accounts."""
+    """Write settings, tasks of your own, experiments, runs, texts, traces and reviews to one checked file. Accounts are
+    left out."""
     from fsd_core.storage.workspace.export import export
 
     settings = get_settings()
     repository = local_runs.open_repository(settings)
     chosen: dict[str, None] = {}
-    for wanted, ids in ((True, experiment), (False, run)):
+    for expected, ids in ((True, experiment), (False, run)):
         for id in ids or ():
             work = find_work(repository, id)
-            if work.is_experiment is not wanted:
+            if work.is_experiment is not expected:
                 other = "an experiment" if work.is_experiment else "a run"
                 flag = "--experiment" if work.is_experiment else "--run"
                 raise InvalidSetting(f"{id} is {other}: give it as {flag}.")
-            chosen.update(dict.fromkeys(one.id for one in work.runs))
+            chosen.update(dict.fromkeys(view.id for view in work.runs))
     done = export(settings.resolved_database_url, file, settings.home, chosen or None)
     rows = done.rows
     tasks = f" {count(rows['tasks'], 'version')} of tasks of your own went along." * bool(rows["tasks"])
     print(
         f"{file.absolute()} holds {count(rows['runs'], 'run')} of {count(rows['experiments'], 'experiment')} with "
-        f"{count(rows['generations'], 'prompt')}, and {_of_the_log(rows['review_log'])}: "
+        f"{count(rows['generations'], 'prompt')}, and {_log_entries(rows['review_log'])}: "
         f"{done.size / 1e6:,.1f} MB.{tasks}"
     )
 
 
 def import_workspace(file: Annotated[Path, typer.Argument(help="A file that `export` has made.")]) -> None:
-    """Add what an exported file holds to the database. What is there already is left alone."""
+    """Add the content of an exported file to the database. Existing entries stay unchanged."""
     from fsd_core.storage.database.connection import open_database
     from fsd_core.storage.workspace.merge import import_file
 
     settings = get_settings()
-    local_runs.open_repository(settings)  # makes the database where there is none
+    local_runs.open_repository(settings)  # creates the database if it is missing
     database = open_database(settings.resolved_database_url)
     done = import_file(database, file, settings.home)
     there = f" {count(done.there, 'run')} of it {'was' if done.there == 1 else 'were'} here already." * bool(done.there)
     tasks = f" {count(done.tasks, 'version')} of tasks of your own came along." * bool(done.tasks)
     print(
         f"Added {count(done.runs, 'run')} and {count(done.experiments, 'experiment')} with "
-        f"{count(done.prompts, 'prompt')}, and {_of_the_log(done.acts)}.{there}{tasks}"
+        f"{count(done.prompts, 'prompt')}, and {_log_entries(done.acts)}.{there}{tasks}"
     )
 
 
-def _of_the_log(entries: int) -> str:
+def _log_entries(entries: int) -> str:
     return f"{entries:,} {'entry' if entries == 1 else 'entries'} of the review log"

@@ -1,4 +1,4 @@
-"""What the commands write: tables and JSON to standard output, everything else to standard error."""
+"""Output of the commands: tables and JSON on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -35,12 +35,13 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """One line on standard error."""
+    """Write one line to standard error."""
     print(" ".join(line.split()), file=sys.stderr)
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks on the terminal, unless the answer was given. Raises ``InvalidSetting`` for a no, and where nobody sits."""
+    """Ask on the terminal, unless ``yes`` is set. Raises ``InvalidSetting`` if the answer is no or standard input is no
+    terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -50,11 +51,11 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def deletion(repository: Repository, kind: str, id: str) -> str:
-    """What deleting a run or an experiment takes away."""
-    gone = repository.deletion(**{f"{kind}_id": id})
-    counts = [f"{gone.runs:,} run{'' if gone.runs == 1 else 's'}"] if kind == "experiment" else []
-    counts.append(f"{gone.prompts:,} prompt{'' if gone.prompts == 1 else 's'}")
-    return f"{kind} {id} ({gone.name}) with {', '.join(counts)} and their traces, here and in MLflow"
+    """Describe what deleting a run or an experiment removes."""
+    removed = repository.deletion(**{f"{kind}_id": id})
+    counts = [f"{removed.runs:,} run{'' if removed.runs == 1 else 's'}"] if kind == "experiment" else []
+    counts.append(f"{removed.prompts:,} prompt{'' if removed.prompts == 1 else 's'}")
+    return f"{kind} {id} ({removed.name}) with {', '.join(counts)} and their traces, here and in MLflow"
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -63,7 +64,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal; yields a function that sets how many are done."""
+    """Show a bar on standard error if that is a terminal. Yields a function that sets the number done."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -73,8 +74,9 @@ def progress_bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def turns_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], None]]]:
-    """A bar for turns that follow from one another; yields what begins one, of so many settings on the prompts from one
-    to before another, and what advances it. Without a terminal each turn is a line on standard error."""
+    """Show a bar for consecutive rounds of a calibration. Yields two functions: one begins a round with a number of
+    settings on the prompts from ``start`` to before ``end``, the other advances the bar. Without a terminal each round
+    is a line on standard error."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -91,7 +93,7 @@ def turns_bar() -> Iterator[tuple[Callable[[int, int, int], None], Callable[[], 
 
 @contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar that appears when there is something to fetch; yields a function of what, bytes so far and in all."""
+    """Show a bar once something is fetched. Yields a function of the name, the bytes so far and the bytes in all."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -108,7 +110,7 @@ def download_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figures: bool = True) -> None:
-    """A table on standard output; cells are plain text, never markup. ``figures``: all but the first column are."""
+    """Print a table of plain text, never markup. With ``figures`` all columns but the first hold figures."""
     # Piped output has no width of its own; 80 columns would fold the cells.
     console = Console(markup=False, highlight=False, emoji=False)
     if not console.is_terminal:
@@ -122,7 +124,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, figure
 
 
 def print_runs(runs: Sequence[RunView]) -> None:
-    """One line per run: what it costs and what it gains, with intervals of 95 %."""
+    """Print one line per run: costs and gains, with 95 % intervals."""
     columns = ("Setting", *(metric.listed for metric in listed()))
     rows = []
     for run in runs:
@@ -140,11 +142,11 @@ def print_runs(runs: Sequence[RunView]) -> None:
 
 
 def print_bench(report: dict[str, Any]) -> None:
-    """One line per contender: speed, and the median ratio to transformers' loops with its interval of 95 %."""
+    """Print one line per contender: speed, and the median ratio to transformers' loops with its 95 % interval."""
 
     def ratio(row: dict[str, Any], name: str) -> str:
-        shown = "{median:.2f}" if row[name]["low"] is None else "{median:.2f} [{low:.2f}, {high:.2f}]"
-        return shown.format(**row[name])
+        form = "{median:.2f}" if row[name]["low"] is None else "{median:.2f} [{low:.2f}, {high:.2f}]"
+        return form.format(**row[name])
 
     rows = [
         (
@@ -161,13 +163,13 @@ def print_bench(report: dict[str, Any]) -> None:
 
 
 def print_rounds(report: dict[str, Any]) -> None:
-    """Forwards and rounds in milliseconds, beside what reading their weights takes at least."""
+    """Print forwards and rounds in milliseconds, with the least time that reading their weights takes."""
     gamma, draft, target = report["draft_length"], report["draft_bytes"], report["target_bytes"]
-    read = {"target_alone_ms": target, "draft_step_ms": draft, "verification_ms": target}
-    read |= {"autoregressive_round_ms": target, "speculative_round_ms": target + gamma * draft}
+    bytes_read = {"target_alone_ms": target, "draft_step_ms": draft, "verification_ms": target}
+    bytes_read |= {"autoregressive_round_ms": target, "speculative_round_ms": target + gamma * draft}
     titles = ("Target, 1 token", "Draft, 1 token", f"Target, {gamma + 1} tokens", "Round, target alone", "Round, SD")
     rows = []
-    for (name, size), title in zip(read.items(), titles, strict=True):
+    for (name, size), title in zip(bytes_read.items(), titles, strict=True):
         floor = size / report["bandwidth_gb_s"] / 1e6
         rows.append((title, f"{report[name]:.2f}", f"{size / 1e6:.1f}", f"{floor:.2f}", f"{floor / report[name]:.0%}"))
     print_table(("What", "ms", "MB read", "Floor, ms", "Of floor"), rows)
@@ -178,23 +180,23 @@ def print_rounds(report: dict[str, Any]) -> None:
 
 
 def _figure(figures: dict[str, Any], metric: Metric, mark: str) -> str:
-    """A metric as the pages write it, such as ``100 % [97, 100]``."""
+    """Format a metric as on the pages, such as ``100 % [97, 100]``."""
     value, low, high = (figures.get(metric.key + end) for end in ("", "_low", "_high"))
     if value is None:
         return DASH
-    scaled = (None if one is None else one * metric.scale for one in (value, low, high))
-    shown = written(*scaled, points=metric.is_share, digits=metric.digits)  # pyright: ignore[reportArgumentType]
-    return shown._replace(value=shown.value + " %" * metric.is_share + mark).with_ends(" [{}, {}]")
+    scaled = (None if x is None else x * metric.scale for x in (value, low, high))
+    figure = written(*scaled, points=metric.is_share, digits=metric.digits)  # pyright: ignore[reportArgumentType]
+    return figure._replace(value=figure.value + " %" * metric.is_share + mark).with_ends(" [{}, {}]")
 
 
-def _plain(decoding: DecodingConfig) -> dict[str, Any]:
-    """As JSON has it, where an infinite threshold is the text ``Infinity``."""
+def _decoding_json(decoding: DecodingConfig) -> dict[str, Any]:
+    """Return the config as JSON values. An infinite threshold is the string ``Infinity``."""
     return json.loads(decoding.model_dump_json())
 
 
 def run_json(run: RunView) -> dict[str, Any]:
-    """A run with its settings and all its figures, flat, as ``--json`` prints it."""
-    decoding, figures = _plain(run.decoding), run.metrics or {}
+    """Return a run with its settings and all figures as one flat dict, as printed by ``--json``."""
+    decoding, figures = _decoding_json(run.decoding), run.metrics or {}
     return {
         "run_id": run.id,
         "mlflow_run_id": run.mlflow_run_id,
@@ -234,7 +236,7 @@ def tell_run(run: RunView, as_json: bool) -> None:
 
 
 def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
-    """``runs`` is empty where they are left to the worker."""
+    """Print an experiment. ``runs`` is empty if the worker does them."""
     if as_json:
         print_json({"experiment_id": id, "runs": [run_json(run) for run in runs]})
         return
@@ -244,7 +246,7 @@ def tell_experiment(id: str, runs: Sequence[RunView], as_json: bool) -> None:
 
 
 def tell_resumed(id: str, is_experiment: bool, as_json: bool) -> None:
-    """Of work that the worker goes on with."""
+    """Print that the worker will continue a run or an experiment."""
     what = "experiment" if is_experiment else "run"
     if as_json:
         print_json({f"{what}_id": id, "status": "queued"})
@@ -253,13 +255,13 @@ def tell_resumed(id: str, is_experiment: bool, as_json: bool) -> None:
 
 
 def tell_worker(repository: Repository) -> None:
-    """Says so where no worker is there to do what was queued."""
+    """Warn on standard error if no worker is running for the queued work."""
     if not ((state := repository.worker()) and state.alive):
         say("No worker is running: start the application, or `python -m fsd_core worker`.")
 
 
 def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:
-    """``changed``: verdicts that are others now, by run."""
+    """Print the number of changed verdicts by run."""
     if as_json:
         print_json({"changed": dict(changed)})
         return
@@ -268,20 +270,20 @@ def tell_rescored(changed: Mapping[str, int], as_json: bool) -> None:
 
 
 def tell_bounds(bounds: Mapping[str, Mapping[str, Any]], as_json: bool) -> None:
-    """``bounds``: what ``benchmarks.bounds`` measured, by run."""
+    """Print ``bounds``, the results of ``evaluation.bounds.measure`` by run."""
     if as_json:
         print_json({"bounds": dict(bounds)})
         return
-    for id, one in bounds.items():
-        print(f"Run {id}: {one['positions']} positions at temperature {one['temperature']:g}, percent accepted")
-        for rows in (one["optima"], one["verifiers"]):
+    for id, result in bounds.items():
+        print(f"Run {id}: {result['positions']} positions at temperature {result['temperature']:g}, percent accepted")
+        for rows in (result["optima"], result["verifiers"]):
             for name, row in rows.items():
                 points = "  ".join(f"{point['drafts']}: {100 * point['rate']:.1f}" for point in row)
                 print(f"  {name.replace('_', ' '):24} {points}")
 
 
 def generation_json(text: str, generation: GeneratedText, decoder: PairDecoder, seed: int) -> dict[str, Any]:
-    """One text with its figures and settings, as ``generate --json`` prints it."""
+    """Return one text with its figures and settings, as printed by ``generate --json``."""
     figures, pair = StreamFigures.of_text(generation.records, generation.seconds), decoder.pair
     return {
         "text": text,
@@ -294,7 +296,7 @@ def generation_json(text: str, generation: GeneratedText, decoder: PairDecoder, 
         "mean_acceptance_length": figures.mean_acceptance_length,
         "pair": pair.spec.name,
         "label": decoder.config.label,
-        "decoding": _plain(decoder.config),
+        "decoding": _decoding_json(decoder.config),
         "seed": seed,
         "device": pair.device,
         "dtype": pair.dtype,

@@ -40,7 +40,7 @@ def record(
     json: options.Json = False,
     **chosen: Any,
 ) -> None:
-    """Decode a task strictly once, and keep what `replay` needs to tell of every rule without a model."""
+    """Decode a task strictly once, and store what `replay` needs to predict every rule without a model."""
     from fsd_core.models.model_pairs import get_pair
     from fsd_core.replays import trace_file
     from fsd_core.replays.strict_run import check
@@ -52,8 +52,8 @@ def record(
     given = options.only(chosen, (*_SAMPLING, "max_new_tokens"))
     decoding = method({"acceptance": "speculative", "draft_length": draft_length} | given, options.flag)
     setting = SettingConfig(**options.only(chosen, ["pair"]), decoding=decoding)
-    of_run = {"device": settings.device} | options.run_of(chosen)
-    config = checked(RunConfig, options.flag, setting=setting, **of_run)
+    run_options = {"device": settings.device} | options.run_of(chosen)
+    config = checked(RunConfig, options.flag, setting=setting, **run_options)
     get_pair(config.setting.pair)
     task = run_commands.find_task(config.task, settings)
     task.check_limit(config.limit)
@@ -93,7 +93,7 @@ def replay(
     **chosen: Any,
 ) -> None:
     """Predict acceptance, passes and speed of every rule, knob and draft length from a recorded run, without a model.
-    Options choose some of them."""
+    Options select some of them."""
     from fsd_core.library import replay_report
     from fsd_core.replays import trace_file
     from fsd_core.replays.prediction import Replay
@@ -108,39 +108,39 @@ def replay(
     trace = trace_file.read(file)
     configs = settings_of(trace.info, options.unswept(chosen), options.swept_flag)
     predictions = Replay(trace).predict(configs)
-    rows = [replay_report.prediction_row(one) for one in predictions]
+    rows = [replay_report.prediction_row(row) for row in predictions]
     measured: list[Validated] = []
-    shown = predictions if chosen.get("draft_length") else _best(predictions)
+    displayed = predictions if chosen.get("draft_length") else _best(predictions)
     if measure:
-        measured = _measured(trace, shown, pair or trace.info.pair, device)
-        rows = [replay_report.checked_row(one) for one in measured]
+        measured = _measured(trace, displayed, pair or trace.info.pair, device)
+        rows = [replay_report.checked_row(row) for row in measured]
     if table is not None:
         _write(table, _csv(rows))
     if page is not None:
         _write(page, replay_report.markdown(trace, measured))
     if figure is not None:
-        _write(figure, _drawn(measured))
+        _write(figure, _figure_html(measured))
     if json:
         costs = trace.info.costs
-        known = {"pair": trace.info.pair, "task": trace.info.task, "prompts": len(trace.prompts)}
-        output.print_json(known | {"costs": costs and costs.as_json(), "predictions": rows})
+        trace_info = {"pair": trace.info.pair, "task": trace.info.task, "prompts": len(trace.prompts)}
+        output.print_json(trace_info | {"costs": costs and costs.as_json(), "predictions": rows})
     elif measure:
         _print_measured(measured)
     else:
-        _print(trace, shown, predictions)
+        _print(trace, displayed, predictions)
 
 
-def _line(one: Prediction) -> DecodingConfig:
-    """What settings that differ in the draft length alone share."""
-    return one.config.model_copy(update={"topology": None})
+def _without_length(prediction: Prediction) -> DecodingConfig:
+    """Return the config without its topology: the part shared by settings that differ only in draft length."""
+    return prediction.config.model_copy(update={"topology": None})
 
 
 def _best(predictions: list[Prediction]) -> list[Prediction]:
-    """One of each rule and knob: at its fastest draft length, or without costs at the longest."""
+    """Keep one prediction per rule and knob: its fastest draft length, or the longest if costs are unknown."""
     best: dict[DecodingConfig, Prediction] = {}
-    for one in predictions:
-        if one.speed_up is None or one.is_best:
-            best[_line(one)] = one
+    for prediction in predictions:
+        if prediction.speed_up is None or prediction.is_best:
+            best[_without_length(prediction)] = prediction
     return list(best.values())
 
 
@@ -150,28 +150,28 @@ def _measured(trace: Trace, predictions: list[Prediction], pair: str, device: st
 
     check_name(trace.info, pair)
     settings = get_settings()
-    where = device or settings.device
-    wanted = [
-        checked(RunConfig, options.flag, setting=SettingConfig(pair=pair, decoding=one.config), device=where)
-        for one in predictions
+    device_name = device or settings.device
+    configs = [
+        checked(RunConfig, options.flag, setting=SettingConfig(pair=pair, decoding=row.config), device=device_name)
+        for row in predictions
     ]
     task = run_commands.find_task(trace.info.task, settings)
     task.check_limit(trace.prompts[-1].prompt + 1)
-    loaded = run_commands.load_for(wanted, settings.threads)
+    loaded = run_commands.load_for(configs, settings.threads)
     with output.progress_bar("Measuring", len(trace.prompts)) as advance_to:
         return measure(loaded, trace, predictions, task, advance_to)
 
 
-def _print(trace: Trace, shown: list[Prediction], every: list[Prediction]) -> None:
-    near: dict[DecodingConfig, list[str]] = {}
-    for one in every:
-        near.setdefault(_line(one), []).extend([str(one.draft_length)] * one.is_near_best)
+def _print(trace: Trace, displayed: list[Prediction], predictions: list[Prediction]) -> None:
+    near_best: dict[DecodingConfig, list[str]] = {}
+    for row in predictions:
+        near_best.setdefault(_without_length(row), []).extend([str(row.draft_length)] * row.is_near_best)
     rows = [
         (
-            one.config.label, _share(one.acceptance_rate), _figure(one.tokens_per_pass), _figure(one.passes),
-            _figure(one.tokens_per_second), _figure(one.speed_up), ", ".join(near[_line(one)]) or DASH,
+            row.config.label, _share(row.acceptance_rate), _figure(row.tokens_per_pass), _figure(row.passes),
+            _figure(row.tokens_per_second), _figure(row.speed_up), ", ".join(near_best[_without_length(row)]) or DASH,
         )
-        for one in shown
+        for row in displayed
     ]  # fmt: skip
     columns = ("Accepted, %", "Tokens a pass", "Passes an answer", "Tokens/s", "× target alone", "As fast at γ")
     output.print_table(("Predicted", *columns), rows)
@@ -183,22 +183,28 @@ def _print(trace: Trace, shown: list[Prediction], every: list[Prediction]) -> No
 
 def _print_measured(checks: list[Validated]) -> None:
     rows = []
-    for one in checks:
-        said = one.prediction
-        pairs = [(said.tokens_per_pass, one.tokens_per_pass), (said.passes, one.passes), (said.speed_up, one.speed_up)]
+    for result in checks:
+        prediction = result.prediction
+        pairs = [
+            (prediction.tokens_per_pass, result.tokens_per_pass),
+            (prediction.passes, result.passes),
+            (prediction.speed_up, result.speed_up),
+        ]
         cells = [f"{_value(predicted)} / {_value(measured)}" for predicted, measured in pairs]
-        accepted = f"{100 * said.acceptance_rate.value:.1f} / {100 * one.acceptance_rate.value:.1f}"
-        rows.append((said.config.label, accepted, _share(one.acceptance_error), *cells, f"{one.length:.2f}"))
+        accepted = f"{100 * prediction.acceptance_rate.value:.1f} / {100 * result.acceptance_rate.value:.1f}"
+        rows.append(
+            (prediction.config.label, accepted, _share(result.acceptance_error), *cells, f"{result.length:.2f}")
+        )
     columns = ("Accepted, %", "Error, points", "Tokens a pass", "Passes an answer", "× target alone", "× length")
     output.print_table(("Predicted / measured", *columns), rows)
 
 
-def _drawn(checks: list[Validated]) -> str:
-    """The figure of predicted and measured passes as a page of its own."""
+def _figure_html(checks: list[Validated]) -> str:
+    """Return the figure of predicted and measured passes as an HTML page."""
     from fsd_core.plots import predicted
     from fsd_core.plots.style import EXPORT_CONFIG
 
-    points = [(one.prediction.config, one.prediction.passes, one.passes) for one in checks]
+    points = [(result.prediction.config, result.prediction.passes, result.passes) for result in checks]
     return predicted.draw(predicted.by_rule(points)).to_html(include_plotlyjs=True, config=EXPORT_CONFIG)
 
 
@@ -226,7 +232,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Raises ``InvalidSetting`` where the disk does not take it."""
+    """Write a text file. Raises ``InvalidSetting`` if the disk refuses it."""
     try:
         file.write_text(text, encoding="utf-8", newline="")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What the commands do with the database, the models and a run."""
+"""Steps that commands share: load pairs, find tasks, perform runs and mirror them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
-    """The one pair of these runs, with torch set to so many CPU threads; ``None``: as many as serve it.
+    """Load the pair of these runs and set torch to ``number`` CPU threads; ``None`` picks the number that suits it.
 
     Raises what loading raises, and ``InvalidSetting`` if a configuration is impossible with this pair.
     """
@@ -45,7 +45,7 @@ def load_for(configs: Sequence[RunConfig], number: int | None) -> LoadedPair:
 
 
 def check_drafters(configs: Sequence[RunConfig]) -> None:
-    """Raises ``InvalidSetting`` for a drafter that the pair of a configuration has not."""
+    """Raise ``InvalidSetting`` if a configuration uses a drafter that its pair lacks."""
     from fsd_core.models.model_pairs import check_drafter
 
     for config in configs:
@@ -53,20 +53,20 @@ def check_drafters(configs: Sequence[RunConfig]) -> None:
 
 
 def check_names(pair: str, task: str, limit: int, settings: Settings) -> str:
-    """The full name of the task: of one's own, with its version.
+    """Return the full name of the task, which includes the version of a custom one.
 
-    Raises ``UnknownName`` or ``InvalidSetting``, before anything slow is done or any run is written.
+    Raises ``UnknownName`` or ``InvalidSetting`` before anything slow is done or any run is stored.
     """
     from fsd_core.models.model_pairs import get_pair
 
     get_pair(pair)
-    found = find_task(task, settings)
-    found.check_limit(limit)
-    return found.name
+    match = find_task(task, settings)
+    match.check_limit(limit)
+    return match.name
 
 
 def find_task(name: str, settings: Settings) -> Task:
-    """The task of that name. Of one's own, what has changed in the folder of tasks is taken in first."""
+    """Return the task of that name. A custom task is first updated from the folder of tasks."""
     from fsd_core.tasks import TASKS, get_task
     from fsd_core.tasks.custom import lookup
     from fsd_core.worker import local_runs
@@ -80,7 +80,7 @@ def find_task(name: str, settings: Settings) -> Task:
 
 
 def going_on(work: StoredWork) -> str:
-    """Tells that nothing new is begun, and answers with the id."""
+    """Print that stored work continues and return its id."""
     what, done = ("experiment" if work.is_experiment else "run"), sum(run.prompts_done for run in work.runs)
     say(
         f"Continuing the {what} {work.id}, which has the same settings and stopped at prompt {done} of "
@@ -97,10 +97,10 @@ def perform(
     settings: Settings,
     writing: Writing,
 ) -> list[RunView]:
-    """Does runs under a progress bar and mirrors them; tells of those that fail.
+    """Execute runs under a progress bar, mirror them and print their errors.
 
     An interrupt from the keyboard leaves the runs to be resumed. Raises ``FsdError`` if no run finished, and
-    ``DatabaseUnavailable``, which says how to go on, if the runs could not be ended.
+    ``DatabaseUnavailable``, which says how to continue, if the runs could not be ended.
     """
     from fsd_core.evaluation.observer import RunObserver
     from fsd_core.evaluation.runner import execute_runs
@@ -113,12 +113,12 @@ def perform(
     def done() -> int:
         return sum(run.prompts_done for run in repository.runs(run_ids, limit=None))
 
-    before = [repository.run(run_id) for run_id in run_ids]
-    again = f"`python -m fsd_core resume {before[0].id if len(before) == 1 else before[0].experiment_id}`"
+    initial = [repository.run(run_id) for run_id in run_ids]
+    command = f"`python -m fsd_core resume {initial[0].id if len(initial) == 1 else initial[0].experiment_id}`"
     if sys.stderr.isatty():
-        say(f"If this is killed, continue with {again}.")
-    with progress_bar(title, sum(run.prompts_total for run in before)) as advance_to:
-        with telling_how_to_go_on(again):
+        say(f"If this is killed, continue with {command}.")
+    with progress_bar(title, sum(run.prompts_total for run in initial)) as advance_to:
+        with telling_how_to_go_on(command):
             execute_runs(repository, run_ids, loader, RunObserver(before_a_prompt, writing))
         advance_to(done())
     mirror(repository, run_ids, settings)
@@ -133,7 +133,7 @@ def perform(
 
 @contextmanager
 def telling_how_to_go_on(again: str) -> Iterator[None]:
-    """Adds to what interrupts the block that prompts are kept. ``again``: the command that goes on."""
+    """Add to an interruption of the block that finished prompts are kept. ``again`` is the command that continues."""
     try:
         yield
     except KeyboardInterrupt:
@@ -144,14 +144,14 @@ def telling_how_to_go_on(again: str) -> Iterator[None]:
 
 
 def mirror(repository: Repository, run_ids: Sequence[str], settings: Settings) -> None:
-    """Copies runs to MLflow; if that is down they stay whole, and are mirrored by the worker later."""
+    """Copy runs to MLflow. If MLflow is down, the runs are unaffected and the worker mirrors them later."""
     with _mirrored(settings) as copies:
         for run_id in run_ids:
             copies.sync(repository, run_id)
 
 
 def delete_copies(repository: Repository, settings: Settings) -> None:
-    """Deletes in MLflow what was deleted here; if that is down, the worker does so later."""
+    """Delete from MLflow what was deleted here. If MLflow is down, the worker does it later."""
     with _mirrored(settings) as copies:
         copies.delete_pending(repository)
 
@@ -160,7 +160,7 @@ def delete_copies(repository: Repository, settings: Settings) -> None:
 def _mirrored(settings: Settings) -> Iterator[MlflowMirror]:
     from fsd_core.tracking.mlflow_mirror import MlflowMirror
 
-    # How it makes its tables is not for standard error. It reads the variable when it is imported, which is later.
+    # Keep its table migrations off standard error. MLflow reads the variable at import, which comes later.
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
     logging.getLogger("mlflow").setLevel(logging.ERROR)
     try:

@@ -1,4 +1,5 @@
-"""The options that commands share, made from the table of options. No torch: ``--help`` answers at once."""
+"""Options that commands share, built from the table of options. Torch is not imported, so ``--help`` answers at
+once."""
 
 from __future__ import annotations
 
@@ -18,49 +19,49 @@ from fsd_core.errors import FsdError, InvalidSetting
 from fsd_core.rules import RULES
 
 
-def _present(typed: str) -> str:
-    """What was typed, or, where that is what an option was called before, the name that it has now, with dashes."""
-    present = ALIASES.get(typed.replace("-", "_"))
-    return present.replace("_", "-") if present else typed
+def _current_name(typed: str) -> str:
+    """Return the typed name, with a former name of an option replaced by its present one, with dashes."""
+    current = ALIASES.get(typed.replace("-", "_"))
+    return current.replace("_", "-") if current else typed
 
 
 TYPER_OPTIONS: dict[str, Any] = {
     "no_args_is_help": True, "add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False,
-    "context_settings": {"token_normalize_func": _present},
+    "context_settings": {"token_normalize_func": _current_name},
 }  # fmt: skip
 RUN = ("task", "limit", "seed", "dtype", "device", "batch")
-"""a run's options besides its pair and its method"""
+"""options of a run besides its pair and its method"""
 
 
 def flag(option: Option, value: Any = None) -> str:
-    """The option as it is typed, such as ``--tree-tokens``, or ``--no-…`` where ``value`` is ``False``."""
+    """Return the option as it is typed, such as ``--tree-tokens``, or ``--no-…`` if ``value`` is ``False``."""
     return f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}"
 
 
 def swept_flag(option: Option, value: Any = None) -> str:
-    """The same for ``sweep``, which takes several values of a knob under the name of their plural."""
+    """Return the option as ``sweep`` takes it: a knob with several values has a plural name."""
     return f"--{swept_name(option).replace('_', '-')}" if option.is_knob else flag(option, value)
 
 
 def swept_name(option: Option) -> str:
-    """The name of a knob that takes several values, such as ``thresholds``."""
+    """Return the name of a knob that takes several values, such as ``thresholds``."""
     return (option.plural or f"{option.name}s").lower().replace(" ", "_")
 
 
 def _one_of(option: Option) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None:
-                check_known(option, one, flag)
+        for item in value if isinstance(value, list) else [value]:
+            if item is not None:
+                check_known(option, item, flag)
         return value
 
     return check
 
 
 def read_number(flag: str, kind: type, low: float | None = None, high: float | None = None) -> Callable[[Any], Any]:
-    """Reads what was typed for an option that is an ``int`` or a ``float`` from ``low`` to ``high``. Raises
-    ``FsdError``, which Typer lets through, for anything else."""
-    within = f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
+    """Return a parser for an ``int`` or ``float`` option from ``low`` to ``high``. It raises ``FsdError``, which Typer
+    lets through, for anything else."""
+    limits = f"at least {low}" if high is None else f"at most {high}" if low is None else f"from {low} to {high}"
 
     def read(typed: Any) -> Any:
         try:
@@ -69,58 +70,58 @@ def read_number(flag: str, kind: type, low: float | None = None, high: float | N
             expected = "whole number" if kind is int else "number"
             raise FsdError(f"{flag} is {str(typed)[:60]!r}: expected a {expected}.") from None
         if (low is not None and not value >= low) or (high is not None and not value <= high):
-            raise FsdError(f"{flag} is {value}: expected {within}.")
+            raise FsdError(f"{flag} is {value}: expected {limits}.")
         return value
 
     return read
 
 
 def number(flag: str, kind: type, help: str, low: float | None = None, high: float | None = None) -> Any:
-    """A command's own option that is a number, for ``Annotated``; see :func:`read_number`."""
+    """Return a numeric Typer option for ``Annotated``; see :func:`read_number`."""
     return typer.Option(flag, parser=read_number(flag, kind, low, high), metavar=f"<{kind.__name__}>", help=help)
 
 
 def _parameter(option: Option, swept: bool, usual: str | None) -> inspect.Parameter:
-    """The parameter of a command that is an option, with what Typer must know of it. ``usual``: as help shows it."""
-    several = swept and option.name in (*LISTED, *LENGTH_OPTIONS) and option.name != "divergence"
-    name, declared = option.name, flag(option)
-    description, more = option.help, {}
+    """Return the command parameter of an option, with its Typer metadata. Help shows ``usual`` as the default."""
+    is_list = swept and option.name in (*LISTED, *LENGTH_OPTIONS) and option.name != "divergence"
+    name, declaration = option.name, flag(option)
+    description, extras = option.help, {}
     kind: Any = str if option.is_knob or option.choices else option.type
     if option.is_knob:
-        more["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
+        extras["metavar"] = "NUMBER|off" if option.optional else "NUMBER"
         if swept:
-            name, declared = swept_name(option), swept_flag(option)
+            name, declaration = swept_name(option), swept_flag(option)
             description += f". For {', '.join(option.owners)}: a list such as 0.1,0.2 or a range start:stop:count"
-            more["metavar"], usual = "TEXT", "the rule's own values"
+            extras["metavar"], usual = "TEXT", "the rule's own values"
     elif option.type is bool:
-        declared = f"{flag(option)}/{flag(option, False)}"
+        declaration = f"{flag(option)}/{flag(option, False)}"
     elif option.type in (int, float):
-        more |= {"parser": read_number(flag(option), option.type), "metavar": f"<{option.type.__name__}>"}
+        extras |= {"parser": read_number(flag(option), option.type), "metavar": f"<{option.type.__name__}>"}
     if option.choices:
         description += f": {', '.join(option.choices)}"
-        more |= {"metavar": "NAME", "callback": _one_of(option)}
-    if several:
+        extras |= {"metavar": "NAME", "callback": _one_of(option)}
+    if is_list:
         description += "; may be given several times"
     if usual is not None:
         description += f" ({usual})"
-    annotation: Any = (list[kind] if several else kind) | None
-    parameter = typer.Option(declared, help=f"{description}.", **more)
+    annotation: Any = (list[kind] if is_list else kind) | None
+    parameter = typer.Option(declaration, help=f"{description}.", **extras)
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation, parameter]
     )
 
 
 def _usual(option: Option) -> str | None:
-    """The value of an option that is not given, as help shows it; ``None`` where the help says it."""
+    """Return the default of an option as help shows it, or ``None`` if the option's help already says it."""
     if option.name == "device":
         return None
     if option.name == "task":
         return "the pair's own"
-    words = _value(option.default)
-    for kind in option.owners if option.part == "acceptance" else ():  # a rule may have a value of its own
-        if (own := _value(RULES[kind].model_fields[option.field].default)) != _value(option.default):
-            words += f"; {kind}: {own}"
-    return words
+    text = _value(option.default)
+    for kind in option.owners if option.part == "acceptance" else ():  # a rule may have another default
+        if (custom := _value(RULES[kind].model_fields[option.field].default)) != _value(option.default):
+            text += f"; {kind}: {custom}"
+    return text
 
 
 def _value(value: Any) -> str:
@@ -130,20 +131,20 @@ def _value(value: Any) -> str:
 def taking(
     names: Iterable[str] = METHOD_OPTIONS, *, swept: bool = False, usual: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Callable], Callable]:
-    """Gives a command the options of these names in place of its ``**chosen``; ``None`` is one that was not given.
+    """Replace the ``**chosen`` of a command by the options of these names; ``None`` means that an option was not given.
 
-    ``swept``: several values of what a sweep takes several of. ``usual``: what stands for options that are not given,
-    where that is not their default.
+    ``swept`` lets the options of a sweep take several values. ``usual`` holds the defaults to show where they differ
+    from the option's own.
     """
 
     def give(command: Callable) -> Callable:
-        written = inspect.signature(command, eval_str=True)
-        own = [p for p in written.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        given = [_parameter(OPTIONS[name], swept, usual.get(name) or _usual(OPTIONS[name])) for name in names]
-        last = [p.replace(kind=p.KEYWORD_ONLY) for p in own if p.default is not p.empty]
-        first = [p for p in own if p.default is p.empty]
-        parameters = [*first, *given, *last]
-        command.__signature__ = written.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
+        signature = inspect.signature(command, eval_str=True)
+        declared = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        shared = [_parameter(OPTIONS[name], swept, usual.get(name) or _usual(OPTIONS[name])) for name in names]
+        optional = [p.replace(kind=p.KEYWORD_ONLY) for p in declared if p.default is not p.empty]
+        required = [p for p in declared if p.default is p.empty]
+        parameters = [*required, *shared, *optional]
+        command.__signature__ = signature.replace(parameters=parameters)  # pyright: ignore[reportFunctionMemberAccess]
         command.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
         return command
 
@@ -151,18 +152,18 @@ def taking(
 
 
 def only(chosen: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The options of these names that were given."""
+    """Return the given options among these names."""
     return {name: chosen[name] for name in names if chosen.get(name) is not None}
 
 
 def unswept(chosen: dict[str, Any]) -> dict[str, Any]:
-    """The method options of a sweep that were given, under their own names."""
+    """Return the given method options of a sweep, under their singular names."""
     names = {name: swept_name(option) if option.is_knob else name for name, option in METHOD_OPTIONS.items()}
     return {name: chosen[typed] for name, typed in names.items() if chosen.get(typed) is not None}
 
 
 def run_of(chosen: dict[str, Any]) -> dict[str, Any]:
-    """What a run is beside its pair and its method, as it was given; without a task the one of the pair.
+    """Return the given options of a run besides its pair and method. The task defaults to the pair's.
 
     Raises as ``get_pair`` does.
     """
@@ -198,30 +199,30 @@ Fresh = Annotated[
 SHORTEST_ID = 6  # characters
 
 
-def _beginning_of_id(text: str) -> str:
-    begins = text.strip().lower()
-    if len(begins) < SHORTEST_ID:
+def _id_prefix(text: str) -> str:
+    prefix = text.strip().lower()
+    if len(prefix) < SHORTEST_ID:
         raise InvalidSetting(
             f"The id {text!r} is too short: expected at least its first {SHORTEST_ID} characters. `runs` lists the ids "
             "of runs and experiments."
         )
-    return begins
+    return prefix
 
 
 Id = Annotated[
     str,
     typer.Argument(
-        callback=_beginning_of_id,
+        callback=_id_prefix,
         help=f"Id of a run or an experiment, as `runs` lists them; its first {SHORTEST_ID} characters are enough.",
     ),
 ]
 
 
 def read_prompt(argument: str) -> str:
-    """The prompt as given, or standard input for ``-``, less one line break at its end. Raises ``InvalidSetting``."""
+    """Return the prompt, or standard input for ``-`` without its final line break. Raises ``InvalidSetting``."""
     try:
         text = argument
-        if argument == "-":  # a character has at most four bytes; one more tells that there are more
+        if argument == "-":  # a character has at most four bytes; one more byte detects longer input
             text = sys.stdin.buffer.read(4 * LONGEST_PROMPT + 1).decode().removesuffix("\n").removesuffix("\r")
         text.encode()
     except UnicodeError:

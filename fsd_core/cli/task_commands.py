@@ -1,4 +1,4 @@
-"""Commands for tasks of one's own: ``task check``, ``add``, ``list`` and ``show``."""
+"""Commands for custom tasks: ``task check``, ``add``, ``list`` and ``show``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WHO = "command line"
 
 
 def _checked(file: Path, scorer: str | None) -> CheckedFile:
-    """What a file holds. Raises ``InvalidSetting`` after every problem is told on standard error."""
+    """Return the content of a file. Raises ``InvalidSetting`` after every problem was printed to standard error."""
     from fsd_core.tasks.custom.reading import check, read_file
     from fsd_core.tasks.custom.scorers import SCORERS
 
@@ -49,7 +49,7 @@ def _checked(file: Path, scorer: str | None) -> CheckedFile:
 
 
 def _repository() -> Repository:
-    """The database, with what has changed in the folder of tasks."""
+    """Return the database, updated from the folder of tasks."""
     from fsd_core.tasks.custom.lookup import TaskFolder
 
     settings = get_settings()
@@ -61,7 +61,7 @@ def _repository() -> Repository:
 
 @task.command("check")
 def check_task(file: File, scorer: Scorer = None) -> None:
-    """Say everything that is wrong with a file, line by line. Nothing is kept."""
+    """Report everything that is wrong with a file, line by line. Nothing is stored."""
     checked = _checked(file, scorer)
     print(f"{file} has {count(len(checked.lines), 'prompt')}, scored by {checked.scorer}.")
 
@@ -73,13 +73,13 @@ def add_task(
     scorer: Scorer = None,
     title: Annotated[str, typer.Option(help="Title for people.")] = "",
 ) -> None:
-    """Keep a file as a task, or as the next version of one. Commands and pages then offer it."""
+    """Store a file as a task, or as the next version of one. Commands and pages then offer it."""
     from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import checked_name, keep, suggested_name
 
     name = checked_name(suggested_name(file.stem) if name is None else name)
-    kept = keep(_repository(), CustomTask.of(name, _checked(file, scorer), title), _WHO)
-    print(f"{kept.full_name} has {count(kept.prompts, 'prompt')}, scored by {kept.scorer}. Measure with --task {name}.")
+    view = keep(_repository(), CustomTask.of(name, _checked(file, scorer), title), _WHO)
+    print(f"{view.full_name} has {count(view.prompts, 'prompt')}, scored by {view.scorer}. Measure with --task {name}.")
 
 
 @task.command("list")
@@ -109,7 +109,7 @@ def show_task(
     from fsd_core.tasks.custom.custom_task import CustomTask
     from fsd_core.tasks.custom.lookup import find_task
 
-    found = find_task(name, _repository())
-    if not isinstance(found, CustomTask):
+    match = find_task(name, _repository())
+    if not isinstance(match, CustomTask):
         raise InvalidSetting(f"'{name}' is a task of the program: `task show` prints the lines of your own.")
-    print(found.content, end="")
+    print(match.content, end="")

@@ -35,7 +35,8 @@ def bench(
     device: options.Device = None,
     json: options.Json = False,
 ) -> None:
-    """Time our decoding loops against those of transformers on the same prompts, and rounds against the memory."""
+    """Time our decoding loops against those of transformers on the same prompts, and rounds against the memory
+    bandwidth."""
     settings = get_settings()
     if synthetic:
         report = bench_synthetic(
@@ -72,7 +73,7 @@ def bench(
 def bench_synthetic(
     name: str, device: str, dtype: str, threads: int | None, draft_length: int, probability: float
 ) -> dict[str, Any]:
-    """Rounds of a pair of random weights against the memory.
+    """Time rounds of a pair with random weights against the memory bandwidth.
 
     Raises ``UnknownName``, ``InvalidSetting`` or ``ModelUnavailable``.
     """
@@ -84,7 +85,7 @@ def bench_synthetic(
 
     if threads:
         torch.set_num_threads(threads)
-    where = resolve_device(device)
-    number = getattr(torch, "bfloat16" if dtype == "auto" else fitting_dtype(dtype, where))
-    pair = synthetic_pair(name, where, number)
+    target_device = resolve_device(device)
+    torch_dtype = getattr(torch, "bfloat16" if dtype == "auto" else fitting_dtype(dtype, target_device))
+    pair = synthetic_pair(name, target_device, torch_dtype)
     return measure_rounds(*pair, draft_length=draft_length, probability=probability)

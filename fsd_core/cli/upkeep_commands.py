@@ -1,4 +1,4 @@
-"""Commands that look after the program itself: ``train`` and ``db``."""
+"""Commands that maintain the program itself: ``train`` and ``db``."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def train_calibration(
     limit: Annotated[int, options.number("--limit", int, "Prompts that decide what is solved.", 1)] = 600,
     timed: Annotated[int, options.number("--timed", int, "Those written one by one, which decide the speed.", 1)] = 100,
 ) -> None:
-    """Measure where leniency is free for a pair. Its pages begin with what this writes beside the models."""
+    """Measure where leniency is free for a pair. The result is stored with the models and shown first on the pair's
+    pages."""
     from fsd_core.training import threshold_sweep
 
     if threads := get_settings().threads:
@@ -144,7 +145,7 @@ def train_calibration(
 
 @contextmanager
 def _reporting(name: str) -> Iterator[Callable[[dict], None]]:
-    """Rows of a training log as lines of JSON, and as curves in MLflow."""
+    """Yield a function that writes training log rows as lines of JSON and as curves in MLflow."""
     from fsd_core.training.curves import curves
 
     with curves(get_settings().resolved_mlflow_uri, name, lambda warning: output.say(f"warning: {warning}")) as log:
@@ -167,7 +168,7 @@ def write_held_out() -> None:
 
 @database.command("upgrade")
 def upgrade_database() -> None:
-    """Create the database, or bring it to this version."""
+    """Create the database, or upgrade it to this version."""
     url = get_settings().resolved_database_url
     from fsd_core.storage.database.connection import upgrade
 
@@ -179,7 +180,7 @@ def upgrade_database() -> None:
 def backup_database(
     file: Annotated[Path, typer.Argument(help="A new file.")],
 ) -> None:
-    """Write a checked copy of the database, which may be in use meanwhile."""
+    """Write a checked copy of the database, which may stay in use meanwhile."""
     from fsd_core.storage.database.upkeep import backup
 
     size = backup(get_settings().resolved_database_url, file)
@@ -203,7 +204,7 @@ def restore_database(
 
 @database.command("vacuum")
 def vacuum_database() -> None:
-    """Give the space of deleted rows back to the disk."""
+    """Return the space of deleted rows to the disk."""
     from fsd_core.storage.database.upkeep import vacuum
 
     before, after = vacuum(get_settings().resolved_database_url)

@@ -1,4 +1,4 @@
-"""What a run is made of, as frozen values: nothing here computes, nothing here imports torch."""
+"""Configuration of runs as frozen values. Nothing here computes or imports torch."""
 
 from fsd_core.config.decoding_config import AcceptanceConfig, DecodingConfig, SamplingConfig
 from fsd_core.config.drafting import (

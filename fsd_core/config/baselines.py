@@ -1,4 +1,4 @@
-"""What stands beside the rules of a comparison: the target alone, exact SD, block verification, the draft alone."""
+"""Baselines of a comparison: the target alone, exact SD, block verification, the draft alone."""
 
 from __future__ import annotations
 
@@ -9,24 +9,32 @@ from fsd_core.config.drafting import ChainTopology, DrafterConfig, TopologyConfi
 from fsd_core.rules import SEVERAL, Autoregressive, Block, DraftOnly, Rule, Speculative
 
 USUAL_BASELINES = (Autoregressive().kind, Speculative().kind)
-"""kinds of the rules that a setting is held against, the target alone first"""
+"""kinds of the rules that a setting is compared with, the target alone first"""
 
 
 def with_baselines(decodings: Sequence[DecodingConfig], *, everything: bool = False) -> list[DecodingConfig]:
-    """The same settings behind the target alone and exact SD: with each drafter in each shape that a rule of single
-    drafts judges among them, and a chain where there is none. ``everything``: behind all of :func:`beside`."""
-    wanted = beside(decodings)
+    """Return the settings, preceded by the target alone and by exact SD.
+
+    Exact SD runs with each drafter and each topology of the settings; a chain replaces several drafts. ``everything``:
+    all of :func:`beside` come first.
+    """
+    baselines = beside(decodings)
     if not everything:
-        wanted = [
-            one for one in wanted if one.acceptance.kind in USUAL_BASELINES and one.sampling == decodings[0].sampling
+        baselines = [
+            decoding
+            for decoding in baselines
+            if decoding.acceptance.kind in USUAL_BASELINES and decoding.sampling == decodings[0].sampling
         ]
-    return list(dict.fromkeys([*wanted, *decodings]))
+    return list(dict.fromkeys([*baselines, *decodings]))
 
 
 def beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """What a comparison at matched points needs beside these settings: the target alone, exact SD in each shape, block
-    verification of each chain whose drafter has a distribution, the draft alone, and for rules that truncate the target
-    alone with the same truncation, where sampling can be truncated so."""
+    """Return the baselines that a comparison at matched points needs.
+
+    They are the target alone, exact SD with each drafter and topology, block verification of each chain whose drafter
+    has a distribution, and the draft alone. A rule that truncates the target adds the target alone with the same
+    truncation, if sampling options express it.
+    """
     first = decodings[0]
     shared = {"sampling": first.sampling, "max_new_tokens": first.max_new_tokens}
     shapes = _shapes(decodings)
@@ -40,42 +48,49 @@ def beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
         for drafter, topology in shapes
         if topology.judged_as in Block.shapes and drafter.has_distribution
     ]
-    alone = [DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), DraftOnly())]
-    return list(dict.fromkeys([alone[0], *truncated(decodings), *exact, *block, alone[1]]))
+    single_models = [DecodingConfig(acceptance=rule, **shared) for rule in (Autoregressive(), DraftOnly())]
+    return list(dict.fromkeys([single_models[0], *truncated(decodings), *exact, *block, single_models[1]]))
 
 
 def exact_beside(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """The same settings behind exact SD and block verification of their drafts: what a calibration chooses from."""
-    exact = (one for one in beside(decodings) if one.acceptance.lossless and not one.acceptance.baseline)
+    """Return the candidates of a calibration: the settings, preceded by exact SD and block verification of their
+    drafts."""
+    exact = (
+        decoding for decoding in beside(decodings) if decoding.acceptance.lossless and not decoding.acceptance.baseline
+    )
     return list(dict.fromkeys([*exact, *decodings]))
 
 
 def truncated(decodings: Iterable[DecodingConfig]) -> list[DecodingConfig]:
-    """The target alone, sampled with the truncation of each setting that truncates and whose truncation sampling has.
-    At temperature 0 the target alone is that already."""
-    found: dict[DecodingConfig, None] = {}
-    for one in decodings:
-        confined = one.sampling.confined(one.acceptance.truncation)
-        if confined not in (None, one.sampling):
-            alone = {"sampling": confined, "max_new_tokens": one.max_new_tokens}
-            found[DecodingConfig(acceptance=Autoregressive(), **alone)] = None
-    return list(found)
+    """Return the target alone with the truncation of each rule that truncates, if sampling options express it.
+
+    At temperature 0 the target alone already equals that.
+    """
+    baselines: dict[DecodingConfig, None] = {}
+    for decoding in decodings:
+        confined = decoding.sampling.confined(decoding.acceptance.truncation)
+        if confined not in (None, decoding.sampling):
+            shared = {"sampling": confined, "max_new_tokens": decoding.max_new_tokens}
+            baselines[DecodingConfig(acceptance=Autoregressive(), **shared)] = None
+    return list(baselines)
 
 
 def missing(decodings: Sequence[DecodingConfig]) -> list[DecodingConfig]:
-    """Those of :func:`beside` that are not among the settings."""
-    return [one for one in beside(decodings) if one not in decodings] if decodings else []
+    """Return those of :func:`beside` that are not among the settings."""
+    return [decoding for decoding in beside(decodings) if decoding not in decodings] if decodings else []
 
 
 def _shapes(decodings: Iterable[DecodingConfig]) -> list[tuple[DrafterConfig, TopologyConfig]]:
-    """Every drafter with every structure of single drafts among the settings; a chain in place of several drafts."""
+    """Return every drafter with every topology among the settings; a chain replaces several drafts."""
     return list(
         dict.fromkeys(
             (
-                one.drafter,
-                one.topology if one.topology.judged_as != SEVERAL else ChainTopology(length=one.topology.length),
+                decoding.drafter,
+                decoding.topology
+                if decoding.topology.judged_as != SEVERAL
+                else ChainTopology(length=decoding.topology.length),
             )
-            for one in decodings
-            if one.drafter is not None and one.topology is not None
+            for decoding in decodings
+            if decoding.drafter is not None and decoding.topology is not None
         )
     )

@@ -1,4 +1,4 @@
-"""From options to the decoding method they ask for, refused in the words in which they were given."""
+"""Builds decoding methods from options. Errors name the options as the user typed them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from fsd_core.rules import RULES, Rule
 
 Value = TypeVar("Value", bound=Frozen)
 Named = Callable[[Option, Any], str]
-"""what a person calls an option that was given a value"""
+"""returns the name under which a user gave an option and its value"""
 
 
 def in_python(option: Option, value: Any) -> str:
-    """The option's name in Python, such as ``tree_tokens``."""
+    """Return the option's name in Python, such as ``tree_tokens``."""
     return option.name
 
 
 def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfig:
-    """The decoding method that options ask for, by their names; ``None`` is an option that was not given.
+    """Return the decoding method that the options describe. ``None`` is an option that was not given.
 
-    ``named``: what a person calls an option, for sentences. Raises ``InvalidSetting`` for a value out of range, for an
-    option that nobody knows, and for one that the chosen rule, divergence, drafter or shape does not read.
+    ``named``: returns a user's name for an option, for error messages. Raises ``InvalidSetting`` for a value out of
+    range, for an unknown option, and for one that the chosen rule, divergence, drafter or topology does not read.
     """
     given = by_name(chosen)
     check_names(given)
@@ -35,31 +35,33 @@ def method(chosen: Mapping[str, Any], named: Named = in_python) -> DecodingConfi
         check_known(METHOD_OPTIONS[name], value, named)
     for name, value in given.items():
         if unread := _unread(METHOD_OPTIONS[name], given):
-            what, kind, readers = unread
-            others = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
+            part_name, kind, readers = unread
+            alternatives = f"choose from {', '.join(readers)}" if len(readers) > 1 else f"choose {readers[0]}"
             option = named(METHOD_OPTIONS[name], value)
-            raise InvalidSetting(f"{option} does not apply to the {what} '{kind}': leave it out, or {others}.")
+            raise InvalidSetting(
+                f"{option} does not apply to the {part_name} '{kind}': leave it out, or {alternatives}."
+            )
 
     def fields(part: str) -> dict[str, Any]:
         return {METHOD_OPTIONS[n].field: v for n, v in given.items() if METHOD_OPTIONS[n].part == part}
 
     rule = _rule(given)
-    values: dict[str, Any] = {"acceptance": checked(rule, named, **_knob_read(rule, fields("acceptance")))}
+    values: dict[str, Any] = {"acceptance": checked(rule, named, **_parse_knob(rule, fields("acceptance")))}
     if not rule.baseline:
-        values["drafter"] = checked(DRAFTERS[_given(given, "drafter")], named, **_rest(fields("drafter")))
+        values["drafter"] = checked(DRAFTERS[_value_of(given, "drafter")], named, **_without_kind(fields("drafter")))
         shape = TOPOLOGIES[chosen_shape(rule, given.get("topology")) or ""]
         fixed = {} if rule.drafts is None else {"drafts": rule.drafts}
-        values["topology"] = checked(shape, named, **fixed | _rest(fields("topology")))
+        values["topology"] = checked(shape, named, **fixed | _without_kind(fields("topology")))
     values["sampling"] = checked(SamplingConfig, named, **fields("sampling"))
     return checked(DecodingConfig, named, **values | fields("decoding"))
 
 
 def checked(model: type[Value], named: Named, **values: Any) -> Value:
-    """Builds the value; raises ``InvalidSetting`` with one sentence that names the option at fault."""
+    """Build the value. Raises ``InvalidSetting`` with one sentence that names the option at fault."""
 
     def words(path: Sequence[int | str]) -> str:
         kinds: dict[str, type[Frozen]] = {**RULES, **DRAFTERS, **TOPOLOGIES}
-        owner = next((kind for kind, known in kinds.items() if known is model), None)
+        owner = next((kind for kind, known_model in kinds.items() if known_model is model), None)
         parts = {SamplingConfig: "sampling", DecodingConfig: "decoding"}
         field = [str(part) for part in path if isinstance(part, str)][-1]
         owned = (o for o in OPTIONS.values() if o.field == field and owner in o.owners)
@@ -71,38 +73,38 @@ def checked(model: type[Value], named: Named, **values: Any) -> Value:
 
 
 def check_names(given: Mapping[str, Any]) -> None:
-    """Raises ``InvalidSetting`` for an option that nobody knows."""
+    """Raise ``InvalidSetting`` for an unknown option."""
     for name in given:
         if name not in METHOD_OPTIONS:
             raise InvalidSetting(f"There is no option '{name}': expected one of {', '.join(METHOD_OPTIONS)}.")
 
 
 def check_known(option: Option, value: Any, named: Named = in_python) -> None:
-    """Raises ``InvalidSetting`` for an unknown choice."""
+    """Raise ``InvalidSetting`` for an unknown choice."""
     if option.choices and value not in option.choices:
-        known = ", ".join(option.choices)
-        raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {known}.")
+        expected = ", ".join(option.choices)
+        raise InvalidSetting(f"{named(option, value)} {str(value)[:60]!r} is not known: expected one of {expected}.")
 
 
 def reads(option: Option, chosen: Mapping[str, Any]) -> bool:
-    """Whether what was chosen leaves anything to choose with ``option``; ``chosen`` by name, ``None`` for the usual."""
+    """Return whether ``option`` has an effect with the chosen ones. ``chosen``: by name, ``None`` for a default."""
     given = by_name(chosen)
     fixed = option.name == "drafts" and _rule(given).drafts is not None
     return not fixed and _unread(option, given) is None
 
 
 def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[str]] | None:
-    """Of an option that nothing reads: of what it is, what was chosen of that, and what would read it."""
+    """Return why nothing reads an option: the part, its chosen kind and the kinds that read it; else ``None``."""
     rule = _rule(given)
-    kind = _given(given, "acceptance")
+    kind = _value_of(given, "acceptance")
     if option.name == "strict_first" and rule.lossless:
         return "rule", kind, [k for k, other in RULES.items() if not (other.lossless or other.baseline)]
     if option.part in ("drafter", "topology") and rule.baseline:
         return "rule", kind, [k for k, other in RULES.items() if not other.baseline]
     if option.part == "acceptance" and option.owners and kind not in option.owners:
         return "rule", kind, list(option.owners)
-    if option.part == "drafter" and option.owners and _given(given, "drafter") not in option.owners:
-        return "drafter", _given(given, "drafter"), list(option.owners)
+    if option.part == "drafter" and option.owners and _value_of(given, "drafter") not in option.owners:
+        return "drafter", _value_of(given, "drafter"), list(option.owners)
     if option.part == "topology":
         if option.name == "topology" and len(shapes_of(rule)) < 2:
             return "rule", kind, [k for k, other in RULES.items() if len(shapes_of(other)) > 1]
@@ -112,27 +114,27 @@ def _unread(option: Option, given: Mapping[str, Any]) -> tuple[str, str, list[st
         if option.owners and shape not in option.owners:
             return "shape", shape, list(option.owners)
     for other, values in option.needs.items():
-        if _given(given, other) not in values:
-            return OPTIONS[other].label.lower(), _given(given, other), list(values)
+        if _value_of(given, other) not in values:
+            return OPTIONS[other].label.lower(), _value_of(given, other), list(values)
     return None
 
 
 def _rule(given: Mapping[str, Any]) -> type[Rule]:
-    return RULES[_given(given, "acceptance")]
+    return RULES[_value_of(given, "acceptance")]
 
 
-def _given(given: Mapping[str, Any], name: str) -> Any:
+def _value_of(given: Mapping[str, Any], name: str) -> Any:
     return given.get(name, OPTIONS[name].default)
 
 
-def _rest(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields beside the kind, which is in the class."""
+def _without_kind(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields without the kind, which the class implies."""
     return {name: value for name, value in fields.items() if name != "kind"}
 
 
-def _knob_read(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
-    """The rule's fields, with a knob that was written as text read. Raises ``InvalidSetting``."""
-    fields = _rest(fields)
+def _parse_knob(rule: type[Rule], fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the rule's fields with a textual knob value parsed. Raises ``InvalidSetting``."""
+    fields = _without_kind(fields)
     if rule.knob and isinstance(text := fields.get(rule.knob.field), str):
         value = parse_threshold(text)
         if value is None and not rule.knob.is_off:

@@ -1,4 +1,4 @@
-"""A decoding method with its parameters: a rule x a drafter x a shape x a sampling, and the names it goes by."""
+"""A decoding method with its parameters: rule x drafter x topology x sampling, and its display names."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from fsd_core.rules import (
 )
 
 LOWEST_TEMPERATURE = 1e-20
-"""beside 0; logits divided by a lower one would soon be infinite in float32"""
+"""lowest temperature above 0; logits divided by a lower one soon overflow float32"""
 
 
 class SamplingConfig(Frozen):
-    """How a token is drawn from logits: temperature, top-k, top-p, then min-p, as transformers orders them."""
+    """How a token is sampled from logits: temperature, top-k, top-p, then min-p, in transformers' order."""
 
     temperature: float = option(0.0, "Temperature", "0 is greedy", ge=0, allow_inf_nan=False)
     top_k: int = option(0, "Top-k", "Sampling from the k likeliest; 0 is off", ge=0)
@@ -62,12 +62,15 @@ class SamplingConfig(Frozen):
 
     @property
     def cut(self) -> list[str]:
-        """How unlikely tokens are cut off, in words; nothing where none are."""
+        """Truncation of unlikely tokens as text; empty without truncation."""
         parts = [f"top-k {self.top_k}"] * bool(self.top_k) + [f"top-p {self.top_p:g}"] * (self.top_p < 1)
         return parts + [f"min-p {self.min_p:g}"] * (self.min_p > 0)
 
     def confined(self, truncation: Truncation | None) -> SamplingConfig | None:
-        """This sampling, cut off as a rule does besides; as it is where greedy, ``None`` where no option says how."""
+        """Return this sampling with a rule's truncation added.
+
+        Greedy sampling is returned unchanged; ``None`` if no option expresses the truncation.
+        """
         if self.greedy or truncation is None:
             return self if self.greedy else None
         top_k = min((k for k in (self.top_k, truncation.top_k) if k), default=0)
@@ -75,8 +78,7 @@ class SamplingConfig(Frozen):
 
 
 def _rule(value: Any) -> Any:
-    """The rule that a value's ``kind`` names, read as it was stored; a ``MissingRule`` for one of a package that is not
-    installed."""
+    """Return the rule that ``kind`` names, read as it was stored; a ``MissingRule`` if its package is not installed."""
     if not isinstance(value, dict):
         return value
     rule = EVERY_RULE.get(str(value.get("kind")), MissingRule)
@@ -87,14 +89,16 @@ AcceptanceConfig = Annotated[SerializeAsAny[Rule], BeforeValidator(_rule)]
 
 
 def shapes_of(rule: type[Rule]) -> tuple[str, ...]:
-    """The kinds of the topologies that a rule judges, its default first; baselines judge none."""
-    return tuple(kind for way in rule.shapes for kind, shape in TOPOLOGIES.items() if shape.judged_as == way)
+    """Return the kinds of the topologies that a rule judges, its default first; baselines judge none."""
+    return tuple(
+        kind for structure in rule.shapes for kind, shape in TOPOLOGIES.items() if shape.judged_as == structure
+    )
 
 
 def chosen_shape(rule: type[Rule], shape: str | None) -> str | None:
-    """The structure of drafts for a rule: the chosen ``shape`` if it judges that, else its first; baselines none."""
-    known = shapes_of(rule)
-    return (shape if shape in known else known[0]) if known else None
+    """Return a rule's topology: ``shape`` if the rule judges it, else its first; ``None`` for baselines."""
+    kinds = shapes_of(rule)
+    return (shape if shape in kinds else kinds[0]) if kinds else None
 
 
 class DecodingConfig(Frozen):
@@ -113,7 +117,7 @@ class DecodingConfig(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _shape_follows_rule(cls, values: Any) -> Any:
-        """Baselines draft nothing, and a verifier of several drafts is given several where no shape is named."""
+        """Give baselines no drafter, and multi-draft verifiers several drafts if no topology is named."""
         if isinstance(values, dict) and "acceptance" in values:
             rule = _rule(values["acceptance"])
             values = {**values, "acceptance": rule}
@@ -137,11 +141,11 @@ class DecodingConfig(Frozen):
                 "accepted: choose kl, js or tv, or the drafter 'draft-model'."
             )
         if not self.drafter.has_distribution and self.acceptance.needs_distribution:
-            others = ", ".join(k for k, r in RULES.items() if CHAIN in r.shapes and not r.needs_distribution)
+            alternatives = ", ".join(k for k, r in RULES.items() if CHAIN in r.shapes and not r.needs_distribution)
             drafters = " or ".join(repr(k) for k, d in DRAFTERS.items() if d.has_distribution)
             raise InvalidSetting(
                 f"The rule '{kind}' asks how likely the draft found other tokens, which the drafter "
-                f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {others}."
+                f"'{self.drafter.kind}' cannot say: choose the drafter {drafters}, or one of the rules {alternatives}."
             )
         if self.strict_first and self.acceptance.lossless:
             raise InvalidSetting(f"The rule '{kind}' is strict everywhere: leave out strict_first, or choose another.")
@@ -153,9 +157,9 @@ class DecodingConfig(Frozen):
             return
         if topology.judged_as not in rule.shapes:
             shapes = " or ".join(f"'{shape}'" for shape in shapes_of(type(rule)))
-            others = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
+            alternatives = ", ".join(kind for kind, other in RULES.items() if topology.judged_as in other.shapes)
             raise InvalidSetting(
-                f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {others}."
+                f"The rule '{rule.kind}' judges drafts of the shape {shapes}: choose it, or one of {alternatives}."
             )
         if isinstance(topology, MultiDraftTopology) and rule.drafts not in (None, topology.drafts):
             optimal = next(kind for kind, other in VERIFIERS.items() if other.optimal)
@@ -172,7 +176,7 @@ class DecodingConfig(Frozen):
 
     @property
     def threshold(self) -> float | None:
-        """Where the rule's knob stands; ``None`` is off, or no knob."""
+        """Value of the rule's knob; ``None`` is off, or no knob."""
         return self.acceptance.knob_value
 
     @property
@@ -181,26 +185,28 @@ class DecodingConfig(Frozen):
 
     @property
     def label(self) -> str:
-        """A short name for legends, such as ``FSD reducible · js ≤ 0.1 · γ 5``.
+        """Short name for legends, such as ``FSD reducible · js ≤ 0.1 · γ 5``.
 
-        Parameters beside threshold and draft length are named where they are not the default and are read.
+        Parameters besides threshold and draft length are named if they are read and not the default.
         """
         return self._named("off" if self.threshold is None else f"≤ {self.threshold:g}", draft_length=True)
 
     def family(self, thresholds: str, lengths: str = "") -> str:
-        """The name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``; with several draft
-        lengths, these are named as well."""
+        """Return the name of settings with several thresholds, such as ``FSD reducible · js 0.05 to 0.6``.
+
+        Several draft lengths are named as well.
+        """
         if lengths and self.topology is not None:
             return f"{self._named(thresholds, draft_length=False)} · γ {lengths}"
         return self._named(thresholds, draft_length=self.topology is not None and self.topology != ChainTopology())
 
     @property
     def line(self) -> str:
-        """The name of settings that differ in the knob only, such as ``FSD reducible · js · γ 5``."""
+        """Name of settings that differ only in the knob, such as ``FSD reducible · js · γ 5``."""
         return self._named("", draft_length=True)
 
     def without_knob(self) -> DecodingConfig:
-        """The same method with its knob at nothing: what settings that differ in the knob alone share."""
+        """Return the method with its knob at 0, which settings that differ only in the knob share."""
         rule = self.acceptance
         if rule.knob is None:
             return self

@@ -1,4 +1,4 @@
-"""The settings of a run as one level of names, without those that nothing in it reads."""
+"""A run's settings as one level of names, without those that nothing in it reads."""
 
 from __future__ import annotations
 
@@ -15,20 +15,23 @@ _CAN_BE_OFF = {option.field for option in OPTIONS.values() if option.is_knob and
 
 
 def settings_read(config: RunConfig) -> dict[str, Any]:
-    """The settings of a run by dotted name, without those that nothing in it reads: they make no difference."""
+    """Return a run's settings by dotted name, without those that nothing reads: they make no difference."""
     flat = flatten(config.as_json())
     rule = config.setting.decoding.acceptance
     if isinstance(rule, MissingRule):
         return flat
     for name in before_fields(type(rule)):
         flat[f"setting.decoding.acceptance.{name}"] = getattr(rule, name)
-    chosen = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
-    unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, chosen)]
+    selected = {option.name: flat[key] for key, option in BY_KEY.items() if option.choices and key in flat}
+    unread = [key for key, option in BY_KEY.items() if option.needs and not reads(option, selected)]
     return {key: value for key, value in flat.items() if key not in unread}
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level with dotted names; what a setting does without is left out."""
+    """Return nested settings as one level with dotted names.
+
+    ``None`` becomes ``off`` for a knob that can be off; other fields without a value are left out.
+    """
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -39,14 +42,14 @@ def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def options_read(config: RunConfig) -> dict[str, Any]:
-    """What options of a method a run has read, by the names that the library and the command line give them."""
+    """Return the method options that a run has read, by their names in the library and on the command line."""
     values = settings_read(config)
     keys = {name: METHOD_OPTIONS[name].key for name in options_of(config.setting.decoding)}
     return {name: values[key] for name, key in keys.items() if key in values}
 
 
 def options_of(decoding: DecodingConfig) -> dict[str, Any]:
-    """The options that the parts of a decoding method have, with their values, by name."""
+    """Return the options that the parts of a decoding method have, with their values, by name."""
     parts: dict[str, Any] = {
         "acceptance": decoding.acceptance, "drafter": decoding.drafter, "topology": decoding.topology,
         "sampling": decoding.sampling, "decoding": decoding,

@@ -1,7 +1,7 @@
-"""The options of a run, each once: its name, its meaning, its range, its default and what reads it.
+"""The options of a run, each defined once: its name, meaning, range, default and readers.
 
-The table is made from the fields of the frozen values themselves. The command line, the pages, ``generate`` and the
-library take their arguments, labels and help from it, and :func:`method` builds what they ask for.
+The table is built from the fields of the frozen values. The command line, the pages, ``generate`` and the library take
+their arguments, labels and help from it. :func:`fsd_core.config.building.method` builds a decoding method from them.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fsd_core.rules import RULES, FuzzyReducible
 
 @dataclass(frozen=True)
 class Option:
-    """One choice. ``low`` and ``high`` are the ends of its range; ``None`` where it has none."""
+    """One option. ``low`` and ``high`` bound its range; ``None`` is unbounded."""
 
     name: str
-    """on the command line (with dashes) and in Python"""
+    """name in Python, and with dashes on the command line"""
     key: str
-    """where its value stands in a run's configuration, with dots"""
+    """dotted path of its value in a run's configuration"""
     label: str
     help: str
     type: type
@@ -41,23 +41,23 @@ class Option:
     high: float | None = None
     unit: str = ""
     plural: str = ""
-    """its label where several values are given"""
+    """label for several values"""
     owners: tuple[str, ...] = ()
-    """the rules, drafters or shapes that have it; none where everything has"""
+    """rules, drafters or topologies that have it; empty if all do"""
     needs: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """other options of which it needs one of the values named, else nothing reads it"""
+    """other options and the values that they must have for this one to be read"""
     aliases: tuple[str, ...] = ()
-    """names that it had before, which go on working"""
+    """former names, which still work"""
 
     @property
     def part(self) -> str:
-        """``acceptance``, ``drafter``, ``topology``, ``sampling``, ``decoding`` or ``run``: what it belongs to."""
+        """Its part: ``acceptance``, ``drafter``, ``topology``, ``sampling``, ``decoding`` or ``run``."""
         path = self.key.split(".")
         return "run" if path[:2] != ["setting", "decoding"] else path[2] if len(path) > 3 else "decoding"
 
     @property
     def field(self) -> str:
-        """the name of the field in its part"""
+        """Name of the field in its part."""
         return self.key.rpartition(".")[2]
 
     @property
@@ -69,7 +69,7 @@ class Option:
 
     @property
     def title(self) -> str:
-        """Its label with its unit."""
+        """Label with its unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
 
 
@@ -96,7 +96,7 @@ def _described(name: str, key: str, info: FieldInfo, **more: Any) -> Option:
 
 
 def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option]:
-    """The options of the fields of several kinds of a part; one that several kinds share is one option."""
+    """Yield the options of the fields of several kinds of a part; kinds that share a field share its option."""
     options: dict[str, Option] = {}
     for kind, model in parts.items():
         for field_name, info in model.model_fields.items():
@@ -105,7 +105,7 @@ def _of_parts(prefix: str, parts: Mapping[str, type[Frozen]]) -> Iterator[Option
             extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
             name = str(extra.get("name") or field_name)
             new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
-            if name in options and options[name].type is not new.type:  # another thing of the same name
+            if name in options and options[name].type is not new.type:  # same name, different meaning
                 name = f"{kind}_{field_name}".replace("-", "_")
                 new = _described(name, f"{prefix}.{field_name}", info, owners=(kind,))
             if name in options:
@@ -120,7 +120,7 @@ _METHOD = "setting.decoding"
 
 
 def _topologies_to_choose() -> tuple[str, ...]:
-    """Those that a rule judges which judges another as well."""
+    """Return the topologies of every rule that judges more than one."""
     several = (shapes for rule in RULES.values() if len(shapes := shapes_of(rule)) > 1)
     return tuple(dict.fromkeys(shape for shapes in several for shape in shapes))
 
@@ -152,7 +152,7 @@ def _table() -> Iterator[Option]:
 
 
 def _named_once(options: Iterator[Option]) -> dict[str, Option]:
-    """By name; one whose name is taken by another part is called by its first owner as well."""
+    """Return the options by name; a name that another part has taken is prefixed with its first owner."""
     named: dict[str, Option] = {}
     for option in options:
         name = option.name
@@ -163,19 +163,19 @@ def _named_once(options: Iterator[Option]) -> dict[str, Option]:
 
 
 OPTIONS: dict[str, Option] = _named_once(_table())
-"""by name, in the order in which they are offered"""
+"""by name, in display order"""
 METHOD_OPTIONS = {name: option for name, option in OPTIONS.items() if option.part != "run"}
-"""those that make a decoding method"""
+"""options of a decoding method"""
 BY_KEY = {option.key: option for option in OPTIONS.values()}
-"""by where they stand in a run's configuration, with dots"""
+"""by dotted path in a run's configuration"""
 ALIASES = {alias: name for name, option in OPTIONS.items() for alias in option.aliases}
-"""names that options had before, with those that they have now"""
+"""former names of options with their current names"""
 
 
 def by_name(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, by their present names; ``None`` is one that was not given.
+    """Return the options that were given, by current name; ``None`` is one that was not given.
 
-    Raises ``InvalidSetting`` for one that was given by two of its names.
+    Raises ``InvalidSetting`` for an option that was given under two of its names.
     """
     given: dict[str, Any] = {}
     for typed, value in chosen.items():
@@ -189,5 +189,5 @@ def by_name(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(part: str, field_name: str) -> Option | None:
-    """The option that sets a field of a part; ``None`` for what nobody chooses."""
+    """Return the option that sets a field of a part; ``None`` if no option does."""
     return next((o for o in OPTIONS.values() if (o.part, o.field) == (part, field_name)), None)

@@ -1,4 +1,4 @@
-"""What is measured: settings, runs and experiments."""
+"""Configuration of measurements: settings, runs and experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsd_core.rules import TREE, Verifier
 
 
 class SettingConfig(Frozen):
-    """A model pair and how it decodes: what a team compares and approves. Addressed by its content."""
+    """A model pair with its decoding method: what a team compares and approves. Addressed by its content."""
 
     pair: str = option("bundled", "Model pair", "Model pair; `pairs` lists them")
     decoding: DecodingConfig = DecodingConfig()
@@ -36,14 +36,14 @@ class SettingConfig(Frozen):
 
 
 LONGEST_PROMPT = 1_000_000
-"""characters; what a model's context holds of them is told when they are read as tokens"""
+"""in characters; the model's context is checked when the prompt is tokenized"""
 MOST_ROWS = 256
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
 
 
 def _rows() -> int:
-    """Texts in a batch. More of them bring more tokens a second, but no text has a time of its own."""
+    """Return the field of the batch size. Larger batches give more tokens per second, but no time per text."""
     return option(1, "Batch size", "Texts decoded in one batch; 1 measures each alone", ge=1, le=MOST_ROWS)
 
 
@@ -65,7 +65,7 @@ def _check_rows(rows: int, decoding: DecodingConfig) -> None:
 
 
 class RunConfig(Frozen):
-    """One run: setting x task x prompts x seed, and the arithmetic it is done in."""
+    """One run: setting x task x prompts x seed, with its dtype and device."""
 
     setting: SettingConfig = SettingConfig()
     task: str = option("arithmetic", "Task", "The prompts, and how they are scored")
@@ -85,7 +85,7 @@ class RunConfig(Frozen):
         return self
 
     def positions(self, size: int) -> list[int]:
-        """Which of a task's ``size`` prompts are used, in their order. The same seed draws the same order."""
+        """Return the indices of the used prompts out of ``size``, in order. The same seed draws the same order."""
         order = Random(self.seed).sample(range(size), size) if self.shuffled else range(size)
         return list(order[self.first : self.first + self.limit])
 
@@ -110,7 +110,7 @@ class SweepConfig(Frozen):
         return self
 
     def runs(self) -> list[RunConfig]:
-        """The runs in the order they are done: all settings of a seed before the next seed; no run twice."""
+        """Return the runs in execution order: all settings of a seed before the next seed; no run twice."""
         configs = (
             RunConfig(
                 setting=SettingConfig(pair=self.pair, decoding=decoding),

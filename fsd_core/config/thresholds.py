@@ -1,4 +1,4 @@
-"""How thresholds are written: one grammar for the command line, the pages and Python."""
+"""Syntax of thresholds, shared by the command line, the pages and Python."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fsd_core.errors import InvalidSetting
 OFF = "off"
 MOST_THRESHOLDS = 100
 DIGITS = 6
-"""of the values of a range, so that 0.15 is 0.15 and the same setting wherever it is typed"""
+"""decimal places of the values of a range, so that 0.15 is the same setting wherever it is typed"""
 
 
 def parse_threshold(text: str) -> float | None:
-    """A number, or ``off``, which is ``None``: exact speculative decoding.
+    """Return a number, or ``None`` for ``off``: exact speculative decoding.
 
-    Raises ``InvalidSetting`` for anything else; whether a divergence can be that large is for its rule to say.
+    Raises ``InvalidSetting`` for anything else. The rule checks whether its divergence can be that large.
     """
     if text.strip().lower() == OFF:
         return None
@@ -31,7 +31,7 @@ def parse_threshold(text: str) -> float | None:
 
 
 def parse_thresholds(text: str) -> tuple[float | None, ...]:
-    """Thresholds from a list such as ``0.05, 0.1, off``, from ranges ``start:stop:count`` with both ends, or both.
+    """Return thresholds from a list such as ``0.05, 0.1, off``, ranges ``start:stop:count`` with both ends, or both.
 
     Raises ``InvalidSetting`` for anything else.
     """

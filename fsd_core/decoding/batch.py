@@ -1,10 +1,10 @@
-"""The one loop: draft → score → accept → commit → emit, for any number of texts side by side.
+"""The one loop: draft → score → accept → commit → emit, for any number of texts at once.
 
-Every method runs here, the autoregressive baseline too (a round that drafts nothing), so that what is compared differs
-in the method alone. The target is fed once a round, and one small tensor is read from the device once a round. The
-texts of a batch advance by different amounts; each has its own uniforms, and is written as it would be alone.
+Every method runs here, including the autoregressive baseline (a round that drafts nothing), so compared runs differ
+only in the method. Each round feeds the target once and reads one small tensor from the device. The texts of a batch
+advance by different amounts. Each has its own uniforms, and equals its batch-size-1 result.
 
-Which parts run is no matter of this file: a :class:`fsd_core.decoding.composition.Method` brings them along.
+A :class:`fsd_core.decoding.composition.Method` supplies the parts that run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fsd_core.ops.transfer import to_device, to_host
 
 
 class Batch:
-    """Texts being written side by side, a round at a time.
+    """Texts being written together, one round at a time.
 
-    ``eos``: ids that end a text. ``rows``: how many texts at most. ``capacity``: positions of the longest, see
-    ``Method.capacity``. As a context it closes itself. Raises ``InvalidSetting`` for more rows than the method can
-    write.
+    ``eos``: ids that end a text. ``rows``: maximum number of texts. ``capacity``: positions of the longest, see
+    ``Method.capacity``. As a context manager it closes itself. Raises ``InvalidSetting`` for more rows than the method
+    can write.
     """
 
     def __init__(self, method: Method, eos: frozenset[int], capacity: int, rows: int = 1) -> None:
@@ -53,31 +53,31 @@ class Batch:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the caches, which may serve the next texts. Nothing can be written afterwards."""
+        """Release the caches, which may serve the next texts. Nothing can be written afterwards."""
         self.cache.release()
         if self._drafter is not None:
             self._drafter.close()
 
     @torch.inference_mode()
     def put(self, row: int, prompt: Sequence[int], seed: int) -> SequenceState:
-        """Begins a text in a row, in place of what was there. ``seed``: the uniforms' seed.
+        """Start a text in a row, replacing the one before. ``seed``: the uniforms' seed.
 
         Raises ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context.
         """
-        length, wanted = len(prompt), self._method.max_new_tokens
+        length, requested = len(prompt), self._method.max_new_tokens
         self._method.check_prompt(length)
-        limit = min(wanted, self._method.context - length)
-        limited_by = "length" if limit == wanted else "context"
+        limit = min(requested, self._method.context - length)
+        limited_by = "length" if limit == requested else "context"
         text = SequenceState(prompt, limit, limited_by, UniformStream(seed, self.model.device))
         self.texts[row] = text
         self._tokens[row, :length] = to_device(torch.tensor(prompt), self.model.device)
-        # Beside others, all but its last token is fed now, so that each round feeds all rows alike; alone, a prompt is
-        # fed with the first round.
+        # In a larger batch, all but the prompt's last token is fed now, so that each round feeds all rows alike. At
+        # batch size 1 the prompt is fed in the first round.
         self._begin(row, length - 1 if len(self.texts) > 1 else 0)
         return text
 
     def _begin(self, row: int, length: int) -> None:
-        """Feeds the models the first tokens of a row, in place of what they knew of it."""
+        """Feed the models the first tokens of a row, replacing its earlier contents."""
         tokens = self._tokens[row : row + 1, :length]
         if length:
             self.model.forward(tokens, self.cache.row(row), logits_to_keep=1)
@@ -86,7 +86,7 @@ class Batch:
             self._drafter.begin_row(row, tokens)
 
     def keep_rows(self, rows: Sequence[int]) -> None:
-        """Drops all texts but these."""
+        """Drop all texts but these."""
         index = to_device(torch.tensor(rows), self._tokens.device)
         self.texts = [self.texts[row] for row in rows]
         self._tokens = self._tokens[index]
@@ -96,44 +96,49 @@ class Batch:
 
     @torch.inference_mode()
     def run_round(self) -> list[RoundRecord]:
-        """One round of all texts, each of which must be there and unfinished; writes 1 to draft length + 1 tokens of
-        each. Of its time, each text is charged an equal share."""
+        """Run one round of all texts. Every row must hold an unfinished text. Writes 1 to draft length + 1 tokens of
+        each, and charges each text an equal share of the time."""
         texts = [text for text in self.texts if text is not None]
-        begun = time.perf_counter()
+        started = time.perf_counter()
         proposal = self._propose(texts)
         drafted_at = time.perf_counter()
         records = self._emit(texts, self._verify(texts, proposal), proposal)
-        share = len(texts)
-        drafting = 0.0 if proposal is None else (drafted_at - begun) / share
-        seconds = (time.perf_counter() - begun) / share
+        num_texts = len(texts)
+        drafting = 0.0 if proposal is None else (drafted_at - started) / num_texts
+        seconds = (time.perf_counter() - started) / num_texts
         return [replace(record, seconds=seconds, draft_seconds=drafting) for record in records]
 
     def _propose(self, texts: Sequence[SequenceState]) -> DraftProposal | None:
-        """What is drafted for the texts; ``None`` where nothing is."""
+        """Return the drafts for the texts, or ``None`` if nothing is drafted."""
         if self._drafter is None or self._speculation is None:
             return None
         topology, bonus = self._speculation.topology, int(self._speculation.drafts_bonus)
-        # The last token of the limit is the target's: with one left, nothing is drafted.
+        # The target writes the last token within the limit, so nothing is drafted if one remains.
         depths = [min(topology.length, text.remaining_tokens - 1) for text in texts]
         depth = max(depths)
         if depth < 1:
             return None
-        levels = [own + bonus if own else 0 for own in depths]
+        levels = [drafted + bonus if drafted else 0 for drafted in depths]
         tree = topology.grow(
             self._drafter.begin(self._tokens, [text.history for text in texts]),
             self._drafter,
             depth + bonus,
-            padded([text.uniforms.take(own * topology.num_uniforms) for text, own in zip(texts, levels, strict=True)]),
+            padded(
+                [
+                    text.uniforms.take(drafted * topology.num_uniforms)
+                    for text, drafted in zip(texts, levels, strict=True)
+                ]
+            ),
             self._speculation.greedy_draft,
         )
         if tree is None:
             return None
-        own = [min(own, tree.depth) for own in depths]
-        judged = [min(own, tree.depth) for own in levels]
-        return DraftProposal(tree, min(tree.depth, depth), own, judged, [text.written_tokens for text in texts])
+        drafted = [min(drafted, tree.depth) for drafted in depths]
+        judged = [min(drafted, tree.depth) for drafted in levels]
+        return DraftProposal(tree, min(tree.depth, depth), drafted, judged, [text.written_tokens for text in texts])
 
     def _verify(self, texts: Sequence[SequenceState], proposal: DraftProposal | None) -> RoundResult:
-        """Feeds the target what it lacks of the texts and what was drafted, and decides what is written."""
+        """Feed the target its uncached tokens and the drafts, and decide what is written."""
         uncached = uncached_tokens(self._tokens, self.cache, [len(text.history) for text in texts])
         uniforms = [text.uniforms for text in texts]
         aux = None if self._drafter is None else self._drafter.aux_hidden_states
@@ -148,7 +153,7 @@ class Batch:
     def _emit(
         self, texts: Sequence[SequenceState], result: RoundResult, proposal: DraftProposal | None
     ) -> list[RoundRecord]:
-        """Reads the round from the device, once; brings tokens, texts and caches up to date."""
+        """Read the round from the device, once. Update tokens, texts and caches."""
         parts = [result.count[:, None], result.emitted, result.emitted_probability, result.details.flatten(1)]
         parts += [] if result.reach is None else [result.reach[:, None]]
         rows = to_host(torch.cat([part.double() for part in (result.drafted, *parts)], 1))
@@ -160,20 +165,21 @@ class Batch:
             drafted, judged = proposal.own, proposal.judged
         self._write(lengths, result.emitted)
         valid = [
-            length + min(int(values[fed]), own) for length, values, own in zip(lengths, rows, drafted, strict=True)
+            length + min(int(values[fed]), num_drafted)
+            for length, values, num_drafted in zip(lengths, rows, drafted, strict=True)
         ]
-        if result.way is not None:  # what was kept lies scattered over the tree
+        if result.way is not None:  # the accepted nodes are scattered over the tree
             self.cache.compact(lengths[0], result.way.nodes)
         self.cache.rollback(valid)
         if self._drafter is not None:
             self._drafter.commit(valid, result.way)
         return [
-            text.take(values[fed:], [int(token) for token in values[:own]], positions, fed + 1, self._eos)
-            for text, values, own, positions in zip(texts, rows, drafted, judged, strict=True)
+            text.take(values[fed:], [int(token) for token in values[:num_drafted]], positions, fed + 1, self._eos)
+            for text, values, num_drafted, positions in zip(texts, rows, drafted, judged, strict=True)
         ]
 
     def _write(self, lengths: Sequence[int], emitted: Tensor) -> None:
-        """Puts ``emitted``, int64 [B,R], behind texts of these lengths."""
+        """Write ``emitted``, int64 [B,R], after texts of these lengths."""
         width = emitted.shape[1]
         if min(lengths) == max(lengths):
             self._tokens[:, lengths[0] : lengths[0] + width] = emitted

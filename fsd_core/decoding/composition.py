@@ -1,8 +1,8 @@
-"""Where a configuration and loaded models become the parts that the loop runs.
+"""Turns a configuration and loaded models into the parts that the loop runs.
 
-What is proposed, in which shape, how it is verified and which model writes is chosen here, and here alone; what cannot
-be for want of a model, or with it, is refused here. (What cannot be whatever the models are, the configuration itself
-refuses.) Each part is named by its settings, so that a new one needs no change of this file.
+Only this module chooses what is proposed, in which structure, how it is verified and which model writes. It refuses
+what a missing or unsuitable model rules out. (The configuration itself refuses what no model could make work.) The
+settings name each part, so a new one needs no change of this file.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from fsd_core.rules import MissingRule
 from fsd_core.topologies import DraftTopology
 
 DRAFT_ALONE = "draft-only"
-"""the baseline that the draft model writes"""
+"""the baseline written by the draft model"""
 
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What is drafted for a text, and how it is verified."""
+    """The drafting for a text and its verification."""
 
     chosen: tuple[DrafterSettings, TopologySettings]
-    """the settings of the two that follow"""
+    """settings of the drafter and the topology"""
     drafter: DrafterFactory
     topology: DraftTopology
     verification: Verification
     greedy_draft: bool
     """whether the draft proposes its likeliest tokens"""
     max_fed_tokens: int
-    """tokens that are fed behind a text in a round at most"""
+    """maximum number of tokens fed after a text in a round"""
 
     @property
     def drafts_bonus(self) -> bool:
-        """Whether the token behind the longest path is drafted, because it is judged like the others."""
+        """Whether the token after the longest path is drafted, because it is judged like the others."""
         return self.verification.judges_bonus and self.topology.drafts_bonus
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to write texts, ready to run. It holds no state of a text, so any number of batches may share it."""
+    """A way to write texts, ready to run. It holds no state of a text, so batches may share it."""
 
     model: LanguageModel
-    """the one that writes: the target, or the draft where it decodes alone"""
+    """the model that writes: the target, or the draft if it decodes alone"""
     sampling: SamplingConfig
     max_new_tokens: int
     context: int
-    """positions that all models at work have"""
+    """positions available in all models at work"""
     speculation: Speculation | None
     """``None`` for the baselines, which draft nothing"""
 
     def capacity(self, prompt: int) -> int:
-        """Positions that a text takes in the caches behind a prompt of so many tokens, drafted ones included."""
+        """Return the cache positions of a text with a prompt of ``prompt`` tokens, drafted tokens included."""
         drafted = 0 if self.speculation is None else self.speculation.max_fed_tokens + 1
         return min(prompt + self.max_new_tokens, max(prompt + 1, self.context)) + drafted + 1
 
     def check_prompt(self, prompt: int) -> None:
-        """Raises ``InvalidSetting`` for a prompt of no tokens, ``PromptTooLong`` for one that fills the context."""
+        """Raise ``InvalidSetting`` for an empty prompt, ``PromptTooLong`` for one that fills the context."""
         if not prompt:
             raise InvalidSetting("The prompt is empty: write at least one word.")
         if prompt >= self.context:
@@ -71,7 +71,7 @@ class Method:
             )
 
     def check_batch_size(self, texts: int) -> None:
-        """Raises ``InvalidSetting`` for more texts side by side than the method can write."""
+        """Raise ``InvalidSetting`` for more texts at once than the method can write."""
         if texts == 1 or self.speculation is None:
             return
         drafter, topology = self.speculation.chosen
@@ -82,10 +82,10 @@ class Method:
 
 
 def compose(models: ModelSet, config: DecodingConfig) -> Method:
-    """The method that a configuration describes, with these models.
+    """Return the method that a configuration describes, with these models.
 
-    Raises ``InvalidSetting`` for a draft model or an EAGLE head that is missing, and for a divergence that is infinite
-    with the head, and for a rule, a drafter or a topology of a package that is not installed.
+    Raises ``InvalidSetting`` for a missing draft model or EAGLE head, for a divergence that is infinite with the head,
+    and for a rule, a drafter or a topology of a package that is not installed.
     """
     if isinstance(config.acceptance, MissingRule):
         config.acceptance.refuse()
@@ -107,13 +107,13 @@ def _writer(models: ModelSet, config: DecodingConfig) -> LanguageModel:
     return models.draft
 
 
-def _speculation(models: ModelSet, config: DecodingConfig, of_target: SamplingConfig) -> Speculation | None:
+def _speculation(models: ModelSet, config: DecodingConfig, target_sampling: SamplingConfig) -> Speculation | None:
     if config.drafter is None or config.topology is None:
         return None
     topology: DraftTopology = config.topology.load().for_method(config)
-    verification = make_verification(config.topology.judged_as, config.acceptance, of_target, config.strict_first)
+    verification = make_verification(config.topology.judged_as, config.acceptance, target_sampling, config.strict_first)
     greedy = config.sampling.greedy or verification.greedy_draft
     sampling = SamplingConfig(temperature=0) if greedy else config.sampling
     drafter: DrafterFactory = config.drafter.load().for_models(models, config, sampling)
-    chosen = config.drafter, config.topology
-    return Speculation(chosen, drafter, topology, verification, greedy, config.topology.max_fed_tokens)
+    settings = config.drafter, config.topology
+    return Speculation(settings, drafter, topology, verification, greedy, config.topology.max_fed_tokens)

@@ -1,4 +1,4 @@
-"""Decodes texts of a loaded pair by one configuration."""
+"""Decodes texts with a loaded pair and one configuration."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from fsd_core.models.prompt import encode_prompt
 
 @dataclass(frozen=True, slots=True)
 class GeneratedText:
-    """A finished text. Times are wall seconds, the prompt's own forward included."""
+    """A finished text. Times are wall seconds, including the prompt's forward."""
 
     tokens: list[int]
     records: list[RoundRecord]
     seconds: float
     time_to_first_token: float
     stop_reason: str
-    """``eos``; ``length``: as many tokens as were asked for; ``context``: the models' context is full"""
+    """``eos``; ``length``: the requested number of tokens; ``context``: the models' context is full"""
 
 
 class PairDecoder:
-    """A pair and a configuration; holds no state between texts. Raises what ``compose`` raises."""
+    """A pair and a configuration, without state between texts. Raises whatever ``compose`` raises."""
 
     def __init__(self, pair: LoadedPair, config: DecodingConfig) -> None:
         self.pair, self.config = pair, config
@@ -38,21 +38,21 @@ class PairDecoder:
         self.eos = pair.target.eos_tokens | pair.draft.eos_tokens
 
     def prompt_ids(self, asked: str | Sequence[tuple[str, str]]) -> list[int]:
-        """Token ids of a prompt or a conversation. Raises as ``encode_prompt`` does."""
+        """Return the token ids of a prompt or a conversation. Raises like ``encode_prompt``."""
         return encode_prompt(self.pair.tokenizer, asked, self.method.context)
 
     def fitting(self, prompt_ids: list[int]) -> list[int]:
-        """The prompt itself. Raises ``PromptTooLong`` for one that fills the context."""
+        """Return the prompt unchanged. Raises ``PromptTooLong`` for one that fills the context."""
         self.method.check_prompt(len(prompt_ids))
         return prompt_ids
 
     def session(self, prompt_ids: list[int], seed: int) -> DecodingSession:
-        """A text about to be written, to be closed by the caller. Raises ``PromptTooLong`` for a prompt that fills the
+        """Return a session for one text, which the caller closes. Raises ``PromptTooLong`` for a prompt that fills the
         context."""
         return DecodingSession(self.method, prompt_ids, seed, self.eos)
 
     def stream(self, prompt_ids: list[int], seed: int) -> Iterator[RoundRecord]:
-        """The rounds of one text as they happen."""
+        """Yield the rounds of one text as they happen."""
         with self.session(prompt_ids, seed) as session:
             while session.stop_reason is None:
                 yield session.run_round()
@@ -60,16 +60,16 @@ class PairDecoder:
     def generate_all(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], rows: int
     ) -> Iterator[tuple[int, GeneratedText]]:
-        """All texts, in batches of ``rows``. Each is yielded with its index among the prompts when it ends.
+        """Yield each text with its index among the prompts when it ends, decoding in batches of ``rows``.
 
-        What a text is does not depend on its company, up to the rounding of the models' arithmetic. Its seconds are its
-        shares of its rounds' wall times; the time to its first token is wall time. Raises ``PromptTooLong``.
+        A text does not depend on the others in its batch, up to the rounding of the models' arithmetic. Its seconds are
+        its shares of its rounds' wall times. The time to its first token is wall time. Raises ``PromptTooLong``.
         """
         rows = min(rows, len(prompts))
         with Batch(self.method, self.eos, self.method.capacity(max(map(len, prompts))), rows) as batch:
-            yield from self._generated(batch, rows, prompts, seeds)
+            yield from self._generate_batch(batch, rows, prompts, seeds)
 
-    def _generated(
+    def _generate_batch(
         self, batch: Batch, rows: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> Iterator[tuple[int, GeneratedText]]:
         writing = [_Writing.begin(batch, row, row, prompts, seeds) for row in range(rows)]
@@ -81,46 +81,47 @@ class PairDecoder:
             for row, text in enumerate(writing):
                 if text.ended:
                     yield text.place, text.generation()
-                    place = next(waiting, None)
-                    if place is not None:
-                        writing[row] = _Writing.begin(batch, row, place, prompts, seeds)
-            left = [row for row, text in enumerate(writing) if not text.ended]
-            if left and len(left) < len(writing):
-                batch.keep_rows(left)
-            writing = [writing[row] for row in left]
+                    index = next(waiting, None)
+                    if index is not None:
+                        writing[row] = _Writing.begin(batch, row, index, prompts, seeds)
+            remaining = [row for row, text in enumerate(writing) if not text.ended]
+            if remaining and len(remaining) < len(writing):
+                batch.keep_rows(remaining)
+            writing = [writing[row] for row in remaining]
 
     def generate(self, prompt_ids: list[int], seed: int) -> GeneratedText:
-        """One text, whole."""
-        begun = time.perf_counter()
+        """Return one text, decoded to its end."""
+        started = time.perf_counter()
         with self.session(prompt_ids, seed) as session:
             records, first = [], 0.0
             while session.stop_reason is None:
                 records.append(session.run_round())
-                first = first or time.perf_counter() - begun
-            seconds = time.perf_counter() - begun
+                first = first or time.perf_counter() - started
+            seconds = time.perf_counter() - started
         return GeneratedText(session.history[len(prompt_ids) :], records, seconds, first, session.stop_reason)
 
 
 @dataclass
 class _Writing:
-    """A text of a batch."""
+    """A text of a batch while it is written."""
 
     place: int
+    """index among the prompts"""
     text: SequenceState
     prompt_length: int
     begun: float
     reading: float
-    """seconds that its prompt took"""
+    """seconds spent on its prompt"""
     records: list[RoundRecord] = field(default_factory=list)
     first: float = 0.0
 
     @classmethod
     def begin(
-        cls, batch: Batch, row: int, place: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+        cls, batch: Batch, row: int, index: int, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
     ) -> _Writing:
-        begun = time.perf_counter()
-        text = batch.put(row, prompts[place], seeds[place])
-        return cls(place, text, len(prompts[place]), begun, time.perf_counter() - begun)
+        started = time.perf_counter()
+        text = batch.put(row, prompts[index], seeds[index])
+        return cls(index, text, len(prompts[index]), started, time.perf_counter() - started)
 
     @property
     def ended(self) -> bool:

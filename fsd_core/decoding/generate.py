@@ -1,11 +1,11 @@
-"""The ecosystem's door: our methods inside transformers' ``generate``.
+"""Our methods inside transformers' ``generate``.
 
     model.generate(**inputs, custom_generate=fsd_core.generate, assistant_model=draft,
                    acceptance="fsd-reducible", divergence="js", threshold=0.2)
 
 transformers (5.23) keeps its named arguments ``assistant_model`` and ``streamer`` to
 itself when the decoding method is a callable, so they are read from the calling
-frame. ``draft_model=`` is passed on like any other argument and needs no such help.
+frame. ``draft_model=`` is passed on like any other argument.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.models.language_model import LanguageModel, vocabulary_of
 from fsd_core.models.model_set import ModelSet
 
-_OURS = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"}
+_SUPPORTED = {"TemperatureLogitsWarper", "TopKLogitsWarper", "TopPLogitsWarper", "MinPLogitsWarper"}
 OPTION_NAMES = [
     name
     for option in METHOD_OPTIONS.values()
@@ -43,26 +43,26 @@ _STOPS = {"MaxLengthCriteria", "EosTokenCriteria"}
 
 
 def _from_caller(name: str) -> Any:
-    """A local variable of ``GenerationMixin.generate`` when that is what called us, else ``None``."""
+    """Return a local variable of ``GenerationMixin.generate`` if it called us, else ``None``."""
     frame = sys._getframe(2)
     return frame.f_locals.get(name) if frame.f_code.co_name == "generate" else None
 
 
-def _config(settings: GenerationConfig, prompt_length: int, chosen: Mapping[str, Any]) -> DecodingConfig:
+def _config(settings: GenerationConfig, prompt_length: int, options: Mapping[str, Any]) -> DecodingConfig:
     sampling: dict[str, Any] = {}
     if settings.do_sample:
         sampling = {"temperature": settings.temperature, "top_k": settings.top_k, "top_p": settings.top_p}
         sampling["min_p"] = settings.min_p
         sampling["temperature"] = 1.0 if settings.temperature is None else settings.temperature
-    return method({**chosen, **sampling, "max_new_tokens": settings.max_length - prompt_length})
+    return method({**options, **sampling, "max_new_tokens": settings.max_length - prompt_length})
 
 
-def _refuse_what_is_not_ours(settings: GenerationConfig, processors: LogitsProcessorList | None) -> None:
-    foreign = [type(p).__name__ for p in processors or () if type(p).__name__ not in _OURS]
-    if foreign:
+def _refuse_unsupported(settings: GenerationConfig, processors: LogitsProcessorList | None) -> None:
+    unsupported = [type(p).__name__ for p in processors or () if type(p).__name__ not in _SUPPORTED]
+    if unsupported:
         raise InvalidSetting(
-            f"{', '.join(foreign)} would change the target's distribution in an unsupported way: use only temperature, "
-            "top_k, top_p and min_p."
+            f"{', '.join(unsupported)} would change the target's distribution in an unsupported way: use only "
+            "temperature, top_k, top_p and min_p."
         )
     if settings.num_beams not in (None, 1) or settings.num_return_sequences not in (None, 1):
         raise InvalidSetting("Beams and several returned sequences are not supported: leave both at 1.")
@@ -82,23 +82,23 @@ def generate(
     seed: int | None = None,
     **options: Any,
 ) -> GenerateDecoderOnlyOutput | Tensor:
-    """Decodes ``input_ids`` [B,T] by one of our rules; called by transformers' ``generate``, returns what it returns.
+    """Decode ``input_ids`` [B,T] by one of our rules. transformers' ``generate`` calls this and returns its result.
 
     ``options``: ``acceptance``, ``divergence``, ``threshold`` (also ``"off"``), ``drafter``, ``draft_length`` and all
-    others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``; they are in the signature), but for
-    temperature, top-k, top-p, sampling or not, length and end tokens, which come from the generation config.
+    others that make a decoding method (``fsd_core.config.options.METHOD_OPTIONS``; they are in the signature).
+    Temperature, top-k, top-p, min-p, sampling or not, length and end tokens come from the generation config instead.
     ``tree=True`` is ``topology="dynamic-tree"``. ``head``: for the drafter ``eagle``, from
     ``models.eagle_files.load_head``. ``seed``: by default drawn from torch's generator, so ``torch.manual_seed``
     governs it. Rows of a batch are decoded one after the other. Returns int64 [B, T + longest new text], padded on the
-    right, or a ``GenerateDecoderOnlyOutput`` where the config
-    asks for one. Raises ``InvalidSetting`` for what it cannot honour.
+    right, or a ``GenerateDecoderOnlyOutput`` if the config requests one. Raises ``InvalidSetting`` for a setting that
+    is not supported.
     """
     settings = generation_config or model.generation_config
     draft_module = draft_model or assistant_model or _from_caller("assistant_model")
     streamer = _from_caller("streamer")
-    _refuse_what_is_not_ours(settings, logits_processor)
-    chosen = {name: options.pop(name) for name in OPTION_NAMES if name in options}
-    config = _config(settings, input_ids.shape[1], by_name(chosen) | ({"topology": TREE} if tree else {}))
+    _refuse_unsupported(settings, logits_processor)
+    method_options = {name: options.pop(name) for name in OPTION_NAMES if name in options}
+    config = _config(settings, input_ids.shape[1], by_name(method_options) | ({"topology": TREE} if tree else {}))
     decoding = _method(model, draft_module, head, config)
     ends = settings.eos_token_id
     eos = frozenset(ends if isinstance(ends, list) else [] if ends is None else [ends])
@@ -118,14 +118,14 @@ def generate(
     return GenerateDecoderOnlyOutput(sequences=sequences) if settings.return_dict_in_generate else sequences
 
 
-_written = inspect.signature(generate)
-_own = [p for p in _written.parameters.values() if p.kind is not p.VAR_KEYWORD]
-# transformers passes on what it finds in the signature.
-generate.__signature__ = _written.replace(  # pyright: ignore[reportFunctionMemberAccess]
+_signature = inspect.signature(generate)
+_named_parameters = [p for p in _signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+# transformers passes on only the arguments in the signature.
+generate.__signature__ = _signature.replace(  # pyright: ignore[reportFunctionMemberAccess]
     parameters=[
-        *_own,
+        *_named_parameters,
         *(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in OPTION_NAMES),
-        next(p for p in _written.parameters.values() if p.kind is p.VAR_KEYWORD),
+        next(p for p in _signature.parameters.values() if p.kind is p.VAR_KEYWORD),
     ]
 )
 
@@ -133,7 +133,7 @@ generate.__signature__ = _written.replace(  # pyright: ignore[reportFunctionMemb
 def _method(
     module: PreTrainedModel, draft_module: PreTrainedModel | None, head: EagleHead | None, config: DecodingConfig
 ) -> Method:
-    """The method over the caller's modules, which run as they are."""
+    """Return the method over the caller's modules, which run unchanged."""
     modules = [module] if draft_module is None else [module, draft_module]
     vocabulary = min(map(vocabulary_of, modules))
     target, *drafts = (LanguageModel(each, vocabulary, lean=False) for each in modules)
@@ -149,20 +149,20 @@ def _method(
 
 
 def _write(session: DecodingSession, prompt: Tensor, streamer: Any, criteria: list[Any]) -> list[int]:
-    """Runs a session to its end; a stopping criterion is asked after each token, and cuts the text there."""
+    """Run a session to its end. Stopping criteria are checked after each token and cut the text there."""
     start = len(session.history)
-    seen = start
+    num_checked = start
     while session.stop_reason is None:
         session.run_round()
-        for end in range(seen + 1, len(session.history) + 1):
-            so_far = torch.tensor([session.history[:end]], device=prompt.device)
+        for end in range(num_checked + 1, len(session.history) + 1):
+            prefix = torch.tensor([session.history[:end]], device=prompt.device)
             if streamer is not None:
-                streamer.put(so_far[0, -1:].cpu())
-            if any(bool(criterion(so_far, None).all()) for criterion in criteria):
+                streamer.put(prefix[0, -1:].cpu())
+            if any(bool(criterion(prefix, None).all()) for criterion in criteria):
                 if streamer is not None:
                     streamer.end()
                 return session.history[start:end]
-        seen = len(session.history)
+        num_checked = len(session.history)
     if streamer is not None:
         streamer.end()
     return session.history[start:]

@@ -1,4 +1,4 @@
-"""What a round drafted for the texts of a batch."""
+"""The drafts of a round for the texts of a batch."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fsd_core.topologies import DraftTree
 
 @dataclass(frozen=True, slots=True)
 class DraftProposal:
-    """A tree, and how much of it each text takes.
+    """A tree, and how much of it each text uses.
 
-    A text with few remaining tokens drafts fewer than the batch; what lies behind its own tokens is padding.
+    A text with few remaining tokens drafts fewer than the batch. The tokens after its own are padding.
     """
 
     tree: DraftTree
     fed: int
-    """drafted tokens that a text can keep at most; the target is fed the whole of a tree that branches"""
+    """maximum number of drafted tokens that a text can accept; of a branching tree the target is fed all nodes"""
     own: list[int]
-    """of each text, how many of its tokens are fed"""
+    """for each text, how many of its tokens are fed"""
     judged: list[int]
-    """of each text, how many of its positions are judged"""
+    """for each text, how many of its positions are judged"""
     written: list[int]
-    """of each text, how many tokens of its answer were there before"""
+    """for each text, how many answer tokens it had before"""
 
 
 def padded(rows: Sequence[Tensor]) -> Tensor:
-    """Rows of different lengths [n], padded with zeros to the longest: [B,N]"""
+    """Return rows of different lengths [n], padded with zeros to the longest: [B,N]"""
     width = max(len(row) for row in rows)
     return torch.stack([row if len(row) == width else F.pad(row, (0, width - len(row))) for row in rows])

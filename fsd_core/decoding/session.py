@@ -1,4 +1,4 @@
-"""One text being written alone: the loop at batch 1."""
+"""One text being written alone: the loop at batch size 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsd_core.models.language_model import LanguageModel
 
 
 class DecodingSession:
-    """A text, a round at a time. As a context it closes itself.
+    """A text, written one round at a time. As a context manager it closes itself.
 
     ``prompt``: token ids. ``seed``: the uniforms' seed. ``eos``: ids that end the text. Raises ``InvalidSetting`` for
     an empty prompt, ``PromptTooLong`` for one that fills the context.
@@ -33,12 +33,12 @@ class DecodingSession:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the caches, which may serve the next text. The text stays, but cannot be continued."""
+        """Release the caches, which may serve the next text. The text stays, but cannot be continued."""
         self._batch.close()
 
     @property
     def model(self) -> LanguageModel:
-        """The one that writes: the target, or the draft where it decodes alone."""
+        """The model that writes: the target, or the draft if it decodes alone."""
         return self._batch.model
 
     @property
@@ -47,7 +47,7 @@ class DecodingSession:
 
     @property
     def history(self) -> list[int]:
-        """Token ids of the prompt and of what has been written."""
+        """Token ids of the prompt and of the text so far."""
         return self._text.history
 
     @property
@@ -55,5 +55,5 @@ class DecodingSession:
         return self._text.stop_reason
 
     def run_round(self) -> RoundRecord:
-        """One round. Writes 1 to draft length + 1 tokens; call until ``stop_reason`` is set."""
+        """Run one round, which writes 1 to draft length + 1 tokens. Call this until ``stop_reason`` is set."""
         return self._batch.run_round()[0]

@@ -1,6 +1,6 @@
-"""What happened in a generation, round by round.
+"""Records of a generation, round by round.
 
-Every picture, metric, replay and bound is computed from these records; nothing is
+Every figure, metric, replay and bound is computed from these records, so nothing is
 measured twice. Pure values: no torch, so the pages can read them.
 """
 
@@ -13,22 +13,22 @@ from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 Kind = Literal["strict", "lenient", "correction", "bonus", "plain"]
-"""Why a token was emitted: accepted by the strict test; accepted although it would have refused; drawn in place of a
+"""Why a token was emitted: accepted by the strict test; accepted although that test rejects it; drawn in place of a
 rejected token; the extra token after a fully accepted draft; or written by one model alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round: what was drafted, what came of it.
+    """One round: its draft and its result.
 
-    ``divergence``, ``target_probability`` and ``draft_probability`` belong to the drafted tokens that were judged,
-    that is all accepted ones and the first rejected one; probabilities are of the raw models (temperature 1).
+    ``divergence``, ``target_probability`` and ``draft_probability`` belong to the judged drafted tokens: all accepted
+    ones and the first rejected one. Probabilities are the raw models' (temperature 1).
     """
 
     drafted: tuple[int, ...]
     """token ids proposed, [draft length]"""
     accepted: int
-    """how many of them were kept"""
+    """how many of them were accepted"""
     emitted: tuple[int, ...]
     """token ids written, accepted ones first"""
     kinds: tuple[Kind, ...]
@@ -40,21 +40,21 @@ class RoundRecord:
     draft_probability: tuple[float, ...]
     """q(x) of each judged drafted token, [judged]"""
     emitted_probability: tuple[float, ...]
-    """p of each emitted token under the target, [emitted]; under the draft where it decodes alone"""
+    """p of each emitted token under the target, [emitted]; under the draft if it decodes alone"""
     seconds: float
     """wall time of the round"""
     draft_seconds: float = 0.0
-    """wall time of it spent drafting, where the device lets it be told apart (CPU)"""
+    """wall time spent drafting, if the device lets it be separated (CPU)"""
 
 
 def pack(records: list[RoundRecord]) -> tuple[bytes, str]:
-    """The records as gzipped JSON, and its SHA-256 in hex."""
+    """Return the records as gzipped JSON, and its SHA-256 in hex."""
     data = gzip.compress(json.dumps([astuple(record) for record in records]).encode(), mtime=0)
     return data, hashlib.sha256(data).hexdigest()
 
 
 def unpack(data: bytes, checksum: str) -> list[RoundRecord]:
-    """Inverse of :func:`pack`. Raises ``ValueError`` if the bytes are not those that were packed."""
+    """Return the records from :func:`pack`. Raises ``ValueError`` if the bytes were changed."""
     if hashlib.sha256(data).hexdigest() != checksum:
         raise ValueError("The stored trace is damaged: its checksum differs. Restore the database from a backup.")
     return [RoundRecord(*map(_frozen, row)) for row in json.loads(gzip.decompress(data))]

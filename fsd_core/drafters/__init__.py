@@ -1,4 +1,4 @@
-"""What proposes tokens: the code of the drafters, which their settings name (``fsd_core.config.drafting``)."""
+"""The code of the drafters, which propose tokens, named by their settings (``fsd_core.config.drafting``)."""
 
 from fsd_core.drafters.base import Drafter, DrafterFactory
 

@@ -1,4 +1,4 @@
-"""Drafts by copying tokens of the text, as its settings say which."""
+"""Drafts by copying tokens of the text, chosen by its settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsd_core.ops.warping import one_hot
 
 
 class Copying:
-    """Proposes what its settings copy; q = 1 on each token, so strict acceptance keeps it with probability p(x).
+    """Proposes the tokens that its settings copy. q = 1 on each, so lossless decoding accepts it with probability p(x).
 
     One text at a time (B = 1).
     """
@@ -32,19 +32,19 @@ class Copying:
     def __init__(self, settings: CopyingDrafter, vocabulary: int, device: torch.device) -> None:
         self._settings, self._vocabulary, self._device = settings, vocabulary, device
         self._copied: Sequence[int] = ()
-        self._at = 0
+        self._index = 0
 
     def _row(self) -> DraftDistribution | None:
-        if self._at >= len(self._copied):
+        if self._index >= len(self._copied):
             return None
-        token = torch.full((1,), self._copied[self._at], device=self._device)
-        self._at += 1
+        token = torch.full((1,), self._copied[self._index], device=self._device)
+        self._index += 1
         point = one_hot(token, self._vocabulary)
         return DraftDistribution(point, point)
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         (history,) = texts
-        self._copied, self._at = self._settings.copied(history), 0
+        self._copied, self._index = self._settings.copied(history), 0
         return self._row()
 
     def extend(self, token: Tensor) -> DraftDistribution | None:
@@ -54,13 +54,13 @@ class Copying:
         raise NotImplementedError("there is one continuation to copy; configurations refuse several")
 
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
-        """Nothing is kept between rounds."""
+        """Do nothing: no state is kept between rounds."""
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
-        """Nothing has to be read."""
+        """Do nothing: no prompt has to be read."""
 
     def keep_rows(self, rows: Tensor) -> None:
-        """There is one row."""
+        """Do nothing: there is only one row."""
 
     def close(self) -> None:
-        """There is no cache."""
+        """Do nothing: there is no cache."""

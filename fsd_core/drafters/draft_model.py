@@ -25,7 +25,7 @@ class DraftModelProposer:
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
-        """Raises ``InvalidSetting`` where there is no draft model."""
+        """Return the factory. Raises ``InvalidSetting`` without a draft model."""
         if models.draft is None:
             raise InvalidSetting("The drafter 'draft-model' needs a draft model: give one, or choose prompt-lookup.")
         return DrafterFactory(partial(cls, models.draft, sampling), models.draft.context, side_by_side=True)
@@ -33,14 +33,14 @@ class DraftModelProposer:
     def __init__(self, model: LanguageModel, sampling: SamplingConfig, capacity: int, rows: int = 1) -> None:
         self._model, self._sampling = model, sampling
         self._cache = model.new_cache(capacity, rows)
-        self._tree_builder = TreeBuilder(0)  # of what is drafted now
+        self._tree_builder = TreeBuilder(0)  # of the current draft
 
     def _row(self, tokens: Tensor) -> DraftDistribution:
         logits = self._model.forward(tokens, self._cache, logits_to_keep=1)[:, 0]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution:
-        # All that is not in the cache yet: the prompt at first, later the last token, and the one before it if the
+        # Feed all tokens not in the cache yet: the prompt at first, later the last token, and the one before it if the
         # whole draft was accepted.
         self._tree_builder = TreeBuilder(len(texts[0]))
         return self._row(uncached_tokens(tokens, self._cache, [len(text) for text in texts]))
@@ -58,10 +58,10 @@ class DraftModelProposer:
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         if way is not None:
             start = self._tree_builder.prefix
-            known = max(lengths[0] - start - 1, 0)  # the last node that was kept may never have been fed
-            if known:
-                self._cache.compact(start, way.fed[:known])
-            self._cache.rollback(start + known)
+            fed = max(lengths[0] - start - 1, 0)  # the last accepted node may not have been fed
+            if fed:
+                self._cache.compact(start, way.fed[:fed])
+            self._cache.rollback(start + fed)
         self._cache.rollback(lengths)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:

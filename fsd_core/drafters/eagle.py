@@ -1,4 +1,4 @@
-"""Drafts with an EAGLE head, which goes on from the states that the target left behind."""
+"""Drafts with an EAGLE head, which continues from the target's hidden states."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ class MissingHead(InvalidSetting):
 
 
 class EagleProposer:
-    """The head over a cache of its own, one text at a time. Li et al. 2024, 2025; see :mod:`fsd_core.models.eagle`.
+    """Drafts with the head and a cache of its own, one text at a time. Li et al. 2024, 2025; see
+    :mod:`fsd_core.models.eagle`.
 
-    It proposes nothing for a text that the target has not read yet. What it makes up of its own states is forgotten at
-    the end of a round, when the target's take their place. ``layers``: how many the target has.
+    It proposes nothing for a text that the target has not read yet. Its own states are discarded at the end of a round,
+    when the target's take their place. ``layers``: the target's number of layers.
     """
 
     @classmethod
     def for_models(cls, models: ModelSet, config: DecodingConfig, sampling: SamplingConfig) -> DrafterFactory:
-        """Raises ``MissingHead``, and ``InvalidSetting`` for a divergence that is infinite with a head that cannot
-        draft every token."""
+        """Return the factory. Raises ``MissingHead``, and ``InvalidSetting`` for a divergence that is infinite with a
+        head that cannot draft every token."""
         head, target = models.head, models.target
         if head is None:
             raise MissingHead(NO_HEAD)
@@ -50,17 +51,17 @@ class EagleProposer:
         self._head, self._sampling, self._vocabulary = head, sampling, vocabulary
         self.aux_hidden_states = AuxHiddenStates(aux_hidden_state_layers(head.generation, layers))
         self._cache = KVCache(1, capacity)
-        self._seen: list[Tensor] = []  # the target's states of slots that the head has not been fed
-        self._states = torch.empty(0)  # the head's own of this round: the text's last slot, then what was drafted
+        self._unfed_states: list[Tensor] = []  # target states not yet fed to the head
+        self._states = torch.empty(0)  # the head's own states of this round: the text's last slot, then the draft
         self._tree_builder = TreeBuilder(0)
         self._length: int | None = None  # tokens of the text, in a round that began with a draft
-        self._num_states = 0  # of these, those whose states the target has told
+        self._num_states = 0  # tokens of the text whose target states have arrived
 
     def begin(self, tokens: Tensor, texts: Sequence[Sequence[int]]) -> DraftDistribution | None:
         self._length = len(texts[0])
-        if not self._seen:
+        if not self._unfed_states:
             return None
-        states, self._seen = self._head.begin(torch.cat(self._seen, 1)), []
+        states, self._unfed_states = self._head.begin(torch.cat(self._unfed_states, 1)), []
         start = self._cache.length
         count = states.shape[1]
         self._states = self._feed(states, tokens[:, start + 1 : start + 1 + count])[:, -1:]
@@ -75,12 +76,12 @@ class EagleProposer:
         return self._row(self._append(self._feed(self._states[:, parents + 1], tokens, tree_attention)))
 
     def _append(self, states: Tensor) -> Tensor:
-        """Remembers the states of what was fed, [1,n,H], and answers with them: [n,H]"""
+        """Store the states of the fed tokens, [1,n,H], and return them: [n,H]"""
         self._states = torch.cat([self._states, states], 1)
         return states[0]
 
     def _feed(self, states: Tensor, tokens: Tensor, tree_attention: TreeAttention | None = None) -> Tensor:
-        """[1,n,H], int64 [1,n] → [1,n,H]"""
+        """Feed the head and return the next states. [1,n,H], int64 [1,n] → [1,n,H]"""
         count, start, device = tokens.shape[1], self._cache.length, tokens.device
         self._cache.reserve(count, device)
         if tree_attention is None:
@@ -93,34 +94,34 @@ class EagleProposer:
             keys, values = self._cache.update(key, value, 0)
             return F.scaled_dot_product_attention(query, keys, values, attn_mask=mask, enable_gqa=True)
 
-        following = self._head(states, tokens, position_ids, attend)
+        next_states = self._head(states, tokens, position_ids, attend)
         self._cache.advance(count)
-        return following
+        return next_states
 
     def _row(self, states: Tensor) -> DraftDistribution:
-        """[n,H] → n rows"""
+        """Return the distributions after n states. [n,H] → n rows"""
         logits = self._head.logits(states)[:, : self._vocabulary]
         return DraftDistribution(warp(logits, self._sampling), logits.softmax(-1))
 
     def commit(self, lengths: Sequence[int], way: AcceptedPath | None = None) -> None:
         (length,) = lengths
-        # Of the text's tokens that the target had not read, then of what was drafted.
+        # States of the text's tokens that the target had not read, then of the draft.
         states = self.aux_hidden_states.states
         read = self._num_states + states.shape[1] if self._length is None else self._length
-        text, kept = read - self._num_states, length - read
-        self._seen.append(states[:, :text])
-        if kept:
-            kept_nodes = slice(text, text + kept) if way is None else text + way.nodes[:kept]
-            self._seen.append(states[:, kept_nodes])
+        text, accepted = read - self._num_states, length - read
+        self._unfed_states.append(states[:, :text])
+        if accepted:
+            accepted_nodes = slice(text, text + accepted) if way is None else text + way.nodes[:accepted]
+            self._unfed_states.append(states[:, accepted_nodes])
         self._num_states, self._length = length, None
         self._cache.rollback(self._tree_builder.prefix)
 
     def begin_row(self, row: int, tokens: Tensor) -> None:
         self._cache.adopt(row, 0)
-        self._seen, self._num_states, self._tree_builder = [], 0, TreeBuilder(0)
+        self._unfed_states, self._num_states, self._tree_builder = [], 0, TreeBuilder(0)
 
     def keep_rows(self, rows: Tensor) -> None:
-        """There is one row."""
+        """Do nothing: there is only one row."""
 
     def close(self) -> None:
         self._cache.release()

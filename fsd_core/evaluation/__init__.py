@@ -1,1 +1,1 @@
-"""Prompts of runs written, scored, timed and counted."""
+"""Generation, scoring, timing and summary of the prompts of runs."""

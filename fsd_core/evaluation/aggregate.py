@@ -1,4 +1,4 @@
-"""The figures of a run, from its generations and their traces; nothing is measured a second time."""
+"""Metrics of a run, computed from its generations and traces without measuring again."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ HISTOGRAM_BINS = 40
 
 
 def summarise(generations: Sequence[Generated], records: Iterable[list[RoundRecord]] | None) -> dict[str, Any]:
-    """All figures of a run, ready for JSON; what cannot be told (no label, nothing drafted) is ``None``.
+    """Return all metrics of a run, ready for JSON. Those that cannot be computed (no label, nothing drafted) are
+    ``None``.
 
-    Without ``records``, those of the rounds are left out.
+    Without ``records``, the metrics of rounds are left out.
 
-    Accuracy counts truncated and failed prompts as not solved. Prompts that failed have no tokens and no part
-    in the figures of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
+    Accuracy counts truncated and failed prompts as not solved. Failed prompts have no tokens and do not enter the
+    metrics of speed and acceptance, but their time counts in ``seconds`` and ``seconds_per_solved_task``.
     Intervals are of 95 %: Wilson's for accuracy, those of :mod:`fsd_core.statistics.ratios` for ratios.
-    ``negative_log_likelihood`` is in nats per token, under the target, or under the draft where it decodes alone.
-    ``mean_acceptance_length`` is tokens per round, which is tokens per target forward wherever there is a target.
+    ``negative_log_likelihood`` is in nats per token under the target, or under the draft if it decodes alone.
+    ``mean_acceptance_length`` is tokens per round, which equals tokens per target forward if there is a target.
     """
     outcomes = Counter(g.outcome for g in generations)
     done = [g for g in generations if g.outcome != "failed"]
@@ -56,27 +57,27 @@ def summarise(generations: Sequence[Generated], records: Iterable[list[RoundReco
         "seconds": seconds,
         "seconds_per_solved_task": seconds / solved if scored and solved else None,
         "acceptance_deciles": _deciles([g.accepted / g.drafted for g in done if g.drafted]),
-        **({} if records is None else _of_traces(records)),
+        **({} if records is None else _trace_metrics(records)),
     }
 
 
 def refreshed(run: RunView, prompts: Mapping[int, PromptCounts]) -> RunView:
-    """The run with the figures of its prompts computed anew, for one that was measured before a metric or an interval
-    was what it is now; one without figures as it is."""
+    """Return the run with its metrics recomputed from its prompts, in case a metric or an interval has changed since it
+    was measured. A run without metrics is returned unchanged."""
     if not run.metrics or not prompts:
         return run
     return replace(run, metrics=run.metrics | summarise(list(prompts.values()), None))
 
 
 def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]:
-    """A metric that is a ratio of sums over prompts, with its interval; nothing for another one."""
+    """Return a metric that is a ratio of sums over prompts, with its interval. Return ``{}`` for any other metric."""
     if metric.ratio is None:
         return {}
     pairs = [metric.ratio(generated) for generated in done]
-    below = sum(denominator for _, denominator in pairs)
+    total = sum(denominator for _, denominator in pairs)
     return _with_interval(
         metric.key,
-        sum(numerator for numerator, _ in pairs) / below if below else None,
+        sum(numerator for numerator, _ in pairs) / total if total else None,
         lambda: (
             wilson(round(sum(numerator for numerator, _ in pairs)), len(pairs))
             if metric.counted
@@ -86,7 +87,7 @@ def _ratio(metric: Metric, done: Sequence[Generated]) -> dict[str, float | None]
 
 
 def _deciles(values: list[float]) -> list[float]:
-    """The least, the deciles and the greatest of the values, 11 in all; none of none."""
+    """Return the minimum, the deciles and the maximum, 11 values in all, or ``[]`` for no values."""
     return np.quantile(values, np.linspace(0, 1, 11)).tolist() if values else []
 
 
@@ -95,17 +96,17 @@ def _with_interval(name: str, value: float | None, interval: Callable[[], Interv
     return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-def _of_traces(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
-    """Figures by draft position and divergence, in one pass: the traces of a long run are not held in memory."""
+def _trace_metrics(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
+    """Return metrics by draft position and divergence, in one pass that does not hold a long run in memory."""
     rounds, draft_seconds = 0, 0.0
     accepted: Counter[int] = Counter()  # by position in the draft
     judged: Counter[int] = Counter()
     divergences: list[float] = []
-    for record in (record for of_text in records for record in of_text):
+    for record in (record for text_records in records for record in text_records):
         rounds += 1
         draft_seconds += record.draft_seconds
         accepted.update(range(record.accepted))
-        # A rule may also judge the token behind the draft, which takes the place of the bonus and is not drafted.
+        # A rule may also judge the token after the draft. It replaces the bonus token and is not drafted.
         judged.update(range(min(len(record.target_probability), len(record.drafted))))
         divergences.extend(d for d in record.divergence if d is not None)
     return {
@@ -117,7 +118,7 @@ def _of_traces(records: Iterable[list[RoundRecord]]) -> dict[str, Any]:
 
 
 def _histogram(divergences: list[float]) -> dict[str, list] | None:
-    """Equal bins from 0 to the largest finite value; infinite divergences count in the last bin."""
+    """Return equal bins from 0 to the largest finite value. Infinite divergences count in the last bin."""
     if not divergences:
         return None
     highest = max((d for d in divergences if math.isfinite(d)), default=0.0) or 1.0

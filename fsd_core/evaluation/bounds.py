@@ -1,8 +1,8 @@
-"""How often several drafts could have been accepted where a run has been: the bounds of its own distributions.
+"""Upper bounds of multi-draft acceptance at positions of a run.
 
-At positions of the run's texts, drawn evenly from all that it wrote, the pair's models are asked once more what they
-said there; from p and q follow the optimum and every verifier's acceptance for 1 to ``MOST_DRAFTS`` drafts, as Hu et
-al. 2025 (arXiv 2502.18779, §6) compare them.
+Positions are sampled uniformly from all tokens that the run wrote. The pair's models are evaluated there again. From p
+and q follow the optimum and every verifier's acceptance for 1 to ``MOST_DRAFTS`` drafts, as Hu et al. 2025 (arXiv
+2502.18779, §6) compare them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fsd_core.theory.samplings import MOST_DRAFTS
 
 POSITIONS = 48
 _PATHS = 64
-"""of rejections without replacement, where they are sampled: a few a position are enough for a mean over positions"""
+"""sampled paths of rejections without replacement per position: few suffice for a mean over positions"""
 OnPosition = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class SampledPositions:
-    """Positions that were drawn of one text, counted from its first written token, in order."""
+    """Positions sampled from one text, in order, counted from its first generated token."""
 
     prompt_position: int
     asked: str | Messages
@@ -47,14 +47,14 @@ class SampledPositions:
 
 
 Rates = tuple[int, list[tuple[tuple[str, str, int], float]]]
-"""of one position: its prompt's position; by (optima or verifiers, name, number of drafts) what is accepted"""
+"""one position: its prompt's position, and the acceptance rate by (optima or verifiers, name, number of drafts)"""
 Ask = Callable[[list[SampledPositions], SamplingConfig], Iterable[Rates]]
-""":func:`rates` of a pair, wherever that is"""
+""":func:`rates` of a pair, in this process or elsewhere"""
 
 
 def check(repository: Repository, run_id: str) -> None:
-    """Raises ``InvalidSetting`` for a run that has not ended, has written nothing or has lost its traces,
-    ``UnknownName`` if there is none."""
+    """Raise ``InvalidSetting`` for a run that has not ended, has written nothing or has lost its traces. Raise
+    ``UnknownName`` if there is no such run."""
     run = repository.run(run_id)
     if not run.ended or not (run.metrics or {}).get("tokens"):
         raise InvalidSetting(f"The run {run.id} has no finished texts: choose one that has ended.")
@@ -73,36 +73,36 @@ def measure(
     seed: int = 0,
     on_position: OnPosition = lambda done, total: None,
 ) -> dict[str, Any]:
-    """The bounds at so many positions of a run, which are kept with its metrics; ready for JSON. ``pair``: the run's,
-    or what asks it elsewhere.
+    """Measure the bounds at sampled positions of a run, store them with its metrics and return them, ready for JSON.
 
-    ``temperature``: that of the run by default, and 1 for a greedy one, whose bounds say nothing. ``on_position`` is
-    told how far it is. Raises what :func:`check` raises, and ``InvalidSetting`` for a temperature of 0.
+    ``pair``: the run's pair, or a function that evaluates it elsewhere. ``temperature``: the run's by default, or 1 for
+    a greedy run, whose bounds are trivial. ``on_position`` is called with the number done and the total. Raises what
+    :func:`check` raises, and ``InvalidSetting`` for a temperature of 0.
     """
     check(repository, run_id)
     run = repository.run(run_id)
-    own = run.decoding.sampling
-    temperature = temperature if temperature is not None else own.temperature or 1.0
+    run_sampling = run.decoding.sampling
+    temperature = temperature if temperature is not None else run_sampling.temperature or 1.0
     if temperature <= 0:
         raise InvalidSetting(f"The temperature is {temperature:g}: expected more than 0, where several drafts differ.")
-    sampling = own.model_copy(update={"temperature": temperature})
-    found: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
+    sampling = run_sampling.model_copy(update={"temperature": temperature})
+    rates_by_key: dict[tuple[str, str, int], dict[int, list[float]]] = {}  # by prompt
     count = 0
     ask = partial(rates, pair) if isinstance(pair, LoadedPair) else pair
-    for prompt, at_position in ask(_drawn(repository, run_id, positions, seed), sampling):
+    for prompt, at_position in ask(_sample_positions(repository, run_id, positions, seed), sampling):
         for key, rate in at_position:
-            found.setdefault(key, {}).setdefault(prompt, []).append(rate)
+            rates_by_key.setdefault(key, {}).setdefault(prompt, []).append(rate)
         count += 1
         on_position(count, positions)
     bounds = {"temperature": temperature, "positions": count, "seed": seed, "optima": {}, "verifiers": {}}
-    for (what, name, drafts), by_prompt in found.items():
-        # Positions of one text are alike: the interval is that of a ratio over texts.
+    for (group, name, drafts), by_prompt in rates_by_key.items():
+        # Positions of one text are correlated, so the interval is that of a ratio over texts.
         sums = [(sum(values), len(values)) for values in by_prompt.values()]
         low, high = ratio_interval(sums, is_share=True) or (None, None)
         row = {"drafts": drafts, "rate": sum(total for total, _ in sums) / count, "low": low, "high": high}
-        bounds[what].setdefault(name, []).append(row)
-    kept = [one for one in (run.metrics or {}).get("bounds", []) if one["temperature"] != temperature]
-    repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*kept, bounds]})
+        bounds[group].setdefault(name, []).append(row)
+    other_bounds = [entry for entry in (run.metrics or {}).get("bounds", []) if entry["temperature"] != temperature]
+    repository.set_scores(run_id, {}, (repository.run(run_id).metrics or {}) | {"bounds": [*other_bounds, bounds]})
     return bounds
 
 
@@ -112,27 +112,27 @@ def _rates(p: np.ndarray, q: np.ndarray) -> Iterator[tuple[tuple[str, str, int],
             yield ("optima", sampling, drafts), optimal_acceptance(p, q, drafts, sampling)
         for name, verifier in VERIFIERS.items():
             if verifier.optimal or verifier.drafts not in (None, drafts):
-                continue  # the one is its drafts' optimum, the other couples another number
+                continue  # the first equals its drafts' optimum, the second couples another number of drafts
             yield ("verifiers", name, drafts), acceptance_rate(name, p, q, drafts, paths=_PATHS)
 
 
-def _drawn(repository: Repository, run_id: str, positions: int, seed: int) -> list[SampledPositions]:
-    """So many positions of the run's texts, in their order."""
+def _sample_positions(repository: Repository, run_id: str, positions: int, seed: int) -> list[SampledPositions]:
+    """Return sampled positions of the run's texts, in text order."""
     generations = [g for g in repository.generations(run_id) if g.tokens]
     starts = np.cumsum([0, *(g.tokens for g in generations)])
-    every = np.random.default_rng(seed).permutation(starts[-1])[:positions]
+    sampled = np.random.default_rng(seed).permutation(starts[-1])[:positions]
     traces, messages = dict(repository.traces(run_id)), conversations(repository.run(run_id).task, repository)
-    found = []
+    texts = []
     for generation, start, end in zip(generations, starts, starts[1:], strict=False):
-        if chosen := sorted(int(i) for i in every[(every >= start) & (every < end)] - start):
+        if offsets := sorted(int(i) for i in sampled[(sampled >= start) & (sampled < end)] - start):
             written = tuple(token for record in traces[generation.position] for token in record.emitted)
-            asked = messages.get(generation.position, generation.prompt)
-            found.append(SampledPositions(generation.position, asked, written, tuple(chosen)))
-    return found
+            prompt = messages.get(generation.position, generation.prompt)
+            texts.append(SampledPositions(generation.position, prompt, written, tuple(offsets)))
+    return texts
 
 
 def rates(pair: LoadedPair, texts: Iterable[SampledPositions], sampling: SamplingConfig) -> Iterator[Rates]:
-    """What the optimum and every verifier accept at each of the positions, by the pair's distributions there."""
+    """Yield what the optimum and every verifier accept at each position, from the pair's distributions there."""
     for prompt_position, p, q in _distributions(pair, texts, sampling):
         yield prompt_position, list(_rates(p, q))
 
@@ -141,18 +141,18 @@ def rates(pair: LoadedPair, texts: Iterable[SampledPositions], sampling: Samplin
 def _distributions(
     pair: LoadedPair, texts: Iterable[SampledPositions], sampling: SamplingConfig
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """The prompt's position with p and q, float64 [V] each."""
+    """Yield the prompt's position with p and q, float64 [V] each."""
     for text in texts:
         prompt = encode_prompt(pair.tokenizer, text.asked)
         tokens = torch.tensor([prompt + list(text.written[:-1])], device=pair.target.device)
-        behind = len(prompt) - 1 + torch.tensor(text.positions)
-        distributions = [_at(model, tokens, behind, sampling) for model in (pair.target, pair.draft)]
+        indices = len(prompt) - 1 + torch.tensor(text.positions)
+        distributions = [_probabilities(model, tokens, indices, sampling) for model in (pair.target, pair.draft)]
         for p, q in zip(*distributions, strict=True):
             yield text.prompt_position, p, q
 
 
-def _at(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:
-    """int64 [1,T], int64 [R] → float64 [R,V]"""
+def _probabilities(model: Any, tokens: Tensor, positions: Tensor, sampling: SamplingConfig) -> np.ndarray:
+    """Return a model's distributions at R positions: int64 [1,T], int64 [R] → float64 [R,V]."""
     first = int(positions[0])
     logits = model.forward(tokens, model.new_cache(tokens.shape[1]), logits_to_keep=tokens.shape[1] - first)[0]
     probabilities = warp(logits[(positions - first).to(logits.device)].double(), sampling)

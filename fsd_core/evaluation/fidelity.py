@@ -1,4 +1,4 @@
-"""How far a run strays from the target alone on the same prompts: what a fuzzy rule costs where nothing is scored."""
+"""Deviation of a run from the target alone on the same prompts: the cost of a fuzzy rule when nothing is scored."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ComparedText:
 
 
 def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedText], *, greedy: bool) -> dict[str, Any]:
-    """Figures of the prompts that both runs have, by position; ready for JSON.
+    """Return fidelity metrics over the prompts that both runs have, by position, ready for JSON.
 
-    ``same_text``: share of the texts that are the greedy target's, token for token, with Wilson's interval;
-    ``agreed_tokens``: median number of tokens before the first difference, over the texts that differ. Both ``None``
-    when sampling, where two exact methods write different texts as well. ``excess_nll``: nats per token beyond those of
-    the target's own texts, with an interval of paired prompts where three differ; near 0 for
+    ``same_text``: share of texts equal to the greedy target's, token for token, with Wilson's interval.
+    ``agreed_tokens``: median number of tokens before the first difference, over the texts that differ. Both are
+    ``None`` when sampling, because two lossless methods then write different texts as well. ``excess_nll``: nats per
+    token above those of the target's own texts, with an interval over paired prompts if three differ. It is near 0 for
     lossless methods.
     """
     pairs = [(ours[position], targets[position]) for position in sorted(ours.keys() & targets.keys())]
@@ -52,5 +52,5 @@ def fidelity(ours: Mapping[int, ComparedText], targets: Mapping[int, ComparedTex
 
 
 def _agreed(a: Sequence[int], b: Sequence[int]) -> int:
-    """Tokens before the first difference; a text that goes on where the other ends differs there."""
+    """Return the number of equal first tokens. A text that goes on where the other ends differs there."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

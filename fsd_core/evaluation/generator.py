@@ -1,7 +1,6 @@
-"""Where the prompts of runs are written: here, with pairs that this process has loaded, or where a
-``TextGenerator`` says.
+"""Writers of the prompts of runs: this process, with pairs that it has loaded, or another ``TextGenerator``.
 
-What is recorded, and when a run begins and ends, is the business of ``execution`` alone.
+``runner`` alone decides what is recorded, and when a run starts and ends.
 """
 
 from __future__ import annotations
@@ -24,48 +23,48 @@ from fsd_core.tracking import provenance
 logger = logging.getLogger(__name__)
 
 PairLoader = Callable[[str, str, str], LoadedPair]
-"""(name, device, dtype) -> pair: ``load_pair`` itself, or one that keeps what it has loaded."""
+"""(name, device, dtype) -> pair: ``load_pair`` itself, or a loader with a cache."""
 _T = TypeVar("_T")
 Plan = Sequence[tuple[RunView, Sequence[int]]]
-"""runs with the positions of some of their prompts, in the order in which they are to be written"""
+"""runs with the positions of some of their prompts, in the order of writing"""
 
 _WARM_UP_ROUNDS = 3
 
 
 @runtime_checkable
 class TextGenerator(Protocol):
-    """Writes prompts of runs. A run is opened before anything else is asked of it."""
+    """Writes prompts of runs. A run is opened before any other call for it."""
 
     def open(self, run: RunView) -> dict[str, Any]:
-        """The provenance of what it is going to write, with ``weights`` where they have fingerprints.
+        """Return the provenance of the texts to be written, with ``weights`` if these have fingerprints.
 
         Raises what ``load_pair`` raises, and ``DeviceUnavailable``.
         """
         ...
 
     def warm_up(self, run: RunView, example: Example) -> None:
-        """Some rounds that are thrown away: the first of a process are slow, and would be charged to one prompt."""
+        """Run and discard some rounds: the first ones of a process are slow and would be charged to one prompt."""
         ...
 
     def plan(self, plan: Plan) -> None:
-        """Told once, when all runs are open, what is to be written."""
+        """Receive the complete plan, once, when all runs are open."""
         ...
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
-        """One record for each of the prompts, by position, as soon as it is written; see ``harness.run_examples``."""
+        """Yield a record for each prompt, by position, as soon as it is written. See ``harness.run_examples``."""
         ...
 
     def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
-        """What a function that can be pickled answers of a pair. Raises what ``load_pair`` and the function raise."""
+        """Return the answer of a picklable function for a pair. Raises what ``load_pair`` and the function raise."""
         ...
 
     def threads(self) -> int:
-        """CPU threads, at this moment."""
+        """Return the current number of CPU threads."""
         ...
 
 
 class LocalGenerator:
-    """This process writes, with the pairs that a loader gives it."""
+    """Writes in this process, with pairs from a loader."""
 
     def __init__(self, pair_loader: PairLoader) -> None:
         self._pair_loader = pair_loader
@@ -80,7 +79,7 @@ class LocalGenerator:
         warm_up(self._decoders[run.id], example)
 
     def plan(self, plan: Plan) -> None:
-        """Nothing that it would need to know."""
+        """Do nothing: this generator needs no plan."""
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         return run_examples(self._decoders[run.id], task, examples, run.seed, run.config.batch)
@@ -93,16 +92,16 @@ class LocalGenerator:
 
 
 def about(pair: LoadedPair) -> dict[str, Any]:
-    """The provenance of what a pair writes in this process."""
-    found = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
-    return found | ({"weights": pair.weights} if pair.weights else {})
+    """Return the provenance of the texts that a pair writes in this process."""
+    details = provenance.collect(pair.device, pair.dtype, torch.get_num_threads(), gpu_name(pair.device))
+    return details | ({"weights": pair.weights} if pair.weights else {})
 
 
 def warm_up(decoder: PairDecoder, example: Example) -> None:
-    """See :meth:`TextGenerator.warm_up`. Raises ``ModelUnavailable`` where no prompt can be read."""
+    """See :meth:`TextGenerator.warm_up`. Raises ``ModelUnavailable`` if no prompt can be read."""
     try:
         list(islice(decoder.stream(decoder.prompt_ids(example.asked), seed=0), _WARM_UP_ROUNDS))
     except ModelUnavailable:
         raise
-    except Exception as error:  # what is wrong with the prompt is told when its turn comes
+    except Exception as error:  # a bad prompt is reported when its turn comes
         logger.info("The warm-up ended early: %s", error)

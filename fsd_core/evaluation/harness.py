@@ -1,4 +1,4 @@
-"""The prompts of a run: generated, scored and timed."""
+"""Generation, scoring and timing of the prompts of a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fsd_core.models.loading import LoadedPair
 from fsd_core.storage.records import GenerationRecord
 from fsd_core.tasks import Example, Score, Task
 
-# A token the target gives no probability at all costs this much: float32 can tell no smaller one from 0.
+# Stands in for a probability of 0: the smallest positive number in float32.
 SMALLEST_PROBABILITY = 2.0**-149
 
 
 def prompt_seed(seed: int, position: int) -> int:
-    """The seed of one prompt, of the run's seed and the position alone: the same for every setting and order."""
+    """Return the seed of one prompt. It depends only on the run's seed and the position, not on setting or order."""
     digest = hashlib.sha256(f"{seed}:{position}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1  # 31 bits
 
@@ -27,40 +27,41 @@ def prompt_seed(seed: int, position: int) -> int:
 def run_examples(
     decoder: PairDecoder, task: Task, examples: Mapping[int, Example], seed: int, rows: int = 1
 ) -> Iterator[GenerationRecord]:
-    """Generates for prompts by their position and scores them, each as soon as it ends; ``seed`` is the run's.
+    """Yield a scored record for each prompt as soon as its text ends.
 
-    ``rows``: texts written side by side. An error of a prompt, or of its scoring, becomes a record of outcome
-    ``failed`` that carries its sentence; an error while several are written fails all that are.
+    ``examples`` are by position, ``seed`` is the run's, ``rows`` is the batch size. An error in a prompt or in its
+    scoring becomes a record of outcome ``failed`` with the error message. An error while several texts are written
+    fails all unfinished ones.
     """
     if rows == 1:
         for position, example in examples.items():
             yield run_example(decoder, task, example, position, seed)
         return
-    begun, left = time.perf_counter(), {}
+    started, pending = time.perf_counter(), {}
     for position, example in examples.items():
         try:
-            left[position] = decoder.fitting(decoder.prompt_ids(example.asked))
+            pending[position] = decoder.fitting(decoder.prompt_ids(example.asked))
         except Exception as error:
             yield failure(example, position, error, 0.0)
-    positions = list(left)
+    positions = list(pending)
     try:
         seeds = [prompt_seed(seed, position) for position in positions]
-        for place, generation in decoder.generate_all(list(left.values()), seeds, rows) if left else ():
-            del left[positions[place]]
-            yield _record(decoder, task, examples[positions[place]], positions[place], generation)
+        for index, generation in decoder.generate_all(list(pending.values()), seeds, rows) if pending else ():
+            del pending[positions[index]]
+            yield _record(decoder, task, examples[positions[index]], positions[index], generation)
     except Exception as error:
-        share = (time.perf_counter() - begun) / len(examples)
-        for position in left:
+        share = (time.perf_counter() - started) / len(examples)
+        for position in pending:
             yield failure(examples[position], position, error, share)
 
 
 def run_example(decoder: PairDecoder, task: Task, example: Example, position: int, seed: int) -> GenerationRecord:
-    """One prompt alone; see :func:`run_examples`."""
-    begun = time.perf_counter()
+    """Return the record of one prompt, generated alone. See :func:`run_examples`."""
+    started = time.perf_counter()
     try:
         generation = decoder.generate(decoder.prompt_ids(example.asked), prompt_seed(seed, position))
     except Exception as error:
-        return failure(example, position, error, time.perf_counter() - begun)
+        return failure(example, position, error, time.perf_counter() - started)
     return _record(decoder, task, example, position, generation)
 
 
@@ -93,7 +94,7 @@ def _record(
 
 
 def _scored(task: Task, text: str, example: Example, stop_reason: str) -> tuple[Score, str | None]:
-    """The verdict; of a scorer that fails, the outcome ``failed`` and its sentence. ``rescore`` can judge it later."""
+    """Return the score. If the scorer fails, return outcome ``failed`` and its message. ``rescore`` can score later."""
     try:
         return task.score(text, example, stop_reason), None
     except Exception as error:
@@ -101,17 +102,17 @@ def _scored(task: Task, text: str, example: Example, stop_reason: str) -> tuple[
 
 
 def written(pair: LoadedPair, tokens: list[int]) -> str:
-    """The text of new tokens, without the special ones."""
+    """Return the text of new tokens, without special tokens."""
     return pair.tokenizer.batch_decode([tokens], skip_special_tokens=True)[0]
 
 
 def negative_log_likelihood(records: Sequence[RoundRecord]) -> float:
-    """Of the emitted tokens, in nats; finite even where the model gives a token no probability."""
+    """Return that of the emitted tokens, in nats. It is finite even if the model gives a token probability 0."""
     return -sum(math.log(max(p, SMALLEST_PROBABILITY)) for r in records for p in r.emitted_probability)
 
 
 def failure(example: Example, position: int, error: Exception, seconds: float) -> GenerationRecord:
-    """A prompt that came to nothing, with the sentence that says why."""
+    """Return the record of a failed prompt, with its error message."""
     return GenerationRecord(
         position=position,
         example_id=example.id,
@@ -135,6 +136,6 @@ def failure(example: Example, position: int, error: Exception, seconds: float) -
 
 
 def _sentence(error: Exception) -> str:
-    """Torch tells of exhausted memory and the like by ``RuntimeError``, in words of its own."""
-    own = isinstance(error, FsdError) or not isinstance(error, RuntimeError)
-    return user_message(error) if own else f"{type(error).__name__}: {error}"
+    """Return the user message, or a plain ``RuntimeError``, as torch raises it for exhausted memory and the like."""
+    has_message = isinstance(error, FsdError) or not isinstance(error, RuntimeError)
+    return user_message(error) if has_message else f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""Who is told while runs are done, and may serve others meanwhile."""
+"""Callbacks during runs, which may also serve other requests meanwhile."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from dataclasses import dataclass
 from fsd_core.storage.records import RunView
 
 Writing = Callable[[str, Sequence[int]], AbstractContextManager[None]]
-"""(run id, positions): entered around whatever is done for these prompts, so that a death can be laid to them"""
+"""(run id, positions): context manager around all work on these prompts, so that a crash can be attributed to them"""
 
 
 @dataclass(frozen=True)
 class RunObserver:
-    """Raised from ``on_start`` and ``on_prompt``, ``Cancelled`` ends what is left, with the figures of what is done;
-    anything else leaves the runs to be continued."""
+    """Callbacks of the runner. If ``on_start`` or ``on_prompt`` raises ``Cancelled``, the remaining runs end with their
+    metrics so far. Any other exception leaves the runs to be resumed."""
 
     on_prompt: Callable[[RunView], None] = lambda run: None
-    """called before each prompt, with its run as it stands"""
+    """called before each prompt, with the current state of its run"""
     writing: Writing = lambda run_id, positions: nullcontext()
     on_start: Callable[[RunView], None] = lambda run: None
     """called before a run's pair is loaded"""
     on_turn: Callable[[int, int, int], None] = lambda settings, start, end: None
-    """called where a calibration begins new runs: of so many settings, on the prompts from one to before another"""
+    """called when a calibration starts new runs: number of settings, first prompt, and the one after the last"""
 
 
 UNOBSERVED = RunObserver()

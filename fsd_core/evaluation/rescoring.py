@@ -1,4 +1,4 @@
-"""Judges texts that were generated earlier again, as after a mended scorer. Nothing is generated."""
+"""Scores texts of an earlier run again, for instance after a scorer was fixed. Nothing is generated."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fsd_core.tasks.custom.lookup import find_task
 
 
 def rescore(repository: Repository, run_id: str) -> int:
-    """Scores every prompt of an ended run by its task as it is now; returns how many verdicts changed.
+    """Score every prompt of an ended run with its current task and return how many scores changed.
 
-    Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are not those of the task any more.
+    Raises ``InvalidSetting`` for a run that has not ended, or whose prompts are no longer those of the task.
     """
     run = repository.run(run_id)
     if not run.ended:
         raise InvalidSetting(f"The run {run.id} has not ended: wait for it, or cancel it.")
     task, generations = find_task(run.task, repository), repository.generations(run.id)
     examples = task.examples_of(run.config)
-    changes, judged = {}, []
+    changes, rescored = {}, []
     for generation in generations:
         example = examples[generation.position]
         if (generation.example_id, generation.prompt) != (example.id, example.prompt):
@@ -28,15 +28,15 @@ def rescore(repository: Repository, run_id: str) -> int:
                 f"Prompt {generation.position + 1} of the task '{task.name}' has changed since the run {run.id}: "
                 "measure the setting again."
             )
-        if generation.stop_reason == "error":  # no text to judge
-            judged.append(generation)
+        if generation.stop_reason == "error":  # no text to score
+            rescored.append(generation)
             continue
         score = task.score(generation.text, example, generation.stop_reason)
         if (score.outcome, score.answer) != (generation.outcome, generation.answer):
             changes[generation.id] = (score.outcome, score.answer)
-        judged.append(replace(generation, outcome=score.outcome, answer=score.answer))
+        rescored.append(replace(generation, outcome=score.outcome, answer=score.answer))
     if changes:
-        kept = repository.has_traces(run.id)
-        metrics = summarise(judged, (records for _, records in repository.traces(run.id)) if kept else None)
-        repository.set_scores(run.id, changes, (run.metrics or {}) | metrics)  # how far it strays stays as it is
+        has_traces = repository.has_traces(run.id)
+        metrics = summarise(rescored, (records for _, records in repository.traces(run.id)) if has_traces else None)
+        repository.set_scores(run.id, changes, (run.metrics or {}) | metrics)  # fidelity stays as it is
     return len(changes)

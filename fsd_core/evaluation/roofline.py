@@ -1,6 +1,6 @@
-"""How far the loop is from what the memory allows.
+"""Times of the decoding loop against the limit of memory bandwidth.
 
-A text alone is written at the speed at which weights can be read: a forward of few tokens reads each once and computes
+At batch size 1, speed is limited by reading weights: a forward of few tokens reads each weight once and computes
 little. So a round cannot be faster than the bytes of its forwards over the bandwidth, and should be little slower than
 its forwards timed alone.
 """
@@ -29,12 +29,12 @@ WARM_UP = 5
 def measure_rounds(
     target: LanguageModel, draft: LanguageModel, *, draft_length: int = 5, probability: float = 0.8, rounds: int = 40
 ) -> dict[str, Any]:
-    """Times rounds and their parts behind a prompt of random tokens; all times are medians in milliseconds.
+    """Time rounds and their parts after a prompt of random tokens. All times are medians in milliseconds.
 
-    ``target_alone_ms``, ``draft_step_ms``, ``verification_ms`` (of draft length + 1 tokens): forwards alone.
-    ``autoregressive_round_ms``, ``speculative_round_ms``: rounds of the loop; the latter by the rule ``synthetic``,
-    which keeps a token with ``probability``. ``…_floor_ms``: the bytes that they read over ``bandwidth_gb_s``, which is
-    measured too.
+    ``target_alone_ms``, ``draft_step_ms``, ``verification_ms`` (of draft length + 1 tokens): single forwards.
+    ``autoregressive_round_ms``, ``speculative_round_ms``: rounds of the loop. The latter use the rule ``synthetic``,
+    which accepts a token with ``probability``. ``…_floor_ms``: the bytes that they read over ``bandwidth_gb_s``, which
+    is measured too.
     """
     bandwidth = read_bandwidth(target.device)
     prompt = torch.randint(target.vocabulary, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -42,17 +42,17 @@ def measure_rounds(
     settings = {"sampling": SamplingConfig(temperature=1.0), "max_new_tokens": limit}
     topology = ChainTopology(length=draft_length)
     synthetic = DecodingConfig(acceptance=Synthetic(probability=probability), topology=topology, **settings)
-    alone = DecodingConfig(acceptance=Autoregressive(), **settings)
+    autoregressive = DecodingConfig(acceptance=Autoregressive(), **settings)
     times = {
         "target_alone_ms": forward_ms(target, 1, rounds),
         "draft_step_ms": forward_ms(draft, 1, rounds),
         "verification_ms": forward_ms(target, draft_length + 1, rounds),
-        "autoregressive_round_ms": _rounds(target, draft, alone, prompt, rounds),
-        "speculative_round_ms": _rounds(target, draft, synthetic, prompt, rounds),
+        "autoregressive_round_ms": _round_ms(target, draft, autoregressive, prompt, rounds),
+        "speculative_round_ms": _round_ms(target, draft, synthetic, prompt, rounds),
     }
-    ours, theirs = bytes_read(target), bytes_read(draft)
-    floor = 1000 * ours / bandwidth
-    drafting = draft_length * 1000 * theirs / bandwidth
+    target_bytes, draft_bytes = bytes_read(target), bytes_read(draft)
+    floor = 1000 * target_bytes / bandwidth
+    drafting = draft_length * 1000 * draft_bytes / bandwidth
     parts = draft_length * times["draft_step_ms"] + times["verification_ms"]
     return {
         **times,
@@ -60,8 +60,8 @@ def measure_rounds(
         "speculative_floor_ms": floor + drafting,
         "autoregressive_share_of_floor": floor / times["autoregressive_round_ms"],
         "round_over_its_parts": times["speculative_round_ms"] / parts,
-        "target_bytes": ours,
-        "draft_bytes": theirs,
+        "target_bytes": target_bytes,
+        "draft_bytes": draft_bytes,
         "bandwidth_gb_s": bandwidth / 1e9,
         "draft_length": draft_length,
         "probability": probability,
@@ -74,7 +74,7 @@ def measure_rounds(
 
 
 def bytes_read(model: LanguageModel) -> int:
-    """Bytes of weights that a forward of one token reads: all but an embedding that is not the head too."""
+    """Return the bytes of weights that a forward of one token reads: all but an embedding that is not also the head."""
     module: Any = model.module
     embedding, head = module.get_input_embeddings().weight, module.get_output_embeddings()
     tied = head is not None and head.weight.data_ptr() == embedding.data_ptr()
@@ -83,13 +83,13 @@ def bytes_read(model: LanguageModel) -> int:
 
 
 def read_bandwidth(device: torch.device, size: int = 2**29, tries: int = 7) -> float:
-    """Bytes per second at which a large buffer can be read on a device, by the best of some sums over it."""
+    """Return the bytes per second at which a device reads a large buffer: the best of several sums over it."""
     buffer: Any = torch.ones(size // 4, device=device)
     return size / min(_timed(buffer.sum, device, tries))
 
 
 def forward_ms(model: LanguageModel, count: int, times: int) -> float:
-    """Milliseconds of a forward of ``count`` tokens behind the prompt."""
+    """Return the milliseconds of a forward of ``count`` tokens after the prompt."""
     cache = model.new_cache(PROMPT + count)
     with torch.inference_mode():
         model.forward(torch.zeros(1, PROMPT, dtype=torch.long, device=model.device), cache, logits_to_keep=1)
@@ -102,10 +102,10 @@ def forward_ms(model: LanguageModel, count: int, times: int) -> float:
         return 1000 * median(_timed(once, model.device, times))
 
 
-def _rounds(
+def _round_ms(
     target: LanguageModel, draft: LanguageModel, config: DecodingConfig, prompt: list[int], rounds: int
 ) -> float:
-    """Milliseconds of a round of the loop."""
+    """Return the milliseconds of a round of the loop."""
     seconds = []
     with DecodingSession(compose(ModelSet(target, draft), config), prompt, 0, frozenset()) as session:
         session.run_round()  # reads the prompt
@@ -115,7 +115,7 @@ def _rounds(
 
 
 def _timed(action: Callable[[], Any], device: torch.device, times: int) -> list[float]:
-    """Seconds of each call, after some that do not count."""
+    """Return the seconds of each call, after uncounted warm-up calls."""
 
     def now() -> float:
         if device.type == "cuda":
@@ -124,7 +124,7 @@ def _timed(action: Callable[[], Any], device: torch.device, times: int) -> list[
 
     seconds = []
     for _ in range(WARM_UP + times):
-        begun = now()
+        started = now()
         action()
-        seconds.append(now() - begun)
+        seconds.append(now() - started)
     return seconds[WARM_UP:]

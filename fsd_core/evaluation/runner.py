@@ -1,8 +1,7 @@
-"""Does runs: every prompt of their tasks once, each one recorded before the next begins.
+"""Executes runs: every prompt of their tasks once, each recorded before the next begins.
 
-Runs that were interrupted in any way are continued by calling :func:`execute_runs`
-again: prompts that are recorded are not done twice, and one that keeps killing its
-process is set aside.
+To resume interrupted runs, call :func:`execute_runs` again. Recorded prompts are not repeated, and a prompt that keeps
+killing its process is set aside.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from fsd_core.tasks.custom.lookup import find_task
 logger = logging.getLogger(__name__)
 
 BATCHES_A_TURN = 4
-"""so many batches of texts a run does before the next run's turn: rows that end are filled again meanwhile"""
+"""batches that a run writes per turn; rows that end are refilled meanwhile"""
 LOSSES_ALLOWED = 3
-"""so many processes may die while they write a prompt before it is set aside"""
+"""processes that may die while writing a prompt before it is set aside"""
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """What is left of one run."""
+    """The remaining prompts of one run."""
 
     run: RunView
     task: Task
     left: dict[int, Example]
     """by position"""
     conditions: Conditions
-    """that decide speed; of them the number of threads may change from prompt to prompt"""
+    """those that affect speed; the number of threads may change from prompt to prompt"""
 
 
 def execute_runs(
@@ -53,17 +52,18 @@ def execute_runs(
     generator: PairLoader | TextGenerator,
     observer: RunObserver = UNOBSERVED,
 ) -> None:
-    """Does what is left of some runs, then writes their figures. ``generator`` writes their prompts; of a loader of
-    pairs, this process does.
+    """Execute the remaining prompts of some runs, then write their metrics.
 
-    The runs take turns prompt by prompt, at every prompt another one first: a machine that grows slower meanwhile
-    does so for all of them, and the difference between their speeds is that of their settings.
+    ``generator`` writes the prompts. If it is a pair loader, this process writes them.
 
-    What ``observer`` raises ends or leaves the runs (:class:`RunObserver`). ``DatabaseUnavailable``, an interrupt from
-    the keyboard and ``DeviceUnavailable`` from anywhere leave them to be continued.
-    What goes wrong with one run fails that run with its sentence and the figures of what is done, and not the others;
-    what goes wrong with a prompt is that prompt's outcome. A prompt at which processes have died again and again is
-    recorded as failed. Runs that have ended are left alone.
+    The runs take turns prompt by prompt, and another run goes first at every prompt. A machine that slows down then
+    slows all runs alike, and differences between their speeds are those of their settings.
+
+    An exception of ``observer`` ends or leaves the runs (:class:`RunObserver`). ``DatabaseUnavailable``,
+    ``DeviceUnavailable`` and a keyboard interrupt, from anywhere, leave them to be resumed.
+    An error in one run fails only that run, with its message and the metrics so far. An error in a prompt is that
+    prompt's outcome. A prompt that has killed its process repeatedly is recorded as failed. Runs that have ended are
+    left alone.
     """
     if not isinstance(generator, TextGenerator):
         generator = LocalGenerator(generator)
@@ -73,15 +73,15 @@ def execute_runs(
             run = repository.run(run_id)
             if not run.ended:
                 observer.on_start(run)
-                with _failing_alone(repository, run_id):
+                with _fail_on_error(repository, run_id):
                     turns += _begin(repository, run, tasks, generator, observer.writing)
         generator.plan([(turn.run, list(examples)) for turn, examples in _in_turn(turns)])
         for turn, examples in _in_turn(turns):
             _take_turn(repository, generator, turn, examples, observer)
         runs = [repository.run(run_id) for run_id in run_ids]
-        texts = cache(partial(_texts, repository))  # of a target alone, which several runs are held against
+        texts = cache(partial(_texts, repository))  # of a target alone, the baseline of several runs
         for run in runs:
-            with _failing_alone(repository, run.id):
+            with _fail_on_error(repository, run.id):
                 _finish(repository, run, _target_alone(run, runs), texts)
     except Cancelled:
         for run_id in run_ids:
@@ -90,7 +90,7 @@ def execute_runs(
 
 
 def give_up(repository: Repository, run_ids: Sequence[str], error: str) -> None:
-    """Fails what is left of some runs with a sentence, and keeps the figures of what is done."""
+    """Fail the unfinished runs with a message and keep their metrics so far."""
     for run_id in run_ids:
         repository.fail_run(run_id, error, _figures(repository, run_id))
 
@@ -102,44 +102,44 @@ def _take_turn(
     examples: Mapping[int, Example],
     observer: RunObserver,
 ) -> None:
-    # Whatever a process died with is done alone, so that another death is laid to the right one.
-    alone = [{position: examples[position]} for position in examples if position in turn.run.losses]
+    # A prompt that killed a process is written alone, so that another crash is attributed to the right prompt.
+    separate = [{position: examples[position]} for position in examples if position in turn.run.losses]
     together = {position: examples[position] for position in examples if position not in turn.run.losses}
-    for some in (*alone, *([together] if together else [])):
-        records = generator.write(turn.run, turn.task, some)
-        left = list(some)
-        while left:
+    for group in (*separate, *([together] if together else [])):
+        records = generator.write(turn.run, turn.task, group)
+        remaining = list(group)
+        while remaining:
             run = repository.run(turn.run.id)
             if run.ended:
                 return
             observer.on_prompt(run)
             conditions = dict(turn.conditions) | {"threads": generator.threads()}
-            with _failing_alone(repository, run.id):
-                with observer.writing(run.id, left if turn.run.config.batch > 1 else left[:1]):
+            with _fail_on_error(repository, run.id):
+                with observer.writing(run.id, remaining if turn.run.config.batch > 1 else remaining[:1]):
                     record = next(records)
                 repository.record_generation(run.id, record, conditions)
-                left.remove(record.position)
+                remaining.remove(record.position)
 
 
 def _in_turn(turns: Sequence[_Turn]) -> Iterator[tuple[_Turn, dict[int, Example]]]:
-    """Position by position, those that have it left; the first one of them changes from each to the next.
+    """Yield the runs with their examples, position by position. Another run goes first at each position.
 
-    Texts that are written side by side take a turn together, some batches of them.
+    With batches, a run writes several of them in its turn.
     """
     rows = max((turn.run.config.batch for turn in turns), default=1)
     size = 1 if rows == 1 else BATCHES_A_TURN * rows
     positions = sorted({position for turn in turns for position in turn.left})
     for start in range(0, len(positions), size):
-        some = positions[start : start + size]
-        first = (some[0] // size) % len(turns)
+        chunk = positions[start : start + size]
+        first = (chunk[0] // size) % len(turns)
         for turn in (*turns[first:], *turns[:first]):
-            if examples := {position: turn.left[position] for position in some if position in turn.left}:
+            if examples := {position: turn.left[position] for position in chunk if position in turn.left}:
                 yield turn, examples
 
 
 @contextmanager
-def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
-    """An error in the block is this run's own end; only a database or a device that does not answer is everybody's."""
+def _fail_on_error(repository: Repository, run_id: str) -> Iterator[None]:
+    """Fail this run on an error in the block. Errors of the database or the device concern all runs and are raised."""
     try:
         yield
     except (DatabaseUnavailable, DeviceUnavailable):
@@ -151,13 +151,13 @@ def _failing_alone(repository: Repository, run_id: str) -> Iterator[None]:
 def _begin(
     repository: Repository, run: RunView, tasks: Callable[[str], Task], generator: TextGenerator, writing: Writing
 ) -> list[_Turn]:
-    """Marks a run as running and warms it up; nothing for one that has nothing left."""
+    """Mark a run as running and warm it up. Return ``[]`` if no prompt remains."""
     task = tasks(run.task)
     done = repository.done_positions(run.id)
-    left = {i: example for i, example in task.examples_of(run.config).items() if i not in done}
-    for position in [i for i in left if run.losses.get(i, 0) >= LOSSES_ALLOWED]:
-        repository.record_generation(run.id, _set_aside(left.pop(position), position, run.losses[position]))
-    if not left:
+    remaining = {i: example for i, example in task.examples_of(run.config).items() if i not in done}
+    for position in [i for i in remaining if run.losses.get(i, 0) >= LOSSES_ALLOWED]:
+        repository.record_generation(run.id, _set_aside(remaining.pop(position), position, run.losses[position]))
+    if not remaining:
         return []
     about = generator.open(run)
     if done and run.weights and run.weights != about.get("weights"):
@@ -166,10 +166,10 @@ def _begin(
             "same settings."
         )
     repository.start_run(run.id, about)
-    first = next(iter(left))
+    first = next(iter(remaining))
     with writing(run.id, [first]):
-        generator.warm_up(run, left[first])
-    return [_Turn(run, task, left, conditions_of(about))]
+        generator.warm_up(run, remaining[first])
+    return [_Turn(run, task, remaining, conditions_of(about))]
 
 
 def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord:
@@ -180,19 +180,19 @@ def _set_aside(example: Example, position: int, losses: int) -> GenerationRecord
 
 
 def _target_alone(run: RunView, runs: Sequence[RunView]) -> str | None:
-    """The other run among these in which the target alone answered the same prompts by the same sampling.
+    """Return the id of another run here in which the target alone answered the same prompts with the same sampling.
 
-    ``None`` too for a draft alone, which never asks the target.
+    Return ``None`` also for a draft alone, which never uses the target.
     """
 
-    def grounds(run: RunView) -> tuple:
+    def comparison_key(run: RunView) -> tuple:
         return run.pair, run.task, run.seed, run.decoding.sampling, run.decoding.max_new_tokens
 
     if run.decoding.acceptance.kind == "draft-only":
         return None
-    alone = (other for other in runs if other.decoding.acceptance.kind == "autoregressive")
-    found = next((other.id for other in alone if grounds(other) == grounds(run)), None)
-    return None if found == run.id else found
+    candidates = (other for other in runs if other.decoding.acceptance.kind == "autoregressive")
+    baseline_id = next((other.id for other in candidates if comparison_key(other) == comparison_key(run)), None)
+    return None if baseline_id == run.id else baseline_id
 
 
 def _finish(
@@ -211,7 +211,7 @@ def _finish(
 
 
 def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
-    """What was written, by position, without the prompts that failed."""
+    """Return the written texts by position, without the prompts that failed."""
     likelihoods = {
         g.position: g.negative_log_likelihood for g in repository.generations(run_id) if g.outcome != "failed"
     }
@@ -223,7 +223,7 @@ def _texts(repository: Repository, run_id: str) -> dict[int, ComparedText]:
 
 
 def _figures(repository: Repository, run_id: str) -> dict[str, Any] | None:
-    """Of what is done of a run; ``None`` if nothing is, or if it cannot be read."""
+    """Return the metrics of a run so far, or ``None`` if nothing is done or it cannot be read."""
     generations = repository.generations(run_id)
     with suppress(DataDamaged):
         return summarise(generations, _records(repository, run_id)) if generations else None

@@ -1,8 +1,8 @@
-"""Our decoding loops against those of transformers, timed side by side.
+"""Times our decoding loops against those of transformers.
 
-Fair by construction: one process, the same modules, prompts, dtype and threads,
-greedy; each prompt is given to all contenders before the next, in an order that
-rotates from prompt to prompt, so that a machine which slows down slows all alike.
+Fair by construction: one process, the same modules, prompts, dtype and threads, all greedy. Each prompt goes to all
+contenders before the next prompt, in an order that rotates from prompt to prompt, so that a machine that slows down
+slows all contenders alike.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fsd_core.tracking import provenance
 WARM_UP_PROMPTS = 2
 GENERATE, ASSISTED = "transformers-generate", "transformers-assisted"
 EXACT_KINDS = ("autoregressive", "speculative", ASSISTED)
-"""contenders whose greedy tokens must be those of transformers' ``generate``"""
+"""contenders whose greedy tokens must equal those of transformers' ``generate``"""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to write the same text: ``write`` takes prompt ids and returns the ids of the new tokens."""
+    """One method of generation. ``write`` takes prompt ids and returns the ids of the new tokens."""
 
     name: str
     title: str
@@ -50,7 +50,7 @@ class Contender:
 
 @dataclass
 class Timing:
-    """What one contender wrote for each prompt, and how long each took in seconds."""
+    """One contender's output for each prompt, and the seconds that each took."""
 
     outputs: list[list[int]]
     seconds: list[float]
@@ -70,20 +70,20 @@ def measure(
     max_new_tokens: int = 128,
     on_prompt: Callable[[int], None] | None = None,
 ) -> dict[str, Any]:
-    """Times every contender on every prompt and returns the report, ready for JSON.
+    """Time every contender on every prompt and return the report, ready for JSON.
 
-    ``tokens_per_second`` is all tokens over all time; ``versus_generate`` and ``versus_assisted`` are the median,
-    over the prompts, of the ratio of speeds to transformers' plain and assisted generation, with its
-    interval of 95 %, which is ``None`` below three prompts. ``identical`` counts the prompts whose tokens are those of
-    transformers' ``generate``.
-    ``threshold`` is that of FSD on the divergence js. ``on_prompt`` is told after each prompt how many are done.
+    ``tokens_per_second`` is all tokens over all time. ``versus_generate`` and ``versus_assisted`` are the median, over
+    the prompts, of the speed ratio to transformers' plain and assisted generation, with its 95 % interval, which is
+    ``None`` below three prompts. ``identical`` counts the prompts whose tokens equal those of transformers'
+    ``generate``. ``threshold`` is that of FSD on the divergence js. ``on_prompt`` is called after each prompt with the
+    number done.
     """
     fuzzy = FuzzyReducible(divergence="js", threshold=threshold)
     with _assisted(pair, max_new_tokens, draft_length) as assisted:
         contenders = [
-            _ours(pair, "autoregressive", "Ours, target alone", Autoregressive(), max_new_tokens, draft_length),
-            _ours(pair, "speculative", "Ours, SD", Speculative(), max_new_tokens, draft_length),
-            _ours(pair, "fsd-reducible", "Ours, FSD reducible", fuzzy, max_new_tokens, draft_length),
+            _our_loop(pair, "autoregressive", "Ours, target alone", Autoregressive(), max_new_tokens, draft_length),
+            _our_loop(pair, "speculative", "Ours, SD", Speculative(), max_new_tokens, draft_length),
+            _our_loop(pair, "fsd-reducible", "Ours, FSD reducible", fuzzy, max_new_tokens, draft_length),
             Contender(GENERATE, "transformers generate", _generate(pair, max_new_tokens)),
             assisted,
         ]
@@ -114,9 +114,9 @@ def _race(
     for i, prompt in enumerate(prompts):
         first = i % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
-            begun = _now(device)
+            started = _now(device)
             tokens = contender.write(prompt)
-            timings[contender.name].seconds.append(_now(device) - begun)
+            timings[contender.name].seconds.append(_now(device) - started)
             timings[contender.name].outputs.append(tokens)
         if on_prompt:
             on_prompt(i + 1)
@@ -124,30 +124,30 @@ def _race(
 
 
 def _now(device: str) -> float:
-    """Seconds, once the device has done all it was given."""
+    """Return the time in seconds, once the device has finished its queued work."""
     if device.startswith("cuda"):
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def _row(contender: Contender, timings: dict[str, Timing]) -> dict[str, Any]:
-    own = timings[contender.name]
-    tokens, seconds = sum(map(len, own.outputs)), sum(own.seconds)
-    same = zip(own.outputs, timings[GENERATE].outputs, strict=True)
+    timing = timings[contender.name]
+    tokens, seconds = sum(map(len, timing.outputs)), sum(timing.seconds)
+    text_pairs = zip(timing.outputs, timings[GENERATE].outputs, strict=True)
     return {
         "name": contender.name,
         "title": contender.title,
         "tokens": tokens,
         "seconds": seconds,
         "tokens_per_second": tokens / seconds,
-        "versus_generate": _ratio(own, timings[GENERATE]),
-        "versus_assisted": _ratio(own, timings[ASSISTED]),
-        "identical": sum(ours == theirs for ours, theirs in same),
+        "versus_generate": _ratio(timing, timings[GENERATE]),
+        "versus_assisted": _ratio(timing, timings[ASSISTED]),
+        "identical": sum(output == reference for output, reference in text_pairs),
     }
 
 
-def _ratio(own: Timing, other: Timing) -> dict[str, float | None]:
-    ratios = [a / b for a, b in zip(own.speeds, other.speeds, strict=True)]
+def _ratio(timing: Timing, baseline: Timing) -> dict[str, float | None]:
+    ratios = [a / b for a, b in zip(timing.speeds, baseline.speeds, strict=True)]
     low, high = median_interval(ratios) or (None, None)
     return {"median": median(ratios), "low": low, "high": high}
 
@@ -156,7 +156,7 @@ def _prompt_ids(pair: LoadedPair, prompt: str | Messages) -> list[int]:
     return PairDecoder(pair, DecodingConfig(acceptance=Autoregressive())).prompt_ids(prompt)
 
 
-def _ours(
+def _our_loop(
     pair: LoadedPair, name: str, title: str, acceptance: AcceptanceConfig, max_new_tokens: int, draft_length: int
 ) -> Contender:
     topology = ChainTopology(length=draft_length)
@@ -167,14 +167,14 @@ def _ours(
 def _generate(pair: LoadedPair, max_new_tokens: int, **extra: Any) -> Callable[[list[int]], list[int]]:
     module: Any = pair.target.module  # its `generate` comes from a mixin that the type does not show
     eos = sorted(pair.target.eos_tokens)
-    # A config of our own: a checkpoint's may ask for sampling.
+    # Not the checkpoint's config, which may ask for sampling.
     config = GenerationConfig(
         do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=eos or None, pad_token_id=eos[0] if eos else 0
     )
 
     def write(ids: list[int]) -> list[int]:
         inputs = torch.tensor([ids], device=pair.device)
-        # Through a copy, for `generate` writes into the config that it is given.
+        # A copy, because `generate` modifies its config.
         out = module.generate(
             inputs, attention_mask=torch.ones_like(inputs), generation_config=copy.copy(config), **extra
         )
@@ -185,18 +185,18 @@ def _generate(pair: LoadedPair, max_new_tokens: int, **extra: Any) -> Callable[[
 
 @contextmanager
 def _assisted(pair: LoadedPair, max_new_tokens: int, draft_length: int) -> Iterator[Contender]:
-    """Assisted generation with our draft length; how it drafts is read from the draft's own config, set here.
+    """Yield assisted generation with our draft length. transformers reads it from the draft's own config, set here.
 
-    The rest is as transformers has it, the confidence below which its assistant stops drafting early included.
+    All other settings are transformers' own, including the confidence below which its assistant stops drafting early.
     """
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # it warns of arguments that it passes to itself
     draft = pair.draft.module
-    kept, draft.generation_config = draft.generation_config, copy.deepcopy(draft.generation_config)
+    original_config, draft.generation_config = draft.generation_config, copy.deepcopy(draft.generation_config)
     draft.generation_config.num_assistant_tokens = draft_length
     draft.generation_config.num_assistant_tokens_schedule = "constant"
     try:
         yield Contender(ASSISTED, "transformers assisted", _generate(pair, max_new_tokens, assistant_model=draft))
     finally:
-        draft.generation_config = kept
+        draft.generation_config = original_config
         transformers_logging.set_verbosity(verbosity)

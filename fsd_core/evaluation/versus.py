@@ -1,4 +1,4 @@
-"""A metric of one run against that of another, on the prompts that both have done."""
+"""A metric of one run compared with another's, on the prompts that both have done."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ OF_ANSWERS = ("tokens_per_second", "mean_tokens", "target_passes", "runaway_rate
 
 
 class Placed(Generated, Protocol):
-    """One that knows which prompt it is of."""
+    """A generation that knows the position of its prompt."""
 
     @property
     def position(self) -> int: ...
 
 
 class Versus(NamedTuple):
-    """A ratio where the metric says so, else a difference, as the metric is stored; with its interval, if any."""
+    """A ratio if the metric says so, else a difference in the stored unit of the metric, with its interval if any."""
 
     value: float
     low: float | None = None
@@ -28,9 +28,9 @@ class Versus(NamedTuple):
 
 
 def versus(metric: Metric, ours: Mapping[int, Generated], theirs: Mapping[int, Generated]) -> Versus | None:
-    """``None`` for a metric that is no ratio, and where the prompts that neither run failed at leave nothing to divide.
+    """Return a metric of one run relative to another, both by position of the prompt in one task.
 
-    Both by position of the prompt in one task.
+    Return ``None`` for a metric that is no ratio, and if the prompts that neither run failed give nothing to divide by.
     """
     shared = [
         key for key in sorted(ours.keys() & theirs.keys()) if "failed" not in (ours[key].outcome, theirs[key].outcome)
@@ -42,26 +42,29 @@ def versus(metric: Metric, ours: Mapping[int, Generated], theirs: Mapping[int, G
     if value is None or other is None:
         return None
     if metric.counted:
-        ours_had, theirs_had = (dict(zip(shared, (one > 0 for one, _ in side), strict=True)) for side in (a, b))
-        return Versus(value - other, *paired_difference(ours_had, theirs_had).interval)
+        run_hits, baseline_hits = (
+            dict(zip(shared, (numerator > 0 for numerator, _ in side), strict=True)) for side in (a, b)
+        )
+        return Versus(value - other, *paired_difference(run_hits, baseline_hits).interval)
     if not metric.as_ratio:
         return Versus(value - other, *(difference_interval(a, b) or ()))
     return Versus(value / other, *(quotient_interval(a, b) or ())) if other else None
 
 
 def versus_target(ours: Sequence[Placed], targets: Sequence[Placed]) -> dict[str, float | None]:
-    """What a setting does to answers, relative to those of the target alone: figures of a run, ready for JSON.
+    """Return metrics of a setting's answers relative to those of the target alone, ready for JSON.
 
-    ``mean_tokens_versus_target`` and so on, each with ``_low`` and ``_high``: ratios, of ``runaway_rate`` a difference.
+    Keys are ``mean_tokens_versus_target`` and so on, each with ``_low`` and ``_high``. Values are ratios, except a
+    difference for ``runaway_rate``.
     """
     sides = [{generated.position: generated for generated in side} for side in (ours, targets)]
     figures: dict[str, float | None] = {}
     for key in OF_ANSWERS:
-        found = versus(METRICS[key], sides[0], sides[1]) or (None, None, None)
-        figures |= {f"{key}_versus_target{end}": value for end, value in zip(("", "_low", "_high"), found, strict=True)}
+        parts = versus(METRICS[key], sides[0], sides[1]) or (None, None, None)
+        figures |= {f"{key}_versus_target{end}": value for end, value in zip(("", "_low", "_high"), parts, strict=True)}
     return figures
 
 
 def _value(pairs: Pairs) -> float | None:
-    below = sum(denominator for _, denominator in pairs)
-    return sum(numerator for numerator, _ in pairs) / below if below else None
+    total = sum(denominator for _, denominator in pairs)
+    return sum(numerator for numerator, _ in pairs) / total if total else None

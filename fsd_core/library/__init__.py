@@ -1,2 +1,4 @@
-"""What ``import fsd_core`` offers to a notebook or a program; ``fsd_core/__init__.py`` names it, docs/library.md
-shows it."""
+"""The API that ``import fsd_core`` offers to a notebook or a program.
+
+``fsd_core/__init__.py`` exports it, docs/library.md documents it.
+"""

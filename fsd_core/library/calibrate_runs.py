@@ -1,4 +1,4 @@
-"""The fastest setting that keeps a promise, found and tried."""
+"""Calibration: finding the fastest setting that keeps a promise, and trying it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from fsd_core.worker import local_runs
 
 @dataclass(frozen=True, repr=False)
 class Calibration:
-    """What :func:`fsd_core.calibrate` returns."""
+    """The result of :func:`fsd_core.calibrate`."""
 
     config: CalibrationConfig
     outcome: Outcome
     experiment_id: str | None
-    """under which the home keeps it; ``None`` where nothing was kept"""
+    """its id in the home; ``None`` if nothing was stored"""
 
     @property
     def setting(self) -> DecodingConfig:
@@ -42,7 +42,7 @@ class Calibration:
         return verdict(self.config, self.outcome)
 
     def to_dict(self) -> dict[str, Any]:
-        """The setting, the finalists and what fresh prompts showed of them, as plain data; shares from 0 to 1."""
+        """Return the setting, the finalists and their results on fresh prompts, as plain data; shares from 0 to 1."""
         return as_json(self.config, self.outcome)
 
     def __repr__(self) -> str:
@@ -63,20 +63,20 @@ def calibrate(
     home: str | Path | None = None,
     **options: Any,
 ) -> Calibration:
-    """Finds the fastest setting that keeps a promise: some prompts narrow the settings down, others try the best.
+    """Find the fastest setting that keeps a promise: some prompts narrow the settings down, others try the best.
 
     Args:
         goal: ``accuracy``: within ``margin`` points of the target alone; ``acceptance``: a mean acceptance rate of
             ``accepted`` or more; ``speed``: the fastest, whatever it costs. At a confidence of 95 %.
-        minutes: Of decoding that may be spent.
-        limit: Prompts that may be used; by default the task's, up to 600.
-        choosing: Prompts that narrow the settings down.
-        seed: Of all randomness; it also draws the order of the prompts.
-        options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules that forgive anything take part, and
-            without ``draft_length`` replay proposes the lengths.
+        minutes: Decoding time that may be spent.
+        limit: Maximum number of prompts; by default the task's, up to 600.
+        choosing: Number of prompts that narrow the settings down.
+        seed: Seed of all randomness; it also draws the order of the prompts.
+        options: Those of :func:`fsd_core.sweep`. Without ``acceptance`` all rules take part that have a knob and are
+            lossy at the temperature. Without ``draft_length`` replay proposes the lengths.
 
-    The others, and what is raised, are those of :func:`fsd_core.compare`. ``InvalidSetting`` also says where the
-    prompts are too few for the margin.
+    The other arguments and the exceptions are those of :func:`fsd_core.compare`. ``InvalidSetting`` is also raised if
+    the prompts are too few for the margin.
     """
     with repository_of(home) as (repository, folder):
         prompts = prompts_of(task or spec_of(pair).tasks[0], repository, folder)

@@ -1,4 +1,4 @@
-"""Settings that were measured on the same prompts, as a table and as figures."""
+"""Settings measured on the same prompts, as a table and as figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DIVERGENCE = "divergence"
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What :func:`fsd_core.compare` and :func:`fsd_core.sweep` return. The first setting is the baseline.
+    """The result of :func:`fsd_core.compare` and :func:`fsd_core.sweep`. The first setting is the baseline.
 
     >>> import fsd_core
     >>> measured = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=2)
@@ -34,11 +34,11 @@ class Comparison:
     """
 
     runs: tuple[RunView, ...]
-    """one per setting, in the order in which they were given"""
+    """one per setting, in the given order"""
     prompts: Prompts = field(default_factory=dict)
-    """what was counted of each prompt, by run and position"""
+    """counts of each prompt, by run and position"""
     experiment_id: str | None = None
-    """under which the home keeps it; ``None`` where nothing was kept"""
+    """its id in the home; ``None`` if nothing was stored"""
 
     @property
     def outcomes(self) -> dict[str, dict[int, str]]:
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def baseline(self) -> RunView:
-        """The first run that has figures: the one that differences and speed-ups are relative to."""
+        """The first run that has metrics. Differences and speed-ups are relative to it."""
         return next(run for run in self.runs if run.metrics)
 
     def __repr__(self) -> str:
@@ -58,15 +58,15 @@ class Comparison:
         return f"Comparison({labels}; {first.prompts_total} prompts of {first.task})"
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per setting.
+        """Return one row per setting.
 
         Columns: ``label``; the options that the setting reads; ``baseline``, ``status``, ``error``, ``prompts`` and
-        ``failed`` (prompts that came to nothing); each metric of :data:`fsd_core.metrics.METRICS` by its key, with the
-        ends of its 95 % interval in ``_low`` and ``_high`` where it has one; and the differences from the baseline,
-        or ratios to it, that the page Compare shows (``accuracy_difference``, ``mcnemar_p``,
-        ``tokens_per_second_ratio`` and so on). ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions, such as
-        the number of threads, for which a setting's speeds, or the ratios of them, are not one figure. Shares are from
-        0 to 1, times in seconds, likelihoods in nats.
+        ``failed`` (the number of failed prompts); each metric of :data:`fsd_core.metrics.METRICS` by its key, with the
+        ends of its 95 % interval, if it has one, in ``_low`` and ``_high``; and the differences from the baseline, or
+        ratios to it, that the page Compare shows (``accuracy_difference``, ``mcnemar_p``, ``tokens_per_second_ratio``
+        and so on). ``speed_mixed`` and ``speed_ratio_mixed`` name the conditions, such as the number of threads, that
+        differ within a setting's speeds or within their ratios. Shares are from 0 to 1, times in seconds, likelihoods
+        in nats.
 
         Raises ``PackageMissing`` without pandas.
 
@@ -88,7 +88,7 @@ class Comparison:
         return pd.DataFrame(rows, columns=list(dict.fromkeys([*first, *(name for row in rows for name in row)])))
 
     def _row(self, run: RunView, deltas: Sequence[cells.Cell]) -> dict[str, Any]:
-        """All but the options."""
+        """Return all columns but the options."""
         measured = metrics(run)
         row: dict[str, Any] = {"baseline": run.id == self.baseline.id, "status": run.status, "error": run.error}
         row |= {"prompts": measured.get("n", 0), "failed": measured.get("failed")}
@@ -100,25 +100,25 @@ class Comparison:
     def matched(
         self, cost: str = "target_passes", ratios: Sequence[float] = RATIOS, margins: Sequence[float] | None = None
     ) -> pd.DataFrame:
-        """Rules at matched points, as the page Compare tells them: one row per rule and point.
+        """Return rules at matched points, as the page Compare shows them: one row per rule and point.
 
-        Columns: ``point`` is ``ratio`` (equal cost: ``at`` times fewer than exact SD, or than the target alone where
-        SD was not measured), ``margin`` (equal accuracy: the fastest that loses at most ``at`` points) or ``beside``
-        (a setting without a curve, such as SD, block, the target and the draft alone). ``rank`` is ``leads``, ``tied``
-        (not told apart from the first), ``behind`` (surely worse, all rules considered) or ``outside`` (not measured
-        there). ``difference`` is of ``quality``: accuracy less the target's, or for prompts that nothing scores excess
-        NLL in nats a token. ``low`` and ``high`` are the 95 % interval of what the point asks for, ``knob`` the knob's
-        values around it, and ``prompts_to_decide`` about how many prompts would decide a tie, or show a gain. ``cost``,
-        ``reference``, ``target`` and ``prompts`` say what was compared.
+        Columns: ``point`` is ``ratio`` (equal cost: ``at`` times fewer than exact SD, or than the target alone if SD
+        was not measured), ``margin`` (equal accuracy: the fastest that loses at most ``at`` points) or ``beside`` (a
+        setting without a curve, such as SD, block, the target and the draft alone). ``rank`` is ``leads``, ``tied``
+        (not distinguishable from the first), ``behind`` (significantly worse, all rules considered) or ``outside`` (not
+        measured there). ``difference`` is in ``quality``: accuracy less the target's, or excess NLL in nats a token for
+        prompts without a score. ``low`` and ``high`` are the 95 % interval of the quantity that the point asks for.
+        ``knob`` is the knob's values around it. ``prompts_to_decide`` is about how many prompts would decide a tie, or
+        show a gain. ``cost``, ``reference``, ``target`` and ``prompts`` say what was compared.
 
         Args:
-            cost: ``target_passes`` or ``seconds``, of an answer.
+            cost: ``target_passes`` or ``seconds`` per answer.
             ratios: Times fewer, each from 0.01 to 100.
-            margins: Points of accuracy, or hundredths of a nat a token, each 0 to 20; without them 1, 2 and 5, or 2,
-                5 and 10.
+            margins: Points of accuracy, or hundredths of a nat a token, each 0 to 20. Default: 1, 2 and 5, or 2, 5 and
+                10.
 
-        Raises ``UnknownName`` for another cost, ``InvalidSetting`` for a ratio or margin that is none, and for runs
-        that cannot be matched, with the reason; ``PackageMissing`` without pandas.
+        Raises ``UnknownName`` for an unknown cost, ``InvalidSetting`` for an invalid ratio or margin, or with the
+        reason for runs that cannot be matched, and ``PackageMissing`` without pandas.
 
         >>> import fsd_core
         >>> swept = fsd_core.sweep(limit=3, threshold=[0.1, 0.4], max_new_tokens=32)
@@ -131,13 +131,13 @@ class Comparison:
 
         from fsd_core.analysis import matched_tables, matching
 
-        found = matching.match(self.runs, self.baseline, self.prompts, cost)
-        if found.curves is None:
-            raise InvalidSetting(" ".join(found.notes))
-        return pd.DataFrame(matched_tables.records(found, ratios, margins))
+        comparison = matching.match(self.runs, self.baseline, self.prompts, cost)
+        if comparison.curves is None:
+            raise InvalidSetting(" ".join(comparison.notes))
+        return pd.DataFrame(matched_tables.records(comparison, ratios, margins))
 
     def figure(self, name: str = "tradeoff", row: int | None = None) -> go.Figure:
-        """One of the figures of the page Compare.
+        """Return one of the figures of the page Compare.
 
         Args:
             name: ``tradeoff`` (accuracy against throughput), ``acceptance_rate`` and ``acceptance_length`` (against
@@ -145,12 +145,12 @@ class Comparison:
                 (relative to the baseline), ``positions`` (acceptance by position in the draft), ``requests``
                 (acceptance over requests), ``matched`` (accuracy over target passes, a curve for each rule),
                 ``equal_accuracy`` (how far each rule gets within 2 points), ``draft_lengths`` (speed over the draft
-                length), ``predicted`` (replay's predictions beside what was measured) or ``divergence`` (the histogram
+                length), ``predicted`` (replay's predictions and the measurements) or ``divergence`` (the histogram
                 of one setting).
             row: For ``divergence``, the setting, by its row; by default the loosest.
 
-        Raises ``UnknownName`` for another name, ``InvalidSetting`` for a row that is not there, and
-        ``PackageMissing`` without plotly.
+        Raises ``UnknownName`` for an unknown name, ``InvalidSetting`` for a missing row, and ``PackageMissing`` without
+        plotly.
 
         >>> import fsd_core
         >>> measured = fsd_core.compare([{"acceptance": "autoregressive"}, {"threshold": 0.2}], limit=2)
@@ -160,11 +160,11 @@ class Comparison:
         need("plotly", "A figure")
         from fsd_core.plots import divergence, gallery
 
-        known = {**gallery.COMPARISON_FIGURES, **gallery.MATCHED}
-        if name in known:
-            return known[name](self.runs, self.baseline, self.prompts)
+        available = {**gallery.COMPARISON_FIGURES, **gallery.MATCHED}
+        if name in available:
+            return available[name](self.runs, self.baseline, self.prompts)
         if name != DIVERGENCE:
-            raise UnknownName(f"There is no figure '{name}': expected one of {', '.join([*known, DIVERGENCE])}.")
+            raise UnknownName(f"There is no figure '{name}': expected one of {', '.join([*available, DIVERGENCE])}.")
         if row is not None and not 0 <= row < len(self.runs):
             raise InvalidSetting(f"There is no row {row}: expected 0 to {len(self.runs) - 1}.")
         run = self.runs[row] if row is not None else divergence.telling(divergence.judged(self.runs))

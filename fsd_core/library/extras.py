@@ -8,7 +8,7 @@ from fsd_core.errors import PackageMissing
 
 
 def need(package: str, what: str) -> None:
-    """Raises ``PackageMissing`` if ``package``, which ``what`` needs, is not installed."""
+    """Raise ``PackageMissing`` if ``package``, which ``what`` needs, is not installed."""
     try:
         import_module(package)
     except ImportError:

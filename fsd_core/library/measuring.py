@@ -1,4 +1,4 @@
-"""Settings measured beside each other, prompt by prompt, as an experiment of the pages does."""
+"""Settings measured together, prompt by prompt, as in an experiment of the pages."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ def compare(
     name: str = "",
     on_progress: OnProgress = lambda done, total: None,
 ) -> Comparison:
-    """Measures several decoding methods on the same prompts. The first one is the baseline.
+    """Measure several decoding methods on the same prompts. The first one is the baseline.
 
-    The methods take turns prompt by prompt, so that a machine that grows slower does so for all of them. Put
-    ``{"acceptance": "autoregressive"}`` among them to have their texts held against the target's own as well.
+    The methods take turns prompt by prompt, so that a machine that slows down does so for all of them. Include
+    ``{"acceptance": "autoregressive"}`` to compare their texts to the target's own as well.
 
     Args:
         settings: Methods, each as options (those of :class:`fsd_core.Decoder`) or as a ``DecodingConfig``.
-        task: What ``fsd-lab tasks`` lists, or a task of your own: what :func:`fsd_core.load_task` returns, or the name
-            of one that ``home`` has. ``None`` is the one of the pair: ``arithmetic`` for ``bundled``, ``everyday`` for
+        task: A name that ``fsd-lab tasks`` lists, or your own task: the result of :func:`fsd_core.load_task`, or the
+            name of one that ``home`` has. ``None`` is the pair's task: ``arithmetic`` for ``bundled``, ``everyday`` for
             most others.
-        limit: Prompts, from the task's first.
-        pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
-        seed: Of all randomness, 0 to 2³¹ - 1.
+        limit: Number of prompts, from the task's first.
+        pair: A loaded pair, or an argument of :func:`fsd_core.load_pair`.
+        seed: Seed of all randomness, 0 to 2³¹ - 1.
         batch: Batch size. 1 measures each text alone.
-        home: The folder in which to keep the runs, as ``FSD_HOME`` names it: pages and command line then show them,
-            an interrupted comparison goes on with ``fsd-lab resume``, and the next worker there copies them to
-            MLflow. ``FSD_DATABASE_URL`` holds here too. ``None`` keeps nothing.
-        name: Of the experiment that is kept.
-        on_progress: Called before each prompt with how many are done, and how many there are for all settings.
+        home: The folder that stores the runs, like ``FSD_HOME``. Pages and command line then show them, ``fsd-lab
+            resume`` continues an interrupted comparison, and the next worker there copies them to MLflow.
+            ``FSD_DATABASE_URL`` applies here too. ``None`` stores nothing.
+        name: Name of the stored experiment.
+        on_progress: Called before each prompt with the number done and the total, over all settings.
 
     Raises:
         InvalidSetting: A setting, or a combination of them, cannot work.
         UnknownName: No task or pair has this name.
-        FsdError: No setting could be measured, with the sentence that says why. Where only some could not, the
-            table's ``error`` says so.
+        FsdError: No setting could be measured, with the reason. If only some could not, the table's ``error`` has
+            the reason.
 
     >>> import fsd_core
     >>> pair = fsd_core.load_pair("bundled")
@@ -85,7 +85,7 @@ def compare(
     if not decodings:
         raise InvalidSetting("There is nothing to compare: give at least one setting.")
     task = task or spec_of(pair).tasks[0]
-    checked(RunConfig, in_python, limit=limit, seed=seed, batch=batch)  # refused before anything is loaded
+    checked(RunConfig, in_python, limit=limit, seed=seed, batch=batch)  # rejected before anything is loaded
     with repository_of(home) as (repository, folder):
         prompts = prompts_of(task, repository, folder)
         prompts.check_limit(limit)
@@ -103,7 +103,7 @@ def compare(
         if folder is None:
             return _run(repository, id, models, on_progress)
         with local_runs.alone(repository, folder, "experiment", id) as writing:
-            return _run(repository, id, models, on_progress, writing, kept=True)
+            return _run(repository, id, models, on_progress, writing, stored=True)
 
 
 def sweep(
@@ -119,17 +119,17 @@ def sweep(
     on_progress: OnProgress = lambda done, total: None,
     **options: Any,
 ) -> Comparison:
-    """Measures every combination of several rules, drafters, shapes, draft lengths, divergences and values of a knob.
+    """Measure every combination of several rules, drafters, topologies, draft lengths, divergences and knob values.
 
     Args:
         baselines: Whether to measure the target alone, which then is the baseline, and exact speculative decoding.
-            ``"all"``: block verification and the draft alone too, and for rules that truncate the target with the same
-            truncation: what :meth:`Comparison.matched` shows beside the rules.
+            ``"all"`` adds block verification, the draft alone and, for rules that truncate, the target with the same
+            truncation. :meth:`Comparison.matched` shows these beside the rules.
         options: Those of :class:`fsd_core.Decoder`. ``acceptance``, ``drafter``, ``topology``, ``draft_length`` and
-            ``divergence`` may be lists; a knob such as ``threshold`` is a number, a list of numbers, or a text:
+            ``divergence`` may be lists. A knob such as ``threshold`` is a number, a list of numbers, or a string:
             ``"0.1,0.3,off"``, or ``"0:0.6:7"`` for seven values from 0 to 0.6.
 
-    The others, and what is raised, are those of :func:`fsd_core.compare`.
+    The other arguments and the exceptions are those of :func:`fsd_core.compare`.
 
     >>> import fsd_core
     >>> swept = fsd_core.sweep(limit=1, threshold=[0.1, 0.3], max_new_tokens=16)
@@ -149,18 +149,18 @@ def _name(decodings: Sequence[DecodingConfig], task: Task | str) -> str:
 
 
 def prompts_of(task: Task | str, repository: Repository, folder: Path | None) -> Task:
-    """The task; one of one's own is kept where the runs are. Raises ``UnknownName``."""
+    """Return the task. A custom task is stored where the runs are. Raises ``UnknownName``."""
     if isinstance(task, CustomTask):
         return find_task(keep(repository, task, "library").full_name, repository)
     if folder is not None:
-        for refused in TaskFolder(Settings(home=folder).tasks_folder).take_in(repository):
-            warnings.warn(refused, stacklevel=3)
+        for message in TaskFolder(Settings(home=folder).tasks_folder).take_in(repository):
+            warnings.warn(message, stacklevel=3)
     return find_task(task if isinstance(task, str) else task.name, repository)
 
 
 @contextmanager
 def repository_of(home: str | Path | None) -> Iterator[tuple[Repository, Path | None]]:
-    """The database of a home and its folder, or one that is deleted afterwards and ``None``."""
+    """Yield the database and folder of a home, or a temporary database and ``None``."""
     if home is not None:
         settings = Settings(home=Path(home))
         yield local_runs.open_repository(settings), settings.home
@@ -182,18 +182,18 @@ def _run(
     on_progress: OnProgress,
     writing: Writing = UNOBSERVED.writing,
     *,
-    kept: bool = False,
+    stored: bool = False,
 ) -> Comparison:
     runs = repository.experiment(id).runs
-    begun, total = count(), sum(run.prompts_total for run in runs)
+    started, total = count(), sum(run.prompts_total for run in runs)
 
     def before_a_prompt(_: Any) -> None:
         threads.fit()
-        on_progress(next(begun), total)
+        on_progress(next(started), total)
 
     execute_runs(repository, [run.id for run in runs], lambda *_: pair, RunObserver(before_a_prompt, writing))
     on_progress(total, total)
     runs = repository.experiment(id).runs
     if not any(run.metrics for run in runs):
         raise FsdError(" ".join(dict.fromkeys(run.error for run in runs if run.error)) or "No run was finished.")
-    return Comparison(runs, repository.prompts(run.id for run in runs), id if kept else None)
+    return Comparison(runs, repository.prompts(run.id for run in runs), id if stored else None)

@@ -24,25 +24,25 @@ def load_pair(
     on_progress: OnProgress = lambda what, done, total: None,
     weights: Mapping[str, str] | None = None,
 ) -> LoadedPair:
-    """Loads a target and its draft, with the EAGLE head if the pair has one.
+    """Load a target and its draft, with the EAGLE head if the pair has one.
 
     Args:
         name_or_path: A name that ``fsd-lab pairs`` lists; ``hub:OWNER/TARGET+OWNER/DRAFT``; or a folder that contains
             the folders ``target`` and ``draft`` (and ``head``), as a ``Path`` or as ``path:FOLDER``.
-        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: ``FSD_DEVICE`` if it is set, else CUDA where there is one.
-        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: that of the checkpoint where the device computes
-            in it.
-        on_progress: Called during a download with what is fetched, the bytes so far and the bytes in all.
-        weights: By role (``target``, ``draft``, ``head``, ``adapter``) the fingerprints that the models must have, as
-            an approved setting that is taken along names them.
+        device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto``: ``FSD_DEVICE`` if it is set, else CUDA if available.
+        dtype: ``float32``, ``bfloat16``, ``float16``, or ``auto``: the checkpoint's, if the device computes in
+            it.
+        on_progress: Called during a download with the fetched item, the bytes so far and the total bytes.
+        weights: Fingerprints that the models must have, by role (``target``, ``draft``, ``head``, ``adapter``), as
+            an approved setting lists them.
 
-    On a CPU this also sets the number of torch's threads, for the whole process: ``FSD_THREADS``, or as many as make
-    the pair's rounds fastest, which takes about a second to measure.
+    On a CPU this also sets torch's number of threads for the whole process: ``FSD_THREADS``, or the number that makes
+    the pair's rounds fastest. Measuring that takes about a second.
 
     Raises:
         UnknownName: No pair has this name.
-        ModelUnavailable: The weights are missing, broken, others than those asked for or cannot be fetched, or do not
-            fit into memory.
+        ModelUnavailable: The weights are missing, broken or not the requested ones, cannot be fetched, or do not fit
+            into memory.
         IncompatibleModels: The two models have different tokenizers.
         InvalidSetting: The device or the dtype is unknown, or this machine lacks the device.
 
@@ -52,9 +52,9 @@ def load_pair(
     ('cpu', 'float32', True)
     """
     settings = get_settings()
-    chosen = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
+    config = checked(RunConfig, in_python, dtype=dtype, device=settings.device if device == "auto" else device)
     threads.fix(settings.threads)
-    pair = loading.load_pair(_name(name_or_path), chosen.device, chosen.dtype, on_progress)
+    pair = loading.load_pair(_name(name_or_path), config.device, config.dtype, on_progress)
     _check_weights(pair, weights or {})
     threads.adopt(pair)
     return pair
@@ -62,16 +62,16 @@ def load_pair(
 
 def _check_weights(pair: LoadedPair, wanted: Mapping[str, str]) -> None:
     for role, fingerprint in wanted.items():
-        found = fingerprint_of((pair.weights or {}).get(role, "none"))
-        if found != fingerprint:
+        got = fingerprint_of((pair.weights or {}).get(role, "none"))
+        if got != fingerprint:
             raise ModelUnavailable(
-                f"The {role} of '{pair.spec.name}' has the weights {found} here, and {fingerprint} were asked for: get "
+                f"The {role} of '{pair.spec.name}' has the weights {got} here, and {fingerprint} were asked for: get "
                 "the models that were measured."
             )
 
 
 def spec_of(pair: LoadedPair | str | Path) -> PairSpec:
-    """What a pair is, before it is loaded. Raises as ``get_pair`` does."""
+    """Return a pair's spec without loading the pair. Raises as ``get_pair`` does."""
     return pair.spec if isinstance(pair, LoadedPair) else get_pair(_name(pair))
 
 
@@ -84,5 +84,5 @@ def _name(name_or_path: str | Path) -> str:
 
 
 def loaded(pair: LoadedPair | str | Path) -> LoadedPair:
-    """The pair itself, or the one of that name or folder. Raises as :func:`load_pair` does."""
+    """Return the pair itself, or load the one of that name or folder. Raises as :func:`load_pair` does."""
     return pair if isinstance(pair, LoadedPair) else load_pair(pair)

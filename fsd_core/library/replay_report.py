@@ -1,4 +1,4 @@
-"""Predictions, and predictions held against measurements, as rows of plain data."""
+"""Predictions, and their comparison to measurements, as rows of plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsd_core.statistics.intervals import Estimate, keyed
 
 
 def prediction_row(prediction: Prediction) -> dict[str, Any]:
-    """A prediction, flat; intervals in ``_low`` and ``_high``."""
+    """Return a prediction as a flat row, with intervals in ``_low`` and ``_high``."""
     config = prediction.config
     rule = config.acceptance
     return {
@@ -29,7 +29,7 @@ def prediction_row(prediction: Prediction) -> dict[str, Any]:
 
 
 def checked_row(checked: Validated) -> dict[str, Any]:
-    """The same with what was measured, in ``measured_…``."""
+    """Return the same row with the measurements, in ``measured_…``."""
     return prediction_row(checked.prediction) | {
         **keyed("measured_acceptance_rate", checked.acceptance_rate),
         **keyed("acceptance_error", checked.acceptance_error),
@@ -39,7 +39,7 @@ def checked_row(checked: Validated) -> dict[str, Any]:
 
 
 def markdown(trace: Trace, checks: Sequence[Validated], commands: Sequence[str] = ()) -> str:
-    """Predicted against measured as a page: by rule, then every setting."""
+    """Return predicted against measured as a page: by rule, then every setting."""
     info = trace.info
     lines = [
         f"# Replay against measurement: {info.task}, temperature {info.sampling.temperature:g}", "",
@@ -49,9 +49,9 @@ def markdown(trace: Trace, checks: Sequence[Validated], commands: Sequence[str] 
     ]  # fmt: skip
     if commands:
         lines += ["```", *commands, "```", ""]
-    lines += ["## By rule", "", *_table(_BY_RULE, [_of_rule(kind, own) for kind, own in _by_rule(checks).items()])]
+    lines += ["## By rule", "", *_table(_BY_RULE, [_rule_row(kind, group) for kind, group in _by_rule(checks).items()])]
     lines += ["", "## Every setting", "", "Predicted / measured. Brackets: the interval of 95 % over prompts, paired."]
-    lines += ["", *_table(_EVERY, [_of_setting(one) for one in checks]), ""]
+    lines += ["", *_table(_EVERY, [_setting_row(check) for check in checks]), ""]
     return "\n".join(lines)
 
 
@@ -66,19 +66,21 @@ _EVERY = (
 
 
 def _by_rule(checks: Sequence[Validated]) -> dict[str, list[Validated]]:
-    found: dict[str, list[Validated]] = {}
-    for one in checks:
-        found.setdefault(one.prediction.config.acceptance.kind, []).append(one)
-    return found
+    groups: dict[str, list[Validated]] = {}
+    for check in checks:
+        groups.setdefault(check.prediction.config.acceptance.kind, []).append(check)
+    return groups
 
 
-def _of_rule(kind: str, checks: Sequence[Validated]) -> list[str]:
-    errors = [100 * one.acceptance_error.value for one in checks]
-    sure = sum(_excludes_zero(one.acceptance_error) for one in checks)
-    passes = [100 * (one.prediction.passes.value / one.passes.value - 1) for one in checks]
-    lengths = [one.length for one in checks]
+def _rule_row(kind: str, checks: Sequence[Validated]) -> list[str]:
+    errors = [100 * check.acceptance_error.value for check in checks]
+    sure = sum(_excludes_zero(check.acceptance_error) for check in checks)
+    passes = [100 * (check.prediction.passes.value / check.passes.value - 1) for check in checks]
+    lengths = [check.length for check in checks]
     speeds = [
-        100 * (one.prediction.speed_up.value / one.speed_up.value - 1) for one in checks if one.prediction.speed_up
+        100 * (check.prediction.speed_up.value / check.speed_up.value - 1)
+        for check in checks
+        if check.prediction.speed_up
     ]
     return [
         f"`{kind}`", str(len(checks)), _signed(mean(errors)), _signed(max(errors, key=abs)), str(sure),
@@ -91,16 +93,19 @@ def _excludes_zero(error: Estimate) -> bool:
     return error.low is not None and error.high is not None and not error.low <= 0 <= error.high
 
 
-def _of_setting(one: Validated) -> list[str]:
-    said, error = one.prediction, one.acceptance_error
+def _setting_row(check: Validated) -> list[str]:
+    prediction, error = check.prediction, check.acceptance_error
     ends = "" if error.low is None or error.high is None else (
         f" [{_signed(100 * error.low)}, {_signed(100 * error.high)}]"
     )  # fmt: skip
-    speed = f"{said.speed_up.value:.2f} / " if said.speed_up else ""
+    speed = f"{prediction.speed_up.value:.2f} / " if prediction.speed_up else ""
     return [
-        said.config.label, f"{100 * said.acceptance_rate.value:.1f} / {100 * one.acceptance_rate.value:.1f}",
-        _signed(100 * error.value) + ends, f"{said.tokens_per_pass.value:.2f} / {one.tokens_per_pass.value:.2f}",
-        f"{said.passes.value:.2f} / {one.passes.value:.2f}", f"{one.length:.2f}", f"{speed}{one.speed_up.value:.2f}",
+        prediction.config.label,
+        f"{100 * prediction.acceptance_rate.value:.1f} / {100 * check.acceptance_rate.value:.1f}",
+        _signed(100 * error.value) + ends,
+        f"{prediction.tokens_per_pass.value:.2f} / {check.tokens_per_pass.value:.2f}",
+        f"{prediction.passes.value:.2f} / {check.passes.value:.2f}", f"{check.length:.2f}",
+        f"{speed}{check.speed_up.value:.2f}",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Recording one strict run, and asking it of other rules."""
+"""Recording one strict run, and replaying it with other rules."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def record(
     told_apart: int = strict_run.TOP,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
-    """Decodes a task strictly once, and writes what :func:`fsd_core.replay` needs to a new file.
+    """Decode a task strictly once, and write what :func:`fsd_core.replay` needs to a new file.
 
     Args:
         file: The new file.
-        task: What ``fsd-lab tasks`` lists, or what :func:`fsd_core.load_task` returns; ``None`` is the one of the pair.
-        limit: Prompts, from the task's first.
-        draft_length: The longest draft that replay can tell of, 1 to 32.
-        told_apart: Tokens of either model that are told apart at a position; 0 keeps full rows.
-        on_prompt: Called after each prompt with how many are done.
+        task: A name that ``fsd-lab tasks`` lists, or a result of :func:`fsd_core.load_task`. ``None`` is the pair's.
+        limit: Number of prompts, from the task's first.
+        draft_length: The longest draft that replay can predict, 1 to 32.
+        told_apart: Tokens of either model that are stored individually at a position; 0 stores full rows.
+        on_prompt: Called after each prompt with the number done.
 
     Raises:
         InvalidSetting: The file exists already, or a value is out of range.
@@ -64,10 +64,10 @@ def record(
     strict_run.check(draft_length, told_apart)
     checked(RunConfig, in_python, limit=limit, seed=seed)
     sampling = checked(SamplingConfig, in_python, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
-    chosen = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
-    chosen.check_limit(limit)
+    loaded_task = task if isinstance(task, Task) else get_task(task or spec_of(pair).tasks[0])
+    loaded_task.check_limit(limit)
     trace = strict_run.record(
-        loaded(pair), chosen, limit, seed=seed, sampling=sampling, draft_length=draft_length,
+        loaded(pair), loaded_task, limit, seed=seed, sampling=sampling, draft_length=draft_length,
         max_new_tokens=max_new_tokens, top=told_apart, on_prompt=on_prompt,
     )  # fmt: skip
     trace_file.write(trace, path)
@@ -76,7 +76,7 @@ def record(
 
 @dataclass(frozen=True, repr=False)
 class Predictions:
-    """What :func:`fsd_core.replay` returns: one prediction for each setting."""
+    """The result of :func:`fsd_core.replay`: one prediction for each setting."""
 
     trace: Trace
     settings: tuple[Prediction, ...]
@@ -86,31 +86,34 @@ class Predictions:
 
     @property
     def best(self) -> tuple[Prediction, ...]:
-        """Those at the fastest draft length of their rule and knob."""
-        return tuple(one for one in self.settings if one.is_best)
+        """Predictions at the fastest draft length of their rule and knob."""
+        return tuple(prediction for prediction in self.settings if prediction.is_best)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per setting: ``acceptance_rate``, ``tokens_per_pass``, ``passes`` per answer, ``tokens_per_second``
-        and ``speed_up``, with the ends of their 95 % intervals in ``_low`` and ``_high``; ``acceptance_at_position`` in
-        the draft; and whether no other draft length is faster. Raises ``PackageMissing`` without pandas."""
+        """Return one row per setting.
+
+        Columns: ``acceptance_rate``, ``tokens_per_pass``, ``passes`` per answer, ``tokens_per_second`` and
+        ``speed_up``, with the ends of their 95 % intervals in ``_low`` and ``_high``; ``acceptance_at_position`` in the
+        draft; and whether no other draft length is faster. Raises ``PackageMissing`` without pandas.
+        """
         need("pandas", "A table")
         import pandas as pd
 
-        return pd.DataFrame([prediction_row(one) for one in self.settings])
+        return pd.DataFrame([prediction_row(prediction) for prediction in self.settings])
 
 
 def replay(trace: Trace | str | Path, **options: Any) -> Predictions:
-    """Predicts every rule, knob and draft length from a recorded run, without a model.
+    """Predict every rule, knob and draft length from a recorded run, without a model.
 
     Args:
-        trace: What :func:`fsd_core.record` has returned or written, here or elsewhere.
-        options: Those of rules, to choose some: ``acceptance`` and ``draft_length`` may be lists, and a knob as in
+        trace: A result of :func:`fsd_core.record`, or a file that it has written, here or elsewhere.
+        options: Options of rules, to select some. ``acceptance`` and ``draft_length`` may be lists, and a knob as in
             :func:`fsd_core.sweep`.
 
-    What is predicted, and how wrong it can be, is in docs/replay.md.
+    docs/replay.md explains what is predicted, and how wrong it can be.
 
     Raises:
-        InvalidSetting: There is no such file, or the trace cannot tell of an option.
+        InvalidSetting: The file does not exist, or the trace cannot predict an option.
         DataDamaged: The file is not what was written.
 
     >>> import fsd_core, tempfile
@@ -122,5 +125,5 @@ def replay(trace: Trace | str | Path, **options: Any) -> Predictions:
     >>> strict.tokens_per_pass.value <= loose.tokens_per_pass.value
     True
     """
-    known = trace if isinstance(trace, Trace) else trace_file.read(Path(trace))
-    return Predictions(known, tuple(Replay(known).predict(settings_of(known.info, options))))
+    loaded_trace = trace if isinstance(trace, Trace) else trace_file.read(Path(trace))
+    return Predictions(loaded_trace, tuple(Replay(loaded_trace).predict(settings_of(loaded_trace.info, options))))

@@ -1,4 +1,4 @@
-"""Tasks of one's own, from files."""
+"""Custom tasks, from files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from fsd_core.tasks.custom.reading import check, read_file
 
 
 def load_task(path: str | Path, scorer: str | None = None, name: str | None = None, title: str = "") -> CustomTask:
-    """The task that a file of JSON Lines is, for ``compare`` and ``sweep``. Nothing is kept.
+    """Return the task of a JSON Lines file, for ``compare`` and ``sweep``. Nothing is stored.
 
     Args:
         path: The file; docs/benchmarks.md has its format.
-        scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` is what the file's
-            first line says.
-        name: ``None`` is made of the file's name.
-        title: For people. Empty: what the file's first line says.
+        scorer: ``number``, ``choice``, ``exact``, ``contains``, ``regex`` or ``none``. ``None`` takes the one in
+            the file's first line.
+        name: ``None`` derives it from the file's name.
+        title: Displayed title. Empty takes the one in the file's first line.
 
     Raises:
         InvalidSetting: The file has a problem, with its line (``fsd-lab task check`` lists all), or the name cannot be

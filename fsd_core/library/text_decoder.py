@@ -1,4 +1,4 @@
-"""A pair and a decoding method, from a text to its continuation."""
+"""The decoder: a pair and a decoding method that continue a text."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Completion:
     tokens: tuple[int, ...] = field(repr=False)
     """ids of the tokens written, [tokens]"""
     rounds: tuple[RoundRecord, ...] = field(repr=False)
-    """what was drafted in each round, what was kept, why, and with which probabilities, [rounds]"""
+    """for each round what was drafted and accepted, why, and with which probabilities, [rounds]"""
     label: str
     """the method's name, such as ``FSD reducible · js ≤ 0.2 · γ 5``"""
     seconds: float
-    """wall time, the prompt's own forward included"""
+    """wall time, including the prompt's forward"""
     time_to_first_token: float
     """seconds"""
     stop_reason: str
-    """``eos``; ``length``: as many tokens as were asked for; ``context``: the models' context is full"""
+    """``eos``; ``length``: as many tokens as requested; ``context``: the models' context is full"""
 
     @property
     def tokens_per_second(self) -> float:
@@ -56,7 +56,7 @@ class Completion:
 
     @property
     def acceptance_rate(self) -> float | None:
-        """Share of the drafted tokens that were accepted, 0 to 1; ``None`` where nothing was drafted."""
+        """Share of the drafted tokens that were accepted, 0 to 1; ``None`` if nothing was drafted."""
         return self._figures.acceptance_rate
 
     @property
@@ -71,10 +71,10 @@ class Completion:
 
 @dataclass(frozen=True)
 class Piece:
-    """What one round wrote. The texts of all pieces, joined, are the text of the :class:`Completion`."""
+    """The output of one round. The texts of all pieces, joined, are the text of the :class:`Completion`."""
 
     text: str
-    """empty where the round's tokens end inside a character"""
+    """empty if the round's tokens end inside a character"""
     tokens: tuple[EmittedToken, ...] = field(repr=False)
     """each with its ``id``, its ``text`` and its ``kind`` (``strict``, ``lenient``, ``correction``, ``bonus`` or
     ``plain``: see docs/terms.md), and the divergence and probabilities by which it was judged"""
@@ -85,16 +85,16 @@ class Decoder:
 
     Args:
         pair: A loaded pair, or what :func:`fsd_core.load_pair` takes.
-        config: The method as a :class:`fsd_core.DecodingConfig`, in place of options.
+        config: The method as a :class:`fsd_core.DecodingConfig`, instead of options.
         options: The method by the names that ``fsd-lab generate --help`` lists, with underscores: ``acceptance``,
             ``threshold``, ``divergence``, ``drafter``, ``draft_length``, ``topology``, ``temperature``,
-            ``max_new_tokens`` and so on. Without any it is the default of all doors, fuzzy speculative decoding
-            (Holsman et al. 2025).
+            ``max_new_tokens`` and so on. The default is fuzzy speculative decoding (Holsman et al. 2025), as in the
+            command line and on the pages.
 
     Raises:
         InvalidSetting: An option is unknown, out of range or not read by the chosen method, both options and a
             ``config`` are given, or the pair lacks what the method needs, such as an EAGLE head.
-        FsdError: As :func:`fsd_core.load_pair` does, where ``pair`` is a name or a folder.
+        FsdError: As :func:`fsd_core.load_pair` does, if ``pair`` is a name or a folder.
 
     >>> from fsd_core import Decoder
     >>> Decoder("bundled", acceptance="fsd-reducible", divergence="js", threshold=0.2).label
@@ -119,11 +119,11 @@ class Decoder:
         return f"Decoder({self.pair.spec.name!r}: {self.label})"
 
     def generate(self, prompt: str, seed: int = 0) -> Completion:
-        """The whole continuation of a prompt, at batch size 1.
+        """Return the whole continuation of a prompt, at batch size 1.
 
         Args:
-            prompt: The text; a user's message where the pair's tokenizer has a chat template.
-            seed: Of all randomness, 0 to 2³¹ - 1. The same seed gives the same tokens on the same machine.
+            prompt: The text; a user's message if the pair's tokenizer has a chat template.
+            seed: Seed of all randomness, 0 to 2³¹ - 1. The same seed gives the same tokens on the same machine.
 
         Raises:
             InvalidSetting: The prompt is empty or the seed out of range.
@@ -138,21 +138,21 @@ class Decoder:
         """
         ids, seed = self._read(prompt, seed)
         threads.fit()
-        done = self._decoder.generate(ids, seed)
+        generation = self._decoder.generate(ids, seed)
         return Completion(
-            text=written(self.pair, done.tokens),
-            tokens=tuple(done.tokens),
-            rounds=tuple(done.records),
+            text=written(self.pair, generation.tokens),
+            tokens=tuple(generation.tokens),
+            rounds=tuple(generation.records),
             label=self.label,
-            seconds=done.seconds,
-            time_to_first_token=done.time_to_first_token,
-            stop_reason=done.stop_reason,
+            seconds=generation.seconds,
+            time_to_first_token=generation.time_to_first_token,
+            stop_reason=generation.stop_reason,
         )
 
     def stream(self, prompt: str, seed: int = 0) -> Iterator[Piece]:
-        """The same continuation, a :class:`Piece` as each round ends.
+        """Return an iterator over the same continuation, with a :class:`Piece` as each round ends.
 
-        Takes and raises what :meth:`generate` does, before the first piece is asked for.
+        Arguments and exceptions are those of :meth:`generate`, raised before the first piece is requested.
 
         >>> from fsd_core import Decoder
         >>> decoder = Decoder("bundled", threshold=0.2, max_new_tokens=16)

@@ -1,4 +1,4 @@
-"""Hidden states of some layers, which a forward can hand over beside its logits."""
+"""Hidden states of selected layers, which a forward can return beside its logits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @dataclass
 class AuxHiddenStates:
-    """Hidden states of a model with L layers, for one who drafts from them.
+    """Hidden states of a model with L layers, for a drafter that reads them.
 
-    ``layers``: which; i is what layer i reads, and L what the model's head reads, behind the final norm.
+    ``layers``: their indices; i is the input of layer i, and L the input of the LM head, after the final norm.
     """
 
     layers: tuple[int, ...]
@@ -21,9 +21,9 @@ class AuxHiddenStates:
 
     @property
     def states(self) -> Tensor:
-        """Of the tokens that were fed last, side by side in the order of ``layers``: [B,S,len(layers)·H]."""
+        """States of the tokens fed last, concatenated in the order of ``layers``: [B,S,len(layers)·H]."""
         return torch.cat(self._states, -1)
 
     def keep(self, states: Sequence[Tensor]) -> None:
-        """Takes one of [B,S,H] for each of ``layers``, in place of those before."""
+        """Store one tensor [B,S,H] for each of ``layers``, in place of the earlier ones."""
         self._states = list(states)

@@ -1,4 +1,4 @@
-"""What was measured of a pair's leniency, and what its pages therefore begin with. No torch: the pages read this.
+"""Measured effects of leniency on a pair, which set the defaults of its pages. No torch: the pages read this.
 
 ``train calibration`` (:mod:`fsd_core.training.threshold_sweep`) writes the file beside the pair's models.
 """
@@ -15,36 +15,36 @@ from fsd_core.errors import ModelUnavailable
 from fsd_core.models.model_pairs import get_pair
 
 REGIONS = ("free", "open", "traded", "ruined")
-"""what leniency does to accuracy, from the least to the most of it"""
+"""effects on accuracy, from the least to the most leniency"""
 USUAL_PROMPTS = 150
-"""as many decide that a setting is within 2 points, at 95 %, if it loses none: 0.98¹⁵⁰ < 0.05"""
+"""enough to decide at 95 % that a setting is within 2 points if it loses none: 0.98¹⁵⁰ < 0.05"""
 
 
 class PairCalibration(NamedTuple):
-    """How FSD (``fsd-reducible``, ``js``) does greedily on a pair, by its threshold."""
+    """Results of greedy FSD (``fsd-reducible``, ``js``) on a pair, by threshold."""
 
     task: str
     problems: int
-    """that accuracy was counted on"""
+    """number of problems on which accuracy was measured"""
     exact_length: int
     """draft length at which exact speculative decoding was fastest"""
     threshold: float
-    """of the fastest setting that is free: as accurate as exact decoding within 2 points"""
+    """threshold of the fastest free setting: as accurate as exact decoding within 2 points"""
     draft_length: int
-    """of that setting"""
+    """draft length of that setting"""
     speedup: float
-    """of that setting, over the fastest exact one, in tokens per second"""
+    """speed-up of that setting over the fastest exact one, in tokens per second"""
     thresholds: tuple[float, ...]
-    """that one, with the first and the last of each region, rising"""
+    """that threshold, with the first and the last of each region, ascending"""
     free_until: float
     """the largest threshold up to which all are free"""
     ruinous: float | None
-    """the least threshold that costs 15 points of accuracy or more"""
+    """the smallest threshold that costs 15 points of accuracy or more"""
     example: str | None
-    """a problem that the exact and the free setting solve, and full leniency does not"""
+    """a problem that the exact and the free setting solve and full leniency does not"""
 
     def sentence(self) -> str:
-        """What a page says of it."""
+        """Return the summary that a page shows."""
         ruined = f", and from js ≤ {self.ruinous:g} it loses 15 points or more" if self.ruinous else ""
         return (
             f"Measured on {self.problems} prompts of {self.task}, greedily: up to js ≤ {self.free_until:g} FSD solves "
@@ -53,9 +53,9 @@ class PairCalibration(NamedTuple):
 
 
 def calibration_of(pair: str) -> PairCalibration | None:
-    """What was measured of a pair; ``None`` where nothing was, or nothing was free.
+    """Return a pair's calibration, or ``None`` if it was not measured or no setting was free.
 
-    Raises what ``get_pair`` raises, and ``ModelUnavailable`` for a file that cannot be read.
+    Raises whatever ``get_pair`` raises, and ``ModelUnavailable`` for an unreadable file.
     """
     file = get_pair(pair).calibration
     return None if file is None else _read(file)
@@ -64,9 +64,9 @@ def calibration_of(pair: str) -> PairCalibration | None:
 @cache
 def _read(file: Path) -> PairCalibration | None:
     try:
-        told = json.loads(file.read_text())
-        greedy = told["samplings"]["greedy"]
-        return _calibration(told, greedy) if greedy["free"] else None
+        content = json.loads(file.read_text())
+        greedy = content["samplings"]["greedy"]
+        return _calibration(content, greedy) if greedy["free"] else None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelUnavailable(
             f"The calibration {file} cannot be read: delete it, or measure it anew with "
@@ -74,7 +74,7 @@ def _read(file: Path) -> PairCalibration | None:
         ) from error
 
 
-def _calibration(told: dict[str, Any], greedy: dict[str, Any]) -> PairCalibration:
+def _calibration(content: dict[str, Any], greedy: dict[str, Any]) -> PairCalibration:
     free, exact = greedy["free"], greedy["exact"]
     rows = sorted(
         (row for row in greedy["rows"] if "threshold" in row and row["draft_length"] == free["draft_length"]),
@@ -83,16 +83,17 @@ def _calibration(told: dict[str, Any], greedy: dict[str, Any]) -> PairCalibratio
     ruined = [row["threshold"] for row in rows if row["region"] == "ruined"]
     beyond = [row["threshold"] for row in rows if row["region"] != "free"]
     return PairCalibration(
-        task=told["task"], problems=told["prompts"], exact_length=exact["draft_length"], threshold=free["threshold"],
-        draft_length=free["draft_length"], speedup=free["speedup"], thresholds=_telling(rows, free["threshold"]),
-        ruinous=min(ruined, default=None), example=greedy["example"],
+        task=content["task"], problems=content["prompts"], exact_length=exact["draft_length"],
+        threshold=free["threshold"], draft_length=free["draft_length"], speedup=free["speedup"],
+        thresholds=_key_thresholds(rows, free["threshold"]), ruinous=min(ruined, default=None),
+        example=greedy["example"],
         free_until=max((row["threshold"] for row in rows if not beyond or row["threshold"] < beyond[0]), default=0.0),
     )  # fmt: skip
 
 
-def _telling(rows: Sequence[dict[str, Any]], best: float) -> tuple[float, ...]:
-    told = {best}
+def _key_thresholds(rows: Sequence[dict[str, Any]], best: float) -> tuple[float, ...]:
+    selected = {best}
     for region in REGIONS:
-        if among := [row["threshold"] for row in rows if row["region"] == region]:
-            told |= {among[0], among[-1]}
-    return tuple(sorted(told))
+        if in_region := [row["threshold"] for row in rows if row["region"] == region]:
+            selected |= {in_region[0], in_region[-1]}
+    return tuple(sorted(selected))

@@ -1,4 +1,4 @@
-"""Whether a model answers through our cache as it answers for a whole text: tried when it is loaded."""
+"""Check at load time that a model's logits through our cache equal those of an uncached forward."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ if TYPE_CHECKING:
     from fsd_core.models.language_model import LanguageModel
 
 PROVEN = frozenset({"gemma2", "llama", "mistral", "qwen2", "qwen3"})
-"""families that tests hold to this, and that are not tried again"""
+"""families that tests cover, and that are not checked again"""
 TOLERANCE = {torch.float32: 0.01, torch.float64: 0.01}
 OTHER_TOLERANCE = 0.2
-"""of 16-bit floats, whose rounding depends on how many tokens are fed at once"""
+"""for 16-bit floats, whose rounding depends on how many tokens are fed at once"""
 _passed: WeakSet[PreTrainedModel] = WeakSet()
-"""modules that were tried already: transformers' door gives the same ones at every call"""
+"""modules that were checked already: transformers' ``generate`` passes the same ones at every call"""
 
 
 @torch.inference_mode()
 def check_cache(model: LanguageModel) -> None:
-    """Feeds twelve tokens in pieces, four of them rejected and fed again, and as one text without a cache.
+    """Raise ``IncompatibleModels`` if a model's logits through our cache differ from those without a cache.
 
-    Compared are the logits of every position by their relative distance ‖ours − theirs‖ / ‖theirs‖, of which the
-    median must be below a tolerance: a mixture of experts may send one token elsewhere for the sake of rounding.
-    Raises ``IncompatibleModels`` for models that look ahead, keep a state that cannot be rolled back, or want more than
-    tokens.
+    Twelve tokens are fed in pieces, four of them rejected and fed again, and then as one text. At each position the
+    relative distance is ‖cached − uncached‖ / ‖uncached‖. Its median must be below a tolerance, since rounding alone
+    may make a mixture of experts route one token elsewhere. This rejects models that look ahead, keep a state that
+    cannot be rolled back, or need more than tokens.
     """
     if model.kind in PROVEN or model.module in _passed:
         return
     vocabulary = min(model.vocabulary, model.model_vocab_size)
     tokens = (torch.arange(12, device=model.device)[None] * 7919 + 11) % vocabulary
     try:
-        theirs = model.module(input_ids=tokens, use_cache=False).logits[..., :vocabulary].float()
-        ours = _in_pieces(model, tokens)[..., :vocabulary]
+        uncached = model.module(input_ids=tokens, use_cache=False).logits[..., :vocabulary].float()
+        cached = _in_pieces(model, tokens)[..., :vocabulary]
     except FsdError:
         raise
-    except Exception as error:  # whatever an architecture does with a cache or a mask that it does not know
+    except Exception as error:  # architectures fail in many ways on a cache or a mask that they do not know
         raise _refusal(model, f"it fails with {type(error).__name__}") from error
-    distance = ((ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)).median().item()
+    distance = ((cached - uncached).norm(dim=-1) / uncached.norm(dim=-1)).median().item()
     if not distance <= TOLERANCE.get(model.dtype, OTHER_TOLERANCE):
         raise _refusal(model, f"its logits differ by {100 * distance:.0f} %")
     _passed.add(model.module)
 
 
 def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:
-    """Logits [1,S,V]: a prompt, a draft that is rejected and drafted again, a single token."""
+    """Return logits [1,S,V] of a prompt, a draft that is rejected and drafted again, and a single token."""
     cache = model.new_cache(16)
     first = model.forward(tokens[:, :5], cache)
     model.forward(tokens[:, [7, 6, 5, 4]], cache)
@@ -58,9 +58,9 @@ def _in_pieces(model: LanguageModel, tokens: Tensor) -> Tensor:
     return torch.cat([first, model.forward(tokens[:, 5:11], cache), model.forward(tokens[:, 11:], cache)], dim=1)
 
 
-def _refusal(model: LanguageModel, how: str) -> IncompatibleModels:
+def _refusal(model: LanguageModel, reason: str) -> IncompatibleModels:
     return IncompatibleModels(
         f"A {model.kind} model of this kind is not supported: a text fed in pieces, with rollbacks, does not give the "
-        f"logits of the whole text ({how}). Expected a causal decoder whose layers attend to the prefix. Choose "
+        f"logits of the whole text ({reason}). Expected a causal decoder whose layers attend to the prefix. Choose "
         "another pair."
     )

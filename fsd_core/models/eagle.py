@@ -1,13 +1,13 @@
-"""An EAGLE head: one decoder layer that goes on from the target's own states.
+"""An EAGLE head: one decoder layer that continues from the target's hidden states.
 
 Li et al. 2024 (EAGLE, arXiv 2401.15077; EAGLE-2, 2406.16858, drafts with the same heads), 2025 (EAGLE-3, 2503.01840).
-A slot holds a token and the state before it: at slot i the target's state of token i and token i+1, from which the head
-tells the state of token i+1 and so, through the model's head, the distribution of token i+2. Where the target has not
-been yet, the head's own state takes the place of the target's.
+A slot holds a token and the state before it. Slot i holds token i+1 and the target's state of token i. From these the
+head predicts the state of token i+1 and so, through the LM head, the distribution of token i+2. Where the target has
+not run yet, the head's own state takes the place of the target's.
 
-Generation 1: x = W·[e; f], f the target's state behind its final norm, e the token's embedding; one layer without a
-norm before its attention; logits by the target's own head. Generation 3: f is W·[three states]; attention reads
-[norm(e); norm(f)] and is added to f; logits by norm and a head of its own over a part of the vocabulary.
+Generation 1: x = W·[e; f], with f the target's state after its final norm and e the token's embedding. The layer has no
+norm before its attention, and the target's LM head gives the logits. Generation 3: f is W·[three states]. Attention
+reads [norm(e); norm(f)] and is added to f. A norm and an LM head over a part of the vocabulary give the logits.
 """
 
 from __future__ import annotations
@@ -26,51 +26,51 @@ from fsd_core.ops.linear import prepack_linear
 
 Generation = Literal[1, 3]
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(queries [B,heads,S,d], keys and values [B,key heads,S,d], of the slots that are fed) → mixed values [B,heads,S,d]"""
+"""(queries [B,heads,S,d], keys and values [B,key heads,S,d], of the fed slots) → mixed values [B,heads,S,d]"""
 
 
 def aux_hidden_state_layers(generation: Generation, layers: int) -> tuple[int, ...]:
-    """Which hidden states of a target of so many layers a head reads, as ``AuxHiddenStates`` counts them: an early, a
-    middle and a late one, or the last."""
+    """Return which hidden states of a target with ``layers`` layers a head reads, as ``AuxHiddenStates`` counts them:
+    an early, a middle and a late one, or the last."""
     return (layers,) if generation == 1 else (2, layers // 2, layers - 3)
 
 
 def attention_sizes(config: LlamaConfig) -> tuple[int, int, int]:
-    """Of one head; of all heads of the queries; of all heads of the keys."""
+    """Return the size of one head, of all query heads and of all key heads."""
     size: int = config.head_dim or config.hidden_size // config.num_attention_heads
     return size, config.num_attention_heads * size, (config.num_key_value_heads or config.num_attention_heads) * size
 
 
 class _Attention(nn.Module):
-    def __init__(self, config: LlamaConfig, reads: int, bias: bool) -> None:
+    def __init__(self, config: LlamaConfig, inputs: int, bias: bool) -> None:
         super().__init__()
         self.size, queries, keys = attention_sizes(config)
-        self.q_proj = nn.Linear(reads, queries, bias=bias)
-        self.k_proj = nn.Linear(reads, keys, bias=bias)
-        self.v_proj = nn.Linear(reads, keys, bias=bias)
+        self.q_proj = nn.Linear(inputs, queries, bias=bias)
+        self.k_proj = nn.Linear(inputs, keys, bias=bias)
+        self.v_proj = nn.Linear(inputs, keys, bias=bias)
         self.o_proj = nn.Linear(queries, config.hidden_size, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        """x: [B,S,reads]; cos, sin: [B or 1,S,d] → [B,S,H]"""
+        """x: [B,S,inputs]; cos, sin: [B or 1,S,d] → [B,S,H]"""
         query, key, value = (
             part(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for part in (self.q_proj, self.k_proj, self.v_proj)
         )
-        mixed = attend(_turned(query, cos, sin), _turned(key, cos, sin), value)
+        mixed = attend(_rotate(query, cos, sin), _rotate(key, cos, sin), value)
         return self.o_proj(mixed.transpose(1, 2).flatten(2))
 
 
-def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions (Su et al. 2021). [B,heads,S,d]"""
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions (Su et al. 2021). [B,heads,S,d]"""
     left, right = x.chunk(2, -1)
     return x * cos[:, None] + torch.cat([-right, left], -1) * sin[:, None]
 
 
 class _Prepacked(nn.Module):
-    """A linear layer without a bias whose weight, [out,in], will not change: ``ops.linear``'s product with it."""
+    """A linear layer without a bias and with a fixed weight, [out,in]: ``ops.linear``'s product with it."""
 
-    def __init__(self, learnt: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.weight, self._product = learnt.weight, prepack_linear(learnt.weight.data)
+        self.weight, self._product = linear.weight, prepack_linear(linear.weight.data)
 
     def forward(self, x: Tensor) -> Tensor:
         """[...,in] → [...,out]"""
@@ -90,10 +90,10 @@ class _HeadLayer(nn.Module):
 
 
 class EagleHead(nn.Module):
-    """Drafts for the target whose ``embedding`` (float [V,H]) it is given.
+    """Drafts for the target whose ``embedding`` (float [V,H]) it receives.
 
-    config: of the layer, a Llama's. head: from states to logits over all V tokens. bias, fc_bias: whether the
-    projections of the attention, and the first map, have one.
+    config: a Llama's, for the layer. head: maps states to logits over all V tokens. bias, fc_bias: whether the
+    attention's projections, and the first map, have a bias.
     """
 
     def __init__(
@@ -120,40 +120,40 @@ class EagleHead(nn.Module):
 
     @property
     def covers_all(self) -> bool:
-        """Whether every token can be drafted: a divergence that divides by q is infinite elsewhere."""
+        """Whether every token can be drafted. Otherwise a divergence that divides by q is infinite."""
         return self.lm_head.covers_all
 
     def begin(self, states: Tensor) -> Tensor:
-        """The target's states, [B,S,·], as :meth:`forward` takes them: [B,S,H]."""
+        """Return the target's states, [B,S,·], as :meth:`forward` takes them: [B,S,H]."""
         return self.fc(states) if self.generation == 3 else states
 
     def forward(self, states: Tensor, tokens: Tensor, position_ids: Tensor, attend: Attend) -> Tensor:
-        """The states that follow, [B,S,H].
+        """Return the next states, [B,S,H].
 
-        states: [B,S,H] before the tokens, the head's own or by :meth:`begin`; tokens: int64 [B,S]; position_ids: the
+        states: [B,S,H] before the tokens, the head's own or from :meth:`begin`; tokens: int64 [B,S]; position_ids: the
         slots' positions, int64 [B or 1,S].
         """
         layer: Any = self.layers[0]
         embedded = F.embedding(tokens, self.embedding)
         cos, sin = self.rotary(embedded, position_ids.clamp_max(self.context - 1))
         if self.generation == 1:
-            x = read = self.fc(torch.cat([embedded, states], -1))
+            x = attention_input = self.fc(torch.cat([embedded, states], -1))
         else:
             x = states
-            read = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(states)], -1)
-        x = x + layer.self_attn(read, cos, sin, attend)
+            attention_input = torch.cat([layer.input_layernorm(embedded), layer.hidden_norm(states)], -1)
+        x = x + layer.self_attn(attention_input, cos, sin, attend)
         return x + layer.mlp(layer.post_attention_layernorm(x))
 
     def told_apart(self, states: Tensor) -> Tensor:
-        """Logits of the tokens that the head tells apart, [...,H] → [...,K]"""
+        """Return logits over the reduced vocabulary. [...,H] → [...,K]"""
         return self.lm_head.told_apart(self.norm(states) if self.generation == 3 else states)
 
     def logits(self, states: Tensor) -> Tensor:
-        """[...,H] → float32 [...,V]"""
+        """Return logits over all tokens. [...,H] → float32 [...,V]"""
         return self.lm_head.over_all(self.told_apart(states).float())
 
     def for_drafting(self) -> EagleHead:
-        """The same head, which will not learn any more: its weights are put in the order in which they are read."""
+        """Freeze the head, put its weights into the order in which they are multiplied, and return it."""
         self.eval().requires_grad_(False)
         for module in list(self.modules()):
             for name, part in module.named_children():

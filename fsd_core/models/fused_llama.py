@@ -1,10 +1,9 @@
-"""Llama's forward with as few operations as it takes.
+"""Llama's forward with as few operations as possible.
 
-At batch 1 a small model spends its time on starting operations, not on doing them:
-transformers' forward starts about fifty a layer, this one about twenty, and on
-the CPU its weights lie in the order in which they are multiplied. Same result up
-to rounding (a test holds the two together); any other architecture, or a Llama
-with anything unusual, runs through transformers.
+At batch size 1 a small model spends its time on launching operations, not on computing them. transformers' forward
+launches about fifty per layer, this one about twenty. On the CPU the weights are stored in the order in which they are
+multiplied. The result is the same up to rounding, which a test verifies. Any other architecture, or a Llama with
+anything unusual, runs through transformers.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class _Layer:
 
 
 def _fuse(*linears: Any) -> Tensor:
-    """One matrix of the weights' rows. The modules' own weights become views of it, so nothing is held twice."""
+    """Return one matrix of the weights' rows. The modules' weights become views of it, so nothing is stored twice."""
     fused = torch.cat([part.weight.data for part in linears])
     for part, rows in zip(linears, fused.split([part.weight.shape[0] for part in linears]), strict=True):
         part.weight.data = rows
@@ -48,7 +47,7 @@ def _fuse(*linears: Any) -> Tensor:
 
 
 class FusedLlama:
-    """The forward of a Llama whose weights are in memory. Use :meth:`supports` first."""
+    """The forward of a Llama whose weights are in memory. Check :meth:`supports` first."""
 
     def __init__(self, module: PreTrainedModel, context: int) -> None:
         config, model = module.config, module.model
@@ -57,8 +56,8 @@ class FusedLlama:
         self._width, self._epsilon = config.hidden_size, config.rms_norm_eps
         self._embedding, self._norm = model.embed_tokens.weight.data, model.norm.weight.data
         self._head = prepack_linear(module.lm_head.weight.data)
-        # A head over some tokens (models.reduced_vocab) says what its logits are over all.
-        self._over_all = getattr(module.lm_head, "over_all", lambda logits: logits)
+        # A head with a reduced vocabulary (models.reduced_vocab) expands its logits to all tokens.
+        self._expand_logits = getattr(module.lm_head, "over_all", lambda logits: logits)
         self._layers = [
             _Layer(
                 layer.input_layernorm.weight.data,
@@ -102,8 +101,8 @@ class FusedLlama:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache
-        holds; [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`."""
+        """Append ``tokens`` (int64 [B,S]) to the cache. Return logits of the last ``logits_to_keep``,
+        [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: see :meth:`LanguageModel.forward`."""
         start, count = cache.length, tokens.shape[1]
         position_ids = cache.reserve(count, tokens.device)
         if tree_attention is not None:
@@ -115,16 +114,18 @@ class FusedLlama:
                 tree_attention.position_ids(count),
                 aux_hidden_states,
             )
-        if count == 1 and position_ids is None:  # one token, which sees all
+        if count == 1 and position_ids is None:  # one token, which attends to all
             return self._forward(tokens, None, cache, logits_to_keep, None, aux_hidden_states)
-        seen = torch.arange(start, start + count, device=tokens.device)[None] if position_ids is None else position_ids
+        queries = (
+            torch.arange(start, start + count, device=tokens.device)[None] if position_ids is None else position_ids
+        )
         return self._forward(
-            tokens, causal_mask(seen, start + count), cache, logits_to_keep, position_ids, aux_hidden_states
+            tokens, causal_mask(queries, start + count), cache, logits_to_keep, position_ids, aux_hidden_states
         )
 
     def at_fixed_positions(self, tokens: Tensor, position_ids: Tensor, end: int, cache: KVCache) -> Tensor:
-        """Logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved, over the
-        first ``end`` positions; reads nothing else that changes, as ``models.cuda_graphs`` needs it."""
+        """Return logits [1,S,V] of ``tokens`` at ``position_ids`` (int64 [1,S] each), which the cache has reserved,
+        over the first ``end`` positions. Reads nothing else that changes, as ``models.cuda_graphs`` requires."""
         return self._forward(tokens, causal_mask(position_ids, end), cache, tokens.shape[1], position_ids)
 
     def _forward(
@@ -136,25 +137,25 @@ class FusedLlama:
         position_ids: Tensor | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``logits_to_keep`` positions, [B,logits_to_keep,V].
+        """Return logits of the last ``logits_to_keep`` positions, [B,logits_to_keep,V].
 
-        tokens: int64 [B,S], written behind what the cache holds. mask: bool [B or 1,1,S,L] over all L = length + S
-        positions, or ``None`` if all are seen (S = 1). position_ids: int64 [B,S], or ``None`` if they follow the
-        cache's length in all rows.
+        tokens: int64 [B,S], appended to the cache. mask: bool [B or 1,1,S,L] over all L = length + S positions, or
+        ``None`` if all are visible (S = 1). position_ids: int64 [B,S], or ``None`` if they follow the cache's length
+        in all rows.
         """
         batch, count = tokens.shape
         if position_ids is None:
-            where: slice | Tensor = slice(cache.length, cache.length + count)
+            positions: slice | Tensor = slice(cache.length, cache.length + count)
         else:
-            where = position_ids.clamp_max(len(self._cos) - 1)
-        cos, sin = self._cos[where], self._sin[where]
+            positions = position_ids.clamp_max(len(self._cos) - 1)
+        cos, sin = self._cos[positions], self._sin[positions]
         groups = self._queries // self._keys
         if mask is not None:
             mask = mask.expand(-1, groups, -1, -1).reshape(len(mask), 1, groups * count, -1)
         x = F.embedding(tokens, self._embedding)
-        kept_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
+        aux_layers, states = () if aux_hidden_states is None else aux_hidden_states.layers, {}
         for index, layer in enumerate(self._layers):
-            if index in kept_layers:
+            if index in aux_layers:
                 states[index] = x
             h = F.rms_norm(x, (self._width,), layer.attention_norm, self._epsilon)
             heads = layer.qkv(h).view(batch, count, -1, self._size)
@@ -162,7 +163,7 @@ class FusedLlama:
             qk = torch.addcmul(qk * cos, qk.roll(self._size // 2, -1), sin).transpose(1, 2)
             query, key = qk.split([self._queries, self._keys], 1)
             keys, values = cache.update(key, value.transpose(1, 2), index)
-            # Queries that share a key head stand below each other as more positions of that head.
+            # Queries that share a key head are stacked as further positions of that head.
             query = query.reshape(batch, self._keys, groups * count, self._size)
             mixed = F.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
             mixed = mixed.view(batch, self._queries, count, self._size).transpose(1, 2).reshape(batch, count, -1)
@@ -172,8 +173,8 @@ class FusedLlama:
             x = x + layer.down(F.silu(gate) * up)
         end = len(self._layers)
         last = F.rms_norm(
-            x if end in kept_layers else x[:, count - logits_to_keep :], (self._width,), self._norm, self._epsilon
+            x if end in aux_layers else x[:, count - logits_to_keep :], (self._width,), self._norm, self._epsilon
         )
         if aux_hidden_states is not None:
-            aux_hidden_states.keep([(states | {end: last})[index] for index in kept_layers])
-        return self._over_all(self._head(last[:, -logits_to_keep:]))
+            aux_hidden_states.keep([(states | {end: last})[index] for index in aux_layers])
+        return self._expand_logits(self._head(last[:, -logits_to_keep:]))

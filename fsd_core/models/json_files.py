@@ -1,4 +1,4 @@
-"""JSON files of model folders, which anybody may have written. No torch: the pages read this."""
+"""JSON files of model folders, which may come from anyone. No torch: the pages read this."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def read_object(file: Path) -> dict[str, Any]:
-    """The object in a file; an empty one where there is none that can be read, which loading the model then tells."""
+    """Return the object in a file, or an empty one if it is unreadable. Loading the model then reports the error."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -1,4 +1,4 @@
-"""The seam to transformers: a causal language model as a function from tokens to logits over our cache."""
+"""The interface to transformers: a causal language model as a function from tokens to logits over our cache."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from fsd_core.models.module_forward import ModuleForward, layer_kinds
 from fsd_core.ops.tree_attention import TreeAttention
 
 CONTEXTS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-"""what configurations call the number of positions"""
+"""names of the number of positions in configurations"""
 DEFAULT_CONTEXT = 2048
-"""of models that name none, since a linear bias (ALiBi) takes the place of positions: what BLOOM was trained on"""
+"""for models that name none, since a linear bias (ALiBi) replaces positions: BLOOM's training length"""
 
 
 def vocabulary_of(module: PreTrainedModel) -> int:
-    """How many tokens a model tells apart, also where it reads more than text."""
+    """Return the size of a model's text vocabulary, also for a multimodal model."""
     return module.config.get_text_config(decoder=True).vocab_size
 
 
 class LanguageModel:
-    """A transformers model that is fed tokens and answers with logits; the cache belongs to the caller.
+    """A transformers model that takes tokens and returns logits. The cache belongs to the caller.
 
     It runs in one of three ways. A plain Llama runs through :class:`FusedLlama`, and any other architecture through its
-    own module (:class:`ModuleForward`). Where one text alone is fed to a plain Llama on CUDA, the forwards behind its
-    prompt are replayed at fixed addresses (``models.cuda_graphs``).
+    own module (:class:`ModuleForward`). For a single text on CUDA, a plain Llama's forwards after the prompt are
+    replayed at fixed addresses (``models.cuda_graphs``).
 
-    ``vocabulary``: how many logits are returned, whatever the model's own number is; a token that it does not know has
-    probability 0, and is read as the last one that it knows. ``lean``: whether a plain Llama runs through
+    ``vocabulary``: how many logits are returned, whatever the model's own number. A token that the model lacks has
+    probability 0, and is read as the model's last token. ``lean``: whether a plain Llama runs through
     :class:`FusedLlama`, which rearranges the module's weights in memory. ``static``: whether its forwards run at fixed
-    addresses, by default on CUDA. Raises ``IncompatibleModels`` for architectures whose state this loop cannot roll
-    back (recurrent layers, encoder-decoders).
+    addresses, by default on CUDA. Raises ``IncompatibleModels`` for architectures whose state cannot be rolled back
+    (recurrent layers, encoder-decoders).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class LanguageModel:
     ) -> None:
         config = module.config.get_text_config(decoder=True)
         self.context: int = next(filter(None, (getattr(config, name, None) for name in CONTEXTS)), DEFAULT_CONTEXT)
-        layer_kinds(module)  # raises for what no way of running can roll back
+        layer_kinds(module)  # raises if the state cannot be rolled back
         self.lean = lean and FusedLlama.supports(module)
         """whether it runs through :class:`FusedLlama`"""
         self._run = FusedLlama(module, self.context) if self.lean else ModuleForward(module)
@@ -67,7 +67,7 @@ class LanguageModel:
         return frozenset() if ids is None else frozenset(ids if isinstance(ids, list) else [ids])
 
     def new_cache(self, capacity: int, rows: int = 1) -> KVCache:
-        """An empty cache for up to ``capacity`` positions of each of ``rows`` texts, which the caller releases."""
+        """Return an empty cache for up to ``capacity`` positions of each of ``rows`` texts. The caller releases it."""
         if self._static is not None and rows == 1:
             return self._static.new_cache(capacity)
         return KVCache(self.layers, capacity, rows)
@@ -80,18 +80,18 @@ class LanguageModel:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Feeds ``tokens`` behind what the cache holds and makes them part of it.
+        """Feed ``tokens`` after the cache's contents and append them to the cache.
 
-        tokens: int64 [B,S]. ``tree_attention``: of the last of what the cache then holds, if they are a tree (B = 1).
-        ``aux_hidden_states`` is given the hidden states of its layers.
+        tokens: int64 [B,S]. ``tree_attention``: of the last tokens then in the cache, if they are a tree (B = 1).
+        ``aux_hidden_states`` receives the hidden states of its layers.
         Returns float32 logits of the last ``logits_to_keep`` positions (all by default), [B,logits_to_keep,V].
         """
         count, missing = tokens.shape[1], self.vocabulary - self.model_vocab_size
         if missing > 0:
             tokens = tokens.clamp_max(self.model_vocab_size - 1)
-        # Branches have no fixed shape, and whoever reads hidden states needs no graph.
-        straight = tree_attention is None and aux_hidden_states is None
-        if straight and self._static is not None and self._static.takes(cache, count):
+        # Trees have no fixed shape, and a caller that reads hidden states needs no graph.
+        is_plain = tree_attention is None and aux_hidden_states is None
+        if is_plain and self._static is not None and self._static.takes(cache, count):
             logits = self._static(tokens, cache, logits_to_keep or count)
         else:
             logits = self._run(tokens, cache, logits_to_keep or count, tree_attention, aux_hidden_states)

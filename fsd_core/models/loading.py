@@ -1,4 +1,4 @@
-"""Loads a pair: weights from safetensors only, no remote code, tokenizers compared before anything is used."""
+"""Loading a pair: weights from safetensors only, no remote code, tokenizers compared before anything is used."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fsd_core.models.vocabularies import check_tokenizers, load_tokenizer
 
 @dataclass(frozen=True)
 class LoadedPair:
-    """A pair ready to decode. Both models answer with logits over the same vocabulary."""
+    """A pair ready to decode. Both models return logits over the same vocabulary."""
 
     spec: PairSpec
     tokenizer: PreTrainedTokenizerBase
@@ -39,15 +39,15 @@ class LoadedPair:
     dtype: str
     head: EagleHead | None = None
     weights: dict[str, str] | None = None
-    """each model's :func:`fingerprint`, and where it was fetched from; ``None`` for modules made in memory"""
+    """each model's :func:`fingerprint` and source; ``None`` for modules made in memory"""
 
     def __repr__(self) -> str:
-        """Without the models' layers, which would fill a screen."""
+        """Omit the models' layers, which would fill a screen."""
         return f"LoadedPair({self.spec.name!r}, device={self.device!r}, dtype={self.dtype!r})"
 
 
 def resolve_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is one. Raises ``InvalidSetting`` for a device this machine lacks."""
+    """Return a device; ``auto`` is CUDA if available. Raises ``InvalidSetting`` for a device this machine lacks."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -62,12 +62,12 @@ def resolve_device(name: str) -> torch.device:
 
 
 def gpu_name(device: str) -> str | None:
-    """The name of a CUDA device, the first one if none is named; ``None`` for any other device."""
+    """Return the name of a CUDA device, the first one if none is named; ``None`` for any other device."""
     return torch.cuda.get_device_name(device) if device.startswith("cuda") else None
 
 
 def fitting_dtype(dtype: str, device: torch.device) -> str:
-    """What to load as: a CPU computes in float16 slower than in float32, and so in bfloat16 unless it has it."""
+    """Return the dtype to load as. On a CPU, float16 is slower than float32, and so is bfloat16 without support."""
     if device.type != "cpu" or dtype in ("float32", "bfloat16"):
         return dtype
     return "auto" if dtype == "auto" and _cpu_has_bfloat16() else "float32"
@@ -75,7 +75,7 @@ def fitting_dtype(dtype: str, device: torch.device) -> str:
 
 @cache
 def _cpu_has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices, told by the flags that Linux lists."""
+    """Whether the processor multiplies bfloat16 matrices, by the flags that Linux lists."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:
@@ -86,7 +86,7 @@ def _cpu_has_bfloat16() -> bool:
 def _load_model(
     folder: Path, device: torch.device, dtype: str, shares: dict[int, int] | None = None
 ) -> PreTrainedModel:
-    """A model on one device, or spread over several by accelerate: ``shares`` says how many bytes each may take."""
+    """Load a model on one device, or let accelerate spread it: ``shares`` limits the bytes on each device."""
     progress = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
@@ -100,7 +100,7 @@ def _load_model(
             **({} if shares is None else {"device_map": "auto", "max_memory": shares}),
         )
         model, report = loaded
-    except Exception as error:  # the loaders of three libraries raise what they like
+    except Exception as error:  # the loaders of three libraries raise any exception
         raise ModelUnavailable(
             f"The model in {folder} cannot be loaded ({type(error).__name__}): expected config.json and intact "
             "safetensors weights. Restore the folder from where it came."
@@ -114,17 +114,17 @@ def _load_model(
             f"The weights in {folder} do not fit their configuration: {len(broken)} tensors are missing or of another "
             "shape. Restore the folder from where it came."
         )
-    if device.type == "cpu" and model.dtype == torch.float16:  # of the checkpoint itself
+    if device.type == "cpu" and model.dtype == torch.float16:  # the checkpoint's dtype
         model = model.float()
     return model.to(device) if shares is None else model
 
 
 def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
-    """The model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
+    """Return the model with a LoRA adapter merged into its weights (Hu et al. 2021). Raises ``ModelUnavailable``."""
     from peft import PeftModel
 
     try:
-        with warnings.catch_warnings():  # PEFT asks transformers for a property that is going away
+        with warnings.catch_warnings():  # PEFT reads a deprecated property of transformers
             warnings.simplefilter("ignore", FutureWarning)
             return PeftModel.from_pretrained(model, str(adapter), local_files_only=True).merge_and_unload()
     except Exception as error:
@@ -135,41 +135,47 @@ def adapted(model: PreTrainedModel, adapter: Path) -> PreTrainedModel:
 
 
 def _models(spec: PairSpec) -> dict[str, Path | HubModel]:
-    """By their part: target, draft, and head where there is one."""
+    """Return a pair's models by role: target, draft, and head if it has one."""
     return {"target": spec.target, "draft": spec.draft} | ({} if spec.head is None else {"head": spec.head})
 
 
 def obtain_pair(spec: PairSpec, on_progress: OnProgress = lambda what, done, total: None) -> dict[str, Path]:
-    """The folders of a pair's models, by their part, fetched where they are not on this machine."""
+    """Return the folders of a pair's models by role, fetching those that are missing."""
     return {role: obtain(model, on_progress) for role, model in _models(spec).items()}
 
 
 def load_pair(
     name: str, device: str = "auto", dtype: str = "auto", on_progress: OnProgress = lambda what, done, total: None
 ) -> LoadedPair:
-    """Loads a pair by name (see ``models.model_pairs``), fetching what is not on this machine.
+    """Load a pair by name (see ``models.model_pairs``), fetching what is missing.
 
-    ``dtype``: float32, bfloat16, float16, or ``auto``, which is that of the checkpoint where the device computes in it.
-    ``on_progress`` is told of a download.
+    ``dtype``: float32, bfloat16, float16, or ``auto``, the checkpoint's dtype if the device computes in it.
+    ``on_progress`` reports a download.
     Raises ``UnknownName``, ``ModelUnavailable``, ``IncompatibleModels`` or ``InvalidSetting``.
     """
-    spec, where = get_pair(name), resolve_device(device)
+    spec, torch_device = get_pair(name), resolve_device(device)
     models, folders = _models(spec), obtain_pair(spec, on_progress)
     tokenizer = load_tokenizer(folders["target"])
-    lent = reduced_vocab.owner_of(folders["draft"]) is not None  # such a draft has no tokenizer but the target's
-    if not lent:
+    is_reduced = reduced_vocab.owner_of(folders["draft"]) is not None  # such a draft uses the target's tokenizer
+    if not is_reduced:
         check_tokenizers(tokenizer, load_tokenizer(folders["draft"]), name)
-    dtype = fitting_dtype(dtype, where)
-    shares = check_memory(name, folders["target"], [folders[role] for role in models if role != "target"], where, dtype)
+    dtype = fitting_dtype(dtype, torch_device)
+    shares = check_memory(
+        name, folders["target"], [folders[role] for role in models if role != "target"], torch_device, dtype
+    )
     try:
-        target = _load_model(folders["target"], where, dtype, shares)
+        target = _load_model(folders["target"], torch_device, dtype, shares)
         if spec.adapter is not None:
             target = adapted(target, spec.adapter)
             folders["adapter"] = spec.adapter
-        draft = reduced_vocab.load(folders["draft"], target) if lent else _load_model(folders["draft"], where, dtype)
+        draft = (
+            reduced_vocab.load(folders["draft"], target)
+            if is_reduced
+            else _load_model(folders["draft"], torch_device, dtype)
+        )
     except torch.OutOfMemoryError as error:
         raise InsufficientMemory(
-            f"The pair '{name}' does not fit into the memory of {where}: choose a smaller pair."
+            f"The pair '{name}' does not fit into the memory of {torch_device}: choose a smaller pair."
         ) from error
     pair = make_pair(spec, tokenizer, target, draft, load_head(folders["head"], target) if spec.head else None)
     origins = {role: origin(model) or "" for role, model in models.items()}
@@ -178,7 +184,7 @@ def load_pair(
 
 
 def fingerprint(folder: Path) -> str:
-    """First 16 hex digits of the SHA-256 of a folder's safetensors; of files beyond 1 GiB, the size and first MiB."""
+    """Return 16 hex digits of the SHA-256 of a folder's safetensors; beyond 1 GiB, of a file's size and first MiB."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
         size = file.stat().st_size
@@ -195,18 +201,18 @@ def make_pair(
     draft: PreTrainedModel,
     head: EagleHead | None = None,
 ) -> LoadedPair:
-    """A pair of modules that are in memory already.
+    """Make a pair of modules that are already in memory.
 
-    Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer; both
-    answer with the target's as far as they can. Raises ``IncompatibleModels`` if those of the target are too few.
+    Models pad their logits to different sizes, and a draft may lack the last tokens of the target's tokenizer. Both
+    return the target's as far as they can. Raises ``IncompatibleModels`` if the target has too few.
     """
-    ours, theirs = vocabulary_of(target), vocabulary_of(draft)
-    if ours < len(tokenizer):
+    target_size, draft_size = vocabulary_of(target), vocabulary_of(draft)
+    if target_size < len(tokenizer):
         raise IncompatibleModels(
-            f"The target of '{spec.name}' has {ours} logits for {len(tokenizer)} tokens: restore its folder from where "
-            "it came."
+            f"The target of '{spec.name}' has {target_size} logits for {len(tokenizer)} tokens: restore its folder "
+            "from where it came."
         )
-    vocabulary = min(ours, theirs) if theirs >= len(tokenizer) else ours
+    vocabulary = min(target_size, draft_size) if draft_size >= len(tokenizer) else target_size
     models = LanguageModel(target, vocabulary), LanguageModel(draft, vocabulary)
     for model in models:
         check_cache(model)

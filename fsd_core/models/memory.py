@@ -1,4 +1,4 @@
-"""Whether models fit, told before anything big is loaded."""
+"""Whether models fit into memory, checked before anything big is loaded."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from safetensors import SafetensorError, safe_open
 from fsd_core.errors import InsufficientMemory, ModelUnavailable
 from fsd_core.models.json_files import read_object
 
-_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
-_ASKED = {"float32": 4, "bfloat16": 2, "float16": 2}
-# Room for caches, activations and what the libraries keep: a tenth of the weights and half a gigabyte.
-_MARGIN, _ROOM = 1.1, 5e8
+_STORED_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "F16": 2, "BF16": 2}
+_DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+# Margin for caches, activations and the libraries: a tenth of the weights and half a gigabyte.
+_MARGIN, _OVERHEAD = 1.1, 5e8
 
 
 def weight_bytes(folder: Path, dtype: str = "auto") -> int:
-    """Bytes that a model's weights take once loaded as ``dtype``, read from the headers of its safetensors files.
+    """Return the bytes of a model's weights once loaded as ``dtype``, from the headers of its safetensors files.
 
-    Raises ``ModelUnavailable`` for a file that is none.
+    Raises ``ModelUnavailable`` for a file of another format.
     """
     return sum(_file_bytes(file, dtype) for file in folder.glob("*.safetensors"))
 
@@ -33,8 +33,8 @@ def _file_bytes(file: Path, dtype: str) -> int:
         with safe_open(file, framework="pt") as weights:
             for name in weights.keys():  # noqa: SIM118  (not a mapping)
                 tensor = weights.get_slice(name)
-                stored = _BYTES.get(tensor.get_dtype(), 1)
-                total += math.prod(tensor.get_shape()) * (_ASKED.get(dtype, stored) if stored > 1 else 1)
+                stored = _STORED_BYTES.get(tensor.get_dtype(), 1)
+                total += math.prod(tensor.get_shape()) * (_DTYPE_BYTES.get(dtype, stored) if stored > 1 else 1)
     except (SafetensorError, OSError) as error:
         raise ModelUnavailable(
             f"The model in {file.parent} cannot be loaded ({file.name} is no safetensors file): restore the "
@@ -44,43 +44,44 @@ def _file_bytes(file: Path, dtype: str) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can still be had on a device."""
+    """Return the bytes of free memory on a device."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
 
 
 def copies(model_type: object, device: torch.device) -> int:
-    """How often the weights are held: those of a Llama on the CPU once more, in another order (``ops.linear``)."""
+    """Return how often the weights are in memory: a Llama's on the CPU once more, in another order (``ops.linear``)."""
     return 2 if model_type == "llama" and device.type == "cpu" else 1
 
 
-def _held_bytes(folder: Path, device: torch.device, dtype: str) -> int:
+def _resident_bytes(folder: Path, device: torch.device, dtype: str) -> int:
     return copies(read_object(folder / "config.json").get("model_type"), device) * weight_bytes(folder, dtype)
 
 
 def check_memory(
     name: str, target: Path, drafts: Sequence[Path], device: torch.device, dtype: str
 ) -> dict[int, int] | None:
-    """Raises ``InsufficientMemory``, with the numbers, if the target of a pair and all that drafts for it cannot fit.
+    """Raise ``InsufficientMemory``, with the numbers, if a pair's target and all its drafts cannot fit.
 
-    ``None`` if one device holds them. A target that is too large for the first of several CUDA devices, none of which
-    was asked for by its number, is to be spread: then the bytes of it that each device may take, after the drafts,
-    which lie on the first.
+    Returns ``None`` if one device holds them. A target that is too large for the first of several CUDA devices is
+    spread, unless a device was requested by its number. Then this returns the bytes of it that each device may take,
+    after the drafts, which are on the first.
     """
-    held = [_held_bytes(folder, device, dtype) for folder in (target, *drafts)]
-    sizes = [_MARGIN * bytes_ + _ROOM / 2 for bytes_ in (held[0], sum(held[1:]))]
+    resident = [_resident_bytes(folder, device, dtype) for folder in (target, *drafts)]
+    sizes = [_MARGIN * bytes_ + _OVERHEAD / 2 for bytes_ in (resident[0], sum(resident[1:]))]
     free, needed = [free_bytes(device)], sum(sizes)
     if needed > free[0] and device.type == "cuda" and device.index is None:
         free = [free_bytes(torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
-        needed += _ROOM * (len(free) - 1)
+        needed += _OVERHEAD * (len(free) - 1)
     if needed > sum(free):
         advice = "choose a smaller pair" + ("" if dtype in ("bfloat16", "float16") else ", or the dtype bfloat16")
-        where = device if len(free) == 1 else f"{len(free)} CUDA devices together"
+        location = device if len(free) == 1 else f"{len(free)} CUDA devices together"
         raise InsufficientMemory(
-            f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {where}, with {sum(free) / 1e9:.1f} GB free: "
+            f"The pair '{name}' needs about {needed / 1e9:.1f} GB on {location}, with {sum(free) / 1e9:.1f} GB free: "
             f"{advice}."
         )
     if len(free) == 1:
         return None
     return {
-        index: int((bytes_ - _ROOM - (sizes[1] if index == 0 else 0)) / _MARGIN) for index, bytes_ in enumerate(free)
+        index: int((bytes_ - _OVERHEAD - (sizes[1] if index == 0 else 0)) / _MARGIN)
+        for index, bytes_ in enumerate(free)
     }

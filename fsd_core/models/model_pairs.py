@@ -1,4 +1,4 @@
-"""The model pairs a user can pick. No torch: the pages read this."""
+"""The model pairs that a user can choose. No torch: the pages read this."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMOLLM2 = HubModel(
 )
 DRAFTED, ADAPTED = "smollm2-135m", "smollm2-135m-math"
 TARGETS = {DRAFTED: SMOLLM2}
-"""what drafts and adapters are trained for"""
+"""models that drafts and adapters are trained for"""
 
 _BUNDLED = PairSpec(
     name="bundled",
@@ -42,7 +42,7 @@ _BUNDLED = PairSpec(
 )
 
 _LLAMA, _QWEN, _GEMMA, _SMOL = "meta-llama/Llama-", "Qwen/Qwen2.5-", "google/gemma-2-", "HuggingFaceTB/SmolLM2-"
-_OF_THE_HUB = (  # name, title, target, draft
+_HUB_PAIRS = (  # name, title, target, draft
     ("smollm2-360m", "SmolLM2 360M with 135M", f"{_SMOL}360M-Instruct", SMOLLM2),
     ("smollm2-1.7b", "SmolLM2 1.7B with 135M", f"{_SMOL}1.7B-Instruct", SMOLLM2),
     ("qwen2.5-7b", "Qwen 2.5 7B with 0.5B", f"{_QWEN}7B-Instruct", f"{_QWEN}0.5B-Instruct"),
@@ -59,12 +59,12 @@ _OF_THE_HUB = (  # name, title, target, draft
 )
 
 
-def _of_the_hub(name: str, title: str, target: str, draft: str | HubModel) -> PairSpec:
+def _hub_pair(name: str, title: str, target: str, draft: str | HubModel) -> PairSpec:
     model = HubModel(draft) if isinstance(draft, str) else draft
     return PairSpec(name, title, f"{target} with {model.repo}, from the Hugging Face hub.", HubModel(target), model)
 
 
-_OF_OURS = (
+_SMOLLM2_PAIRS = (
     PairSpec(
         name=DRAFTED,
         title="SmolLM2 135M with our draft",
@@ -96,27 +96,28 @@ NO_HEAD = (
 
 
 def check_drafter(pair: str, decoding: DecodingConfig) -> None:
-    """Raises ``InvalidSetting`` for a drafter that a pair has not, and what ``get_pair`` raises."""
+    """Raise ``InvalidSetting`` for a drafter that a pair lacks, and whatever ``get_pair`` raises."""
     if decoding.drafter is not None and decoding.drafter.needs_head and get_pair(pair).head is None:
         raise InvalidSetting(NO_HEAD)
 
 
 MODEL_PAIRS: dict[str, PairSpec] = {
-    spec.name: spec for spec in (_BUNDLED, *_OF_OURS, *(_of_the_hub(*row) for row in _OF_THE_HUB))
+    spec.name: spec for spec in (_BUNDLED, *_SMOLLM2_PAIRS, *(_hub_pair(*row) for row in _HUB_PAIRS))
 }
 
 
-def _by_id(repo: str, revision: str) -> HubModel:
+def _hub_model(repo: str, revision: str) -> HubModel:
     return SMOLLM2 if (repo, revision) == (SMOLLM2.repo, SMOLLM2.revision) else HubModel(repo, revision)
 
 
 def get_pair(name: str) -> PairSpec:
-    """The pair called ``name``; ``path:FOLDER`` is the one in ``FOLDER/target`` and ``FOLDER/draft``, with an
-    EAGLE head in ``FOLDER/head`` and a calibration in ``FOLDER/calibration.json`` if there are such;
-    ``hub:TARGET+DRAFT`` two models of the hub by their ids, or ``hub:TARGET+DRAFT+HEAD``, each with ``@REVISION``
-    where it is not main.
+    """Return the pair called ``name``.
 
-    Raises ``UnknownName`` for a name nobody knows and ``ModelUnavailable`` for a folder without the two models.
+    ``path:FOLDER`` is the pair in ``FOLDER/target`` and ``FOLDER/draft``, with an optional EAGLE head in
+    ``FOLDER/head`` and an optional calibration in ``FOLDER/calibration.json``. ``hub:TARGET+DRAFT`` and
+    ``hub:TARGET+DRAFT+HEAD`` name models of the hub by their ids, each with ``@REVISION`` if it is not main.
+
+    Raises ``UnknownName`` for an unknown name and ``ModelUnavailable`` for a folder without the two models.
     """
     if name in MODEL_PAIRS:
         return MODEL_PAIRS[name]
@@ -129,10 +130,10 @@ def get_pair(name: str) -> PairSpec:
                     "Expected two Hugging Face model folders called target and draft."
                 )
         head = folder / "head" if (folder / "head" / "config.json").is_file() else None
-        measured = folder / "calibration.json"
+        calibration_file = folder / "calibration.json"
         return PairSpec(
             name, folder.name, f"Local pair in {folder}", folder / "target", folder / "draft", head=head,
-            calibration=measured if measured.is_file() else None,
+            calibration=calibration_file if calibration_file.is_file() else None,
         )  # fmt: skip
     if name.startswith("hub:"):
         matches = [_HUB_ID.fullmatch(id) for id in name.removeprefix("hub:").split("+")]
@@ -141,11 +142,11 @@ def get_pair(name: str) -> PairSpec:
                 f"'{name}' names no pair of the hub: expected hub:OWNER/TARGET+OWNER/DRAFT, and +OWNER/HEAD for an "
                 "EAGLE head."
             )
-        target, draft, *heads = (_by_id(match["repo"], match["revision"] or "main") for match in matches if match)
+        target, draft, *heads = (_hub_model(match["repo"], match["revision"] or "main") for match in matches if match)
         title = f"{target.repo.split('/')[1]} with {draft.repo.split('/')[1]}"
-        about = f"{target.repo} with {draft.repo} as its draft"
-        about += "".join(f" and the head {head.repo}" for head in heads)
-        return PairSpec(name, title, f"{about}.", target, draft, head=heads[0] if heads else None)
+        description = f"{target.repo} with {draft.repo} as its draft"
+        description += "".join(f" and the head {head.repo}" for head in heads)
+        return PairSpec(name, title, f"{description}.", target, draft, head=heads[0] if heads else None)
     raise UnknownName(
         f"There is no model pair called '{name}'. Known pairs: {', '.join(MODEL_PAIRS)}; or path:FOLDER; or "
         "hub:TARGET+DRAFT."

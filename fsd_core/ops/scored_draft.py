@@ -15,7 +15,7 @@ from fsd_core.ops.mentoring import mentored
 class DraftDistribution:
     """The draft's next-token distribution at one position; a copied token is a point mass.
 
-    ``warped``: [B, V] what the drafter samples from. ``raw``: [B, V] plain softmax at temperature 1.
+    ``warped``: [B, V], sampled by the drafter. ``raw``: [B, V], plain softmax at temperature 1.
     """
 
     warped: Tensor
@@ -24,11 +24,11 @@ class DraftDistribution:
 
 @dataclass(frozen=True, slots=True)
 class ScoredDraft:
-    """Target and draft at R positions, and the token drafted there.
+    """Target and draft distributions at R positions, and the token drafted at each.
 
     tokens [B,R] int64; target, draft: [B,R,V] warped; target_raw, draft_raw: [B,R,V] raw; allowed: bool [B,R,V] or
-    ``None``: the tokens that the target's top-k and top-p leave. The drafted tokens were drawn from ``draft``; it is a
-    point mass where they were bound to be drafted.
+    ``None``: the tokens that the target's top-k and top-p leave. The drafted tokens were drawn from ``draft``, which
+    is a point mass if they were not sampled.
     """
 
     tokens: Tensor
@@ -38,40 +38,40 @@ class ScoredDraft:
     draft_raw: Tensor
     allowed: Tensor | None = None
     logits: Tensor | None = None
-    """of the target, [B,R,V]; ``None`` where nobody has them"""
+    """of the target, [B,R,V]; ``None`` if unavailable"""
     greedy: bool = False
     """whether the temperature is 0, so that ``target`` is a point mass"""
     lengths: Tensor | None = None
-    """how many positions are each text's own, int64 [B]; ``None`` where all are"""
+    """number of positions that belong to each text, int64 [B]; ``None`` if all do"""
     undrawn: Tensor | None = None
-    """the draft's warped distribution, [B,R,V], where ``draft`` is a point mass for want of drawing, as on a tree"""
+    """the draft's warped distribution, [B,R,V], if ``draft`` is a point mass for lack of sampling, as on a tree"""
 
     @property
     def graded_target(self) -> Tensor:
-        """p for rules that ask how likely other tokens are: the warped one, or at temperature 0 the raw. [B,R,V]"""
+        """p for rules that rate other tokens: the warped one, or at temperature 0 the raw one. [B,R,V]"""
         return self.target_raw if self.greedy else self.target
 
     @property
     def draft_distribution(self) -> Tensor:
-        """q, warped, whether the tokens were drawn from it or not. [B,R,V]"""
+        """q, warped, whether or not the tokens were drawn from it. [B,R,V]"""
         return self.draft if self.undrawn is None else self.undrawn
 
     def of_token(self, probabilities: Tensor) -> Tensor:
-        """Probability of each drafted token. [B,R,V] → [B,R]"""
+        """Return the probability of each drafted token. [B,R,V] → [B,R]"""
         return probabilities.gather(-1, self.tokens[..., None]).squeeze(-1)
 
     def divergence(self, name: str, noise: Tensor, top_k: int = 50) -> Tensor:
-        """The raw distributions' divergence at each position, [B,R]; see :mod:`fsd_core.ops.divergences`."""
+        """Return the raw distributions' divergence at each position, [B,R]. See :mod:`fsd_core.ops.divergences`."""
         return divergence(name, self.target_raw, self.draft_raw, noise, top_k)
 
     @property
     def graded_entropy(self) -> Tensor:
-        """Of :attr:`graded_target` at each position, in nats. [B,R]"""
+        """Entropy of :attr:`graded_target` at each position, in nats. [B,R]"""
         return entropy(self.graded_target)
 
     @property
     def raw_entropies(self) -> tuple[Tensor, Tensor]:
-        """Of the target and of the draft, raw, in nats. [B,R] each"""
+        """Entropies of the raw target and draft distributions, in nats. [B,R] each"""
         return entropy(self.target_raw), entropy(self.draft_raw)
 
     @property
@@ -80,12 +80,12 @@ class ScoredDraft:
         return (self.target - self.draft_distribution).abs().sum(-1) / 2
 
     def mentored(self, budget: float) -> Tensor:
-        """The distribution within ``budget`` nats of the target's that overlaps most with the draft's, [B,R,V]; see
-        :mod:`fsd_core.ops.mentoring`."""
+        """Return the distribution within ``budget`` nats of the target's that overlaps most with the draft's, [B,R,V].
+        See :mod:`fsd_core.ops.mentoring`."""
         return mentored(self.target, self.draft, budget)
 
     def at(self, position: Tensor) -> ScoredDraft:
-        """One position of each row of the batch. ``position``: int64 [B] → ScoredDraft with R = 1."""
+        """Return one position of each row of the batch. ``position``: int64 [B] → ScoredDraft with R = 1."""
         batch = torch.arange(position.shape[0], device=position.device)
 
         def pick(x: Tensor) -> Tensor:

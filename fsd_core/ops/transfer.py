@@ -1,4 +1,4 @@
-"""Between host and device, without making the host wait more than it must."""
+"""Transfers between host and device that make the host wait no more than necessary."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch import Tensor
 
 
 def to_host(values: Tensor) -> list[Any]:
-    """A tensor as nested lists: the one place of the loop where the host waits for the device."""
+    """Return a tensor as nested lists. Only here does the loop make the host wait for the device."""
     if values.device.type != "cuda":
         return values.tolist()
-    landed = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    landed.copy_(values, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    arrived.synchronize()
-    return landed.tolist()
+    pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    pinned.copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record()
+    copied.synchronize()
+    return pinned.tolist()
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on a device, which need not have it yet when this returns."""
+    """Return a host tensor on a device. The copy may finish after this returns."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)

@@ -1,7 +1,7 @@
-"""From logits to the distribution that is sampled: temperature, then top-k, then top-p, then min-p.
+"""From logits to the sampled distribution: temperature, then top-k, then top-p, then min-p.
 
-The order and the treatment of ties are those of transformers' logits processors, so
-that the same settings mean the same here and there.
+The order and the treatment of ties match transformers' logits processors, so that
+the same settings have the same meaning.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fsd_core.config import SamplingConfig
 
 
 def restrict(logits: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Tensor:
-    """Sets logits outside the top k, then outside the nucleus of mass ``top_p``, then of tokens less likely than
-    ``min_p`` times the likeliest, to −inf. [..., V] → [..., V]"""
+    """Set logits to −inf outside the top k, then outside the nucleus of mass ``top_p``, then for tokens less likely
+    than ``min_p`` times the likeliest. [..., V] → [..., V]"""
     if 0 < top_k < logits.shape[-1]:
         kth = logits.topk(top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)
@@ -30,26 +30,26 @@ def restrict(logits: Tensor, top_k: int, top_p: float, min_p: float = 0.0) -> Te
 
 
 def one_hot(tokens: Tensor, vocabulary: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Probability 1 on each token. [...] → [..., V]"""
+    """Return distributions with probability 1 on each token. [...] → [..., V]"""
     return torch.zeros(*tokens.shape, vocabulary, dtype=dtype, device=tokens.device).scatter_(-1, tokens[..., None], 1)
 
 
 def warp(logits: Tensor, sampling: SamplingConfig) -> Tensor:
-    """The distribution that is sampled; one-hot on the likeliest token when greedy. [..., V] → [..., V]"""
+    """Return the sampled distribution, one-hot on the likeliest token when greedy. [..., V] → [..., V]"""
     if sampling.greedy:
         return one_hot(logits.argmax(-1), logits.shape[-1], logits.dtype)
     return _restricted(logits, sampling).softmax(-1)
 
 
 def allowed(logits: Tensor, sampling: SamplingConfig) -> Tensor | None:
-    """Which tokens survive the target's top-k, top-p and min-p; ``None`` if all do. [..., V] → bool [..., V]
+    """Return which tokens survive the target's top-k, top-p and min-p; ``None`` if all do. [..., V] → bool [..., V]
 
-    A greedy setting has a temperature of zero, under which only one token would survive; the restriction is then
-    taken at temperature 1, so that it bounds what is forgiven instead of forbidding it.
+    At temperature 0 only one token would survive. The restriction then applies at temperature 1, so that it bounds
+    leniency instead of forbidding it.
     """
     return _restricted(logits, sampling) > -torch.inf if sampling.cut else None
 
 
 def _restricted(logits: Tensor, sampling: SamplingConfig) -> Tensor:
-    """At temperature 0 as at 1."""
+    """Return the restricted logits; temperature 0 counts as 1."""
     return restrict(logits / (sampling.temperature or 1.0), sampling.top_k, sampling.top_p, sampling.min_p)

@@ -1,1 +1,1 @@
-"""What is drawn of runs, on the pages and in a notebook: data in, Plotly figure out. No torch."""
+"""Figures of runs for the pages and notebooks: data in, Plotly figure out. No torch."""

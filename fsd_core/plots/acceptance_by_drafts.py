@@ -1,4 +1,4 @@
-"""Acceptance by the number of drafts: the optimum of each way to draft, and what the verifiers reach."""
+"""Acceptance by the number of drafts: the optimum of each sampling scheme, and what the verifiers reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIMA = {
     "without_replacement": ("Optimum, without replacement", "#8b5cf6"),
     "greedy": ("Optimum, greedy", "#ea6a12"),
 }
-"""names and colours by the way to draft, which the verifiers share with their optimum"""
+"""names and colours by sampling scheme; verifiers have the colour of their optimum"""
 _DASHES = ("dot", "dash", "dashdot", "longdash")
 _SYMBOLS = ("circle-open", "square-open", "diamond-open", "triangle-up-open")
 
@@ -25,30 +25,33 @@ def draw(
     verifiers: Mapping[str, tuple[str, str, Mapping[int, float]]],
     title: str = "Acceptance by the number of drafts",
 ) -> go.Figure:
-    """``optima``: by the way to draft, of 1, 2, … drafts. ``verifiers``: title, way to draft, and rates by the number
-    of drafts."""
-    drawn = figure(title, "Drafts per position", "Acceptance (%)", height=430)
+    """Draw acceptance over the number of drafts.
+
+    ``optima``: rates for 1, 2, … drafts, by sampling scheme. ``verifiers``: title, sampling scheme, and rates by number
+    of drafts.
+    """
+    fig = figure(title, "Drafts per position", "Acceptance (%)", height=430)
     for sampling, rates in optima.items():
         name, colour = OPTIMA[sampling]
-        _line(drawn, name, dict(enumerate(rates, 1)), {"color": colour, "width": 2.5}, None)
+        _line(fig, name, dict(enumerate(rates, 1)), {"color": colour, "width": 2.5}, None)
     seen = dict.fromkeys(OPTIMA, 0)
     for name, sampling, rates in verifiers.values():
-        nth, seen[sampling] = seen[sampling], seen[sampling] + 1
-        line = {"color": OPTIMA[sampling][1], "width": 1.2, "dash": _DASHES[nth % len(_DASHES)]}
+        index, seen[sampling] = seen[sampling], seen[sampling] + 1
+        line = {"color": OPTIMA[sampling][1], "width": 1.2, "dash": _DASHES[index % len(_DASHES)]}
         _line(
-            drawn,
+            fig,
             name if len(rates) > 1 else f"{name} ({next(iter(rates))} drafts)",
             rates,
             line,
-            _SYMBOLS[nth % len(_SYMBOLS)],
+            _SYMBOLS[index % len(_SYMBOLS)],
         )
-    drawn.update_xaxes(dtick=1)
-    drawn.update_yaxes(range=[0, 102])
-    return drawn.update_layout(margin_b=120)
+    fig.update_xaxes(dtick=1)
+    fig.update_yaxes(range=[0, 102])
+    return fig.update_layout(margin_b=120)
 
 
-def _line(drawn: go.Figure, title: str, rates: Mapping[int, float], line: dict, symbol: str | None) -> None:
-    drawn.add_scatter(
+def _line(fig: go.Figure, title: str, rates: Mapping[int, float], line: dict, symbol: str | None) -> None:
+    fig.add_scatter(
         x=list(rates), y=[100 * rate for rate in rates.values()], name=title, line=line,
         mode="lines" if symbol is None else "lines+markers", marker={"symbol": symbol or "circle", "size": 7},
         hoverinfo="text",

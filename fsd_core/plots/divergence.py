@@ -1,4 +1,4 @@
-"""How far target and draft were apart at the judged tokens of a run, and where the threshold cuts."""
+"""Divergence between target and draft at the judged tokens of a run, with the threshold."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class DivergenceInfo(NamedTuple):
 
 
 def judged(runs: Sequence[RunView]) -> list[RunView]:
-    """The runs that recorded divergences."""
+    """Return the runs that recorded divergences."""
     return [run for run in runs if (run.metrics or {}).get("divergence_histogram")]
 
 
 def telling(runs: Sequence[RunView]) -> RunView | None:
-    """The run to show first: of a sweep the loosest, in which there is most to see."""
+    """Return the run to display first: the loosest of a sweep, which shows the most."""
     tuned = [run for run in runs if run.decoding.threshold is not None]
     return (tuned or [*runs] or [None])[-1]
 
 
 def info(run: RunView) -> DivergenceInfo:
-    """The histogram of one run; empty if it recorded no divergence."""
+    """Return the histogram of one run. Empty if it recorded no divergence."""
     histogram = (run.metrics or {}).get("divergence_histogram") or {"edges": [], "counts": []}
     return DivergenceInfo(
         run_names([run])[run.id],
@@ -51,16 +51,16 @@ def info(run: RunView) -> DivergenceInfo:
 
 
 def draw(data: DivergenceInfo) -> go.Figure:
-    """Bars of counts, those that start below the threshold coloured, the threshold as a line."""
+    """Draw bars of counts, coloured if they start below the threshold, and the threshold as a line."""
     unit = "" if data.divergence.endswith(("tv", "random")) else " in nats"
-    drawn = figure("Divergence at judged tokens", f"Divergence {data.divergence}{unit}", "Draft tokens", height=320)
-    drawn.update_layout(title_subtitle_text=escape(data.name), margin_t=66)
+    fig = figure("Divergence at judged tokens", f"Divergence {data.divergence}{unit}", "Draft tokens", height=320)
+    fig.update_layout(title_subtitle_text=escape(data.name), margin_t=66)
     if not sum(data.counts):
-        return note(drawn, "This run recorded no divergences.")
+        return note(fig, "This run recorded no divergences.")
     widths = [high - low for low, high in zip(data.edges, data.edges[1:], strict=False)]
     below = [data.threshold is not None and low < data.threshold for low in data.edges[:-1]]
     total = sum(data.counts)
-    drawn.add_bar(
+    fig.add_bar(
         x=[low + width / 2 for low, width in zip(data.edges, widths, strict=False)], y=data.counts, width=widths,
         marker={"color": [BELOW if b else ABOVE for b in below], "line": {"width": 0}}, showlegend=False,
         hoverinfo="text",
@@ -70,8 +70,8 @@ def draw(data: DivergenceInfo) -> go.Figure:
         ],
     )  # fmt: skip
     if data.threshold is not None and data.threshold <= data.edges[-1]:
-        drawn.add_vline(
+        fig.add_vline(
             x=data.threshold, line={"color": THRESHOLD, "width": 2}, annotation_text=f"T = {data.threshold:g}",
             annotation_position="top right",
         )  # fmt: skip
-    return drawn.update_layout(bargap=0)
+    return fig.update_layout(bargap=0)

@@ -1,4 +1,4 @@
-"""The figures of a comparison by name, in the order in which pages show them: down one column, then down the next."""
+"""Figures of a comparison by name, in the order of the pages: down one column, then down the next."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
 Draw = Callable[[Sequence["RunView"], "RunView | None", "Prompts"], go.Figure]
-"""of the runs, the baseline, and what was counted of their prompts"""
+"""called with the runs, the baseline, and the counts of their prompts"""
 
 COMPARISON_FIGURES: Mapping[str, Draw] = {
     "tradeoff": lambda runs, *_: tradeoff.draw(tradeoff.info(runs)),
@@ -38,17 +38,17 @@ COMPARISON_FIGURES: Mapping[str, Draw] = {
 """figures of all runs together"""
 
 _MARGIN = 2.0
-"""points, of the figure at equal accuracy where nobody names others"""
+"""default points for the figure at equal accuracy"""
 MATCHED: Mapping[str, Draw] = {
     "matched": lambda *compared: matched_curves.draw(matching.match(*compared)),
     "equal_accuracy": lambda *compared: matched_curves.draw_within(matching.match(*compared), _MARGIN),
     "draft_lengths": lambda *compared: draft_lengths.draw(draft_lengths.info(*compared)),
     "predicted": lambda runs, *_: predicted.draw(predicted.info(runs)),
 }
-"""figures of rules at matched points, of speed over the draft length, and of what replay predicted"""
+"""figures of rules at matched points, speed over the draft length, and predictions by replay"""
 
 
 def comparison_figures(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> list[go.Figure]:
-    """Accuracy against throughput, acceptance rate and length against threshold, answers; throughput, acceptance by
-    position and over requests."""
+    """Return the figures of all runs together: accuracy against throughput, acceptance rate and length against
+    threshold, answers, throughput, acceptance by position and over requests."""
     return [draw(runs, baseline, prompts) for draw in COMPARISON_FIGURES.values()]

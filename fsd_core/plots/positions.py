@@ -1,4 +1,4 @@
-"""How far into a draft acceptance reaches."""
+"""Acceptance by position in the draft."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class PositionCurve(NamedTuple):
-    """One run, a share from 0 to 1 per draft position.
+    """One run: a share from 0 to 1 per draft position.
 
-    ``unconditional`` counts the rounds in which the position was accepted; ``conditional`` counts them among the
-    rounds in which all earlier positions were, and is ``None`` where that never happened.
+    ``unconditional`` counts the rounds that accepted the position. ``conditional`` counts them among the rounds that
+    accepted all earlier positions, and is ``None`` if no round did.
     """
 
     name: str
@@ -36,7 +36,7 @@ class PositionsInfo(NamedTuple):
 
 
 def info(runs: Sequence[RunView]) -> PositionsInfo:
-    """The curves of the runs that draft."""
+    """Return the curves of the runs that draft."""
     drafted = [run for run in measured(runs) if metrics(run)["acceptance_at_position"]]
     names = run_names(drafted)
     curves = []
@@ -49,25 +49,25 @@ def info(runs: Sequence[RunView]) -> PositionsInfo:
 
 
 def draw(data: PositionsInfo) -> go.Figure:
-    """Unconditional shares as lines; the conditional ones in the hover text."""
-    drawn = figure(
+    """Draw unconditional shares as lines. Conditional ones are in the hover text."""
+    fig = figure(
         "Acceptance at each draft position",
         "Position in the draft",
         "Rounds that accept it (%)",
         height=height_for(len(data.curves)),
     )
     if not data.curves:
-        return note(drawn, "No chosen run drafts tokens.")
+        return note(fig, "No chosen run drafts tokens.")
     for curve in data.curves:
         positions = list(range(1, len(curve.unconditional) + 1))
-        drawn.add_scatter(
+        fig.add_scatter(
             x=positions, y=[100 * share for share in curve.unconditional], mode="lines+markers",
             name=escape(curve.name), marker={"size": 7, "symbol": curve.symbol},
             line={"color": curve.colour, "width": 1.8},
             hoverinfo="text", hovertext=[_hover(curve, position) for position in positions],
         )  # fmt: skip
-    drawn.update_xaxes(dtick=1)
-    return drawn.update_yaxes(range=[0, 102])
+    fig.update_xaxes(dtick=1)
+    return fig.update_yaxes(range=[0, 102])
 
 
 def _hover(curve: PositionCurve, position: int) -> str:

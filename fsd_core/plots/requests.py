@@ -1,4 +1,4 @@
-"""How acceptance spreads over requests: a mean hides the prompts on which a setting gains nothing."""
+"""Distribution of acceptance over requests: a mean hides the prompts on which a setting gains nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RequestCurve(NamedTuple):
-    """One run: the least acceptance rate of its prompts, the deciles and the greatest, from 0 to 1."""
+    """One run: the lowest acceptance rate of its prompts, the deciles and the highest, from 0 to 1."""
 
     name: str
     colour: str
@@ -31,7 +31,8 @@ class RequestsInfo(NamedTuple):
 
 
 def info(runs: Sequence[RunView]) -> RequestsInfo:
-    """The curves of the runs that draft; of none that an earlier version measured and nothing computed anew."""
+    """Return the curves of the runs that draft. Runs of an earlier version have none until their metrics are
+    recomputed."""
     drafted = [run for run in measured(runs) if metrics(run).get("acceptance_deciles")]
     names = run_names(drafted)
     curves = []
@@ -43,27 +44,27 @@ def info(runs: Sequence[RunView]) -> RequestsInfo:
 
 
 def draw(data: RequestsInfo) -> go.Figure:
-    """The share of requests that accept no more than so much; the further right, the better."""
-    drawn = figure(
+    """Draw the share of requests that accept no more than each rate. Further right is better."""
+    fig = figure(
         "Acceptance over requests",
         "Acceptance rate of a request (%)",
         "Requests with no more (%)",
         height=height_for(len(data.curves)),
     )
     if not data.curves:
-        return note(drawn, "No chosen run drafts tokens.")
+        return note(fig, "No chosen run drafts tokens.")
     shares = list(range(0, 101, 10))
     for curve in data.curves:
         rates = [100 * rate for rate in curve.deciles]
-        drawn.add_scatter(
+        fig.add_scatter(
             x=rates, y=shares, mode="lines+markers", name=escape(curve.name),
             marker={"size": 6, "symbol": curve.symbol}, line={"color": curve.colour, "width": 1.8},
             hoverinfo="text", hovertext=[_hover(curve.name, *point) for point in zip(rates, shares, strict=True)],
         )  # fmt: skip
-    return drawn.update_yaxes(range=[-2, 102])
+    return fig.update_yaxes(range=[-2, 102])
 
 
 def _hover(name: str, rate: float, share: int) -> str:
     ends = {0: "The request with the least", 100: "The request with the most"}
-    said = ends.get(share) or f"{share} % of requests accept no more"
-    return hover(name, f"{said}: {percent(rate / 100)}")
+    text = ends.get(share) or f"{share} % of requests accept no more"
+    return hover(name, f"{text}: {percent(rate / 100)}")

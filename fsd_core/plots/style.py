@@ -1,8 +1,8 @@
-"""The look that all figures share: one template that reads on light and on dark.
+"""The style of all figures: one template that is readable on light and on dark.
 
-Paper and plot are transparent, texts and lines are mid-tones that keep their contrast on both
-themes; the theme's style sheet may sharpen the text further. Only basic traces are used, since the
-pages draw with an older plotly.js than the exports.
+Paper and plot are transparent. Texts and lines are mid-tones that keep their contrast on both themes; the theme's style
+sheet may sharpen the text further. Only basic traces are used, since the pages draw with an older plotly.js than the
+exports.
 """
 
 from __future__ import annotations
@@ -61,41 +61,42 @@ TEMPLATE = go.layout.Template(
 
 
 def escape(text: object) -> str:
-    """``text`` as plotly shows it literally: plotly reads a subset of HTML in every name, label and hover text."""
+    """Return ``text`` so that plotly shows it literally. Plotly reads a subset of HTML in every name, label and hover
+    text."""
     return _escape(str(text), quote=False)
 
 
 def hover(title: str, *lines: str) -> str:
-    """A hover text: a bold title, then lines; everything escaped."""
+    """Return a hover text: a bold title, then lines, all escaped."""
     return "<br>".join([f"<b>{escape(title)}</b>", *(escape(line) for line in lines if line)])
 
 
 def mixed_lines(names: Sequence[str]) -> list[str]:
-    """Lines of a hover text that say which conditions differ, for a speed that is not one figure; none for one."""
+    """Return lines of a hover text that name the conditions that differ within a speed. Empty if none differ."""
     return wrap(f"{MIXED_MARK} Conditions differ: {', '.join(names)}", 60) if names else []
 
 
 def between(low: float, high: float, digits: int = 1) -> str:
-    """An interval behind a value in a hover text; nothing where it has no width."""
+    """Return an interval to put after a value in a hover text. Empty if it has no width."""
     return f" ({low:.{digits}f} to {high:.{digits}f})" if low != high else ""
 
 
 def figure(title: str, x: str, y: str, height: int = 380) -> go.Figure:
-    """An empty figure with a title that says what is seen, named axes and a fixed height in pixels."""
-    drawn = go.Figure()
-    drawn.update_layout(template=TEMPLATE, title_text=escape(title), height=height, hovermode="closest")
-    drawn.update_xaxes(title_text=escape(x))
-    drawn.update_yaxes(title_text=escape(y))
-    return drawn
+    """Return an empty figure with a title, named axes and a fixed height in pixels."""
+    fig = go.Figure()
+    fig.update_layout(template=TEMPLATE, title_text=escape(title), height=height, hovermode="closest")
+    fig.update_xaxes(title_text=escape(x))
+    fig.update_yaxes(title_text=escape(y))
+    return fig
 
 
 def height_for(entries: int, least: int = 360) -> int:
-    """The height of a figure with so many entries in its legend, which stand below one another on a phone."""
+    """Return the height of a figure with ``entries`` in its legend, which a phone shows below one another."""
     return least + 17 * max(0, entries - 3)
 
 
 def note(drawn: go.Figure, text: str) -> go.Figure:
-    """Says in the middle of an empty figure why it is empty."""
+    """Write in the middle of an empty figure why it is empty."""
     drawn.add_annotation(
         text=escape(text), x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font={"size": 13, "color": TEXT}
     )
@@ -103,13 +104,13 @@ def note(drawn: go.Figure, text: str) -> go.Figure:
 
 
 def faint(colour: str, alpha: float = 0.5) -> str:
-    """``#rrggbb`` made translucent."""
+    """Return ``#rrggbb`` as a translucent colour."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {alpha})"
 
 
 def error_bar(value: list[float], low: list[float], high: list[float], colour: str) -> dict:
-    """Asymmetric error bars from the ends of intervals, in the units of the axis."""
+    """Return asymmetric error bars from the ends of intervals, in the units of the axis."""
     return {
         "type": "data",
         "symmetric": False,

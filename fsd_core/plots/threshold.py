@@ -1,4 +1,4 @@
-"""What a threshold buys: acceptance rate and mean acceptance length against it."""
+"""Acceptance rate and mean acceptance length against the threshold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ThresholdMeasure(NamedTuple):
-    """A metric that is drawn against the threshold; ``scale`` turns it into the unit of its axis."""
+    """A metric that is plotted against the threshold. ``scale`` converts it to the unit of its axis."""
 
     key: str
     title: str
@@ -45,7 +45,7 @@ class ThresholdValue(NamedTuple):
 
 
 class ThresholdLine(NamedTuple):
-    """The runs of one rule and divergence, by threshold; a run without threshold is a level line."""
+    """The runs of one rule and divergence, by threshold. A run without a threshold is a level line."""
 
     name: str
     colour: str
@@ -54,7 +54,7 @@ class ThresholdLine(NamedTuple):
 
     @property
     def means(self) -> list[tuple[float, float]]:
-        """(threshold, mean over its runs): where the line passes if several seeds were run."""
+        """(threshold, mean over its runs): the line passes here if several seeds were run."""
         by_threshold: dict[float, list[float]] = {}
         for v in self.values:
             if v.threshold is not None:
@@ -63,7 +63,8 @@ class ThresholdLine(NamedTuple):
 
 
 class ThresholdInfo(NamedTuple):
-    """``lines`` have finite thresholds; ``references`` have none (exact SD), or an infinite one (the draft alone)."""
+    """Data of the figure. ``lines`` have finite thresholds. ``references`` have none (exact SD), or an infinite one
+    (the draft alone)."""
 
     measure: ThresholdMeasure
     lines: list[ThresholdLine]
@@ -71,7 +72,7 @@ class ThresholdInfo(NamedTuple):
 
 
 def info(runs: Sequence[RunView], measure: ThresholdMeasure) -> ThresholdInfo:
-    """The values of the runs that speculate: baselines draft nothing, so they have none."""
+    """Return the values of the runs that speculate. Baselines draft nothing, so they have none."""
     drafted = [r for r in measured(runs) if r.decoding.drafter is not None and metrics(r)[measure.key] is not None]
     names = run_names(drafted)
     lines: list[ThresholdLine] = []
@@ -93,42 +94,42 @@ def _value(run: RunView, name: str, measure: ThresholdMeasure) -> ThresholdValue
 
 
 def draw(data: ThresholdInfo) -> go.Figure:
-    """Points with intervals, a line through the mean of each threshold; what has none as a level line."""
-    drawn = figure(
+    """Draw points with intervals, a line through the mean of each threshold, and a level line for runs without one."""
+    fig = figure(
         data.measure.title,
         "Threshold T (in the units of each divergence)",
         data.measure.axis,
         height=height_for(len(data.lines) + len(data.references)),
     )
     if not data.lines:
-        return note(drawn, "Choose runs with a threshold to see what it changes.")
+        return note(fig, "Choose runs with a threshold to see what it changes.")
     thresholds = [t for line in data.lines for t, _ in line.means]
     margin = 0.04 * (max(thresholds) - min(thresholds)) or 0.05
     ends = [min(thresholds) - margin, max(thresholds) + margin]
     for line in data.references:
         for index, v in enumerate(line.values):
-            drawn.add_scatter(
+            fig.add_scatter(
                 x=ends, y=[v.value, v.value], mode="lines", name=escape(line.name), legendgroup=escape(line.name),
                 showlegend=index == 0, line={"dash": "dash", "width": 1.6, "color": line.colour},
                 hoverinfo="text", hovertext=[_hover(v, data.measure)] * 2,
             )  # fmt: skip
     for line in data.lines:
         group = escape(line.name)
-        drawn.add_scatter(
+        fig.add_scatter(
             x=[t for t, _ in line.means], y=[mean for _, mean in line.means], mode="lines", legendgroup=group,
             showlegend=False, line={"width": 1.8, "color": line.colour}, hoverinfo="skip",
         )  # fmt: skip
         values = [v.value for v in line.values]
-        drawn.add_scatter(
+        fig.add_scatter(
             x=[v.threshold for v in line.values], y=values, mode="markers", name=group, legendgroup=group,
             marker={"color": line.colour, "symbol": line.symbol, "size": 9},
             error_y=error_bar(values, [v.low for v in line.values], [v.high for v in line.values], line.colour),
             hoverinfo="text", hovertext=[_hover(v, data.measure) for v in line.values],
         )  # fmt: skip
-    return drawn.update_xaxes(range=ends)
+    return fig.update_xaxes(range=ends)
 
 
 def _hover(v: ThresholdValue, measure: ThresholdMeasure) -> str:
     ends = (None, None) if v.low == v.high else (v.low, v.high)
-    shown = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
-    return hover(v.name, shown._replace(value=shown.value + measure.unit).with_ends(" ({} to {})"))
+    text = written(v.value, *ends, points=bool(measure.unit), digits=1 if measure.unit else 2)
+    return hover(v.name, text._replace(value=text.value + measure.unit).with_ends(" ({} to {})"))

@@ -16,13 +16,13 @@ from fsd_core.plots.style import MUTED, TEXT, between, error_bar, escape, figure
 if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
-# Below the middle of its place, where the label's line ends; the mark reaches a little beyond the bar.
+# Below the middle of its slot, where the label's line ends. The mark extends a little beyond the bar.
 BAR = (0.06, 0.48)
 MARK_PLACE = (0.0, 0.54)
 ROW, LINE = 42, 20
-"""pixels of a bar with its label, and of one line more"""
+"""pixels of a bar with its label, and of one more line"""
 _LONGEST = 44
-"""letters of a label that a phone shows on one line"""
+"""maximum characters of a label on one line of a phone"""
 
 
 class Bar(NamedTuple):
@@ -36,21 +36,21 @@ class Bar(NamedTuple):
     low: float | None
     high: float | None
     mixed: tuple[str, ...] = ()
-    """why the tokens per second are not one figure: the conditions that differ"""
+    """conditions that differ within the tokens per second"""
     speedup_mixed: tuple[str, ...] = ()
-    """the same of the speed-up"""
+    """the same for the speed-up"""
 
 
 class ThroughputInfo(NamedTuple):
-    """``baseline`` is the name of the run that all others are divided by."""
+    """Data of the figure. ``baseline`` is the name of the run that all others are divided by."""
 
     baseline: str | None
     bars: list[Bar]
 
 
 def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) -> ThroughputInfo:
-    """One bar per run that has a throughput and prompts in common with the baseline, in the order given; empty if the
-    baseline has none."""
+    """Return one bar per run that has a throughput and shares prompts with the baseline, in the given order. Empty if
+    the baseline has none."""
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
     if baseline is None or not baseline.metrics or not metrics(baseline)["tokens_per_second"]:
         return ThroughputInfo(None, [])
@@ -62,56 +62,54 @@ def info(runs: Sequence[RunView], baseline: RunView | None, prompts: Prompts) ->
             names[run.id],
             colours[run.id],
             metrics(run)["tokens_per_second"],
-            *found,
+            *ratio,
             run.speed_mixed,
             ratio_mixed(run, baseline),
         )
         for run in timed
-        if (found := speedup(run, baseline, prompts)) is not None
+        if (ratio := speedup(run, baseline, prompts)) is not None
     ]
     return ThroughputInfo(names[baseline.id], bars)
 
 
 def draw(data: ThroughputInfo) -> go.Figure:
-    """Bars from top to bottom in the order of the table; right of the mark at 1 is faster."""
-    told = [_label(bar, data.baseline or "") for bar in data.bars]
-    long = max((len(name) + len(figures) for name, figures in told), default=0) > _LONGEST
-    row, between_both = (ROW + LINE, "<br>") if long else (ROW, " · ")
-    drawn = figure(
-        "Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + row * len(data.bars))
-    )
+    """Draw bars from top to bottom in the order of the table. Right of the mark at 1 is faster."""
+    labels = [_label(bar, data.baseline or "") for bar in data.bars]
+    is_long = max((len(name) + len(figures) for name, figures in labels), default=0) > _LONGEST
+    row, separator = (ROW + LINE, "<br>") if is_long else (ROW, " · ")
+    fig = figure("Throughput relative to the baseline", "Speed-up (×)", "", height=max(300, 110 + row * len(data.bars)))
     if not data.bars:
-        return note(drawn, "The baseline has no measured throughput.")
+        return note(fig, "The baseline has no measured throughput.")
     speedups = [bar.speedup for bar in data.bars]
-    drawn.add_bar(
+    fig.add_bar(
         orientation="h", x=speedups, y=[escape(bar.name) for bar in data.bars], width=BAR[1] - BAR[0], offset=BAR[0],
         marker={"color": [bar.colour for bar in data.bars], "opacity": 0.85}, showlegend=False,
         error_x=error_bar(speedups, [_ends(bar)[0] for bar in data.bars], [_ends(bar)[1] for bar in data.bars], MUTED),
         hoverinfo="text", hovertext=[_hover(bar, data.baseline or "") for bar in data.bars],
     )  # fmt: skip
-    # The names stand above their bars: beside them they would take half of a narrow screen.
-    drawn.add_scatter(
+    # Names are above their bars: beside them they would take half of a narrow screen.
+    fig.add_scatter(
         x=[0] * len(data.bars), y=[escape(bar.name) for bar in data.bars], mode="text", textposition="top right",
-        text=[between_both.join(label) for label in told],
+        text=[separator.join(label) for label in labels],
         showlegend=False, hoverinfo="skip",
     )  # fmt: skip
-    # So no line may run from top to bottom: the 1 is marked at each bar, and the labels tell what a grid would.
-    for place in range(len(data.bars)):
-        drawn.add_shape(
-            type="line", x0=1, x1=1, y0=place + MARK_PLACE[0], y1=place + MARK_PLACE[1],
+    # So no line may run from top to bottom: the 1 is marked at each bar, and labels replace a grid.
+    for index in range(len(data.bars)):
+        fig.add_shape(
+            type="line", x0=1, x1=1, y0=index + MARK_PLACE[0], y1=index + MARK_PLACE[1],
             line={"dash": "dot", "width": 2, "color": TEXT},
         )  # fmt: skip
-    drawn.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)
-    return drawn.update_xaxes(rangemode="tozero", showgrid=False)
+    fig.update_yaxes(autorange="reversed", showgrid=False, ticks="", showticklabels=False, title_text=None)
+    return fig.update_xaxes(rangemode="tozero", showgrid=False)
 
 
 def _ends(bar: Bar) -> tuple[float, float]:
-    """Where the bar's interval ends; nowhere but at its own value where it has none."""
+    """Return the ends of the bar's interval, or its own value twice if it has none."""
     return (bar.speedup if bar.low is None else bar.low), (bar.speedup if bar.high is None else bar.high)
 
 
 def _label(bar: Bar, baseline: str) -> tuple[str, str]:
-    """The bar's name, and its figures."""
+    """Return the bar's name, and its figures."""
     digits = max(1, decimals(bar.speedup, bar.low, bar.high))
     mark, ratio_mark = MIXED_MARK * bool(bar.mixed), MIXED_MARK * bool(bar.speedup_mixed)
     ratio = "baseline" if bar.name == baseline else f"{number(bar.speedup, digits)}×{ratio_mark}"

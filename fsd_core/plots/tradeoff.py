@@ -1,6 +1,6 @@
-"""Quality against throughput: what speed costs, with the settings that nothing else beats.
+"""Quality against throughput: what speed costs, with the settings that no other beats.
 
-Quality is accuracy; where nothing scores a text, it is the share of texts that are the greedy target's own.
+Quality is accuracy or, if nothing is scored, the share of texts that equal the greedy target's own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TradeoffPoint(NamedTuple):
     prompts: int
     on_front: bool
     mixed: tuple[str, ...] = ()
-    """why the speed is not one figure: the conditions that differ"""
+    """conditions that differ within the speed"""
 
 
 class TradeoffGroup(NamedTuple):
@@ -60,7 +60,7 @@ class TradeoffGroup(NamedTuple):
 
 
 class QualityMeasure(NamedTuple):
-    """A metric that says how good a text is."""
+    """A metric of text quality."""
 
     key: str
     title: str
@@ -72,7 +72,7 @@ SAME_TEXT = QualityMeasure("same_text", "Same text", "Same text as the greedy ta
 
 
 class TradeoffInfo(NamedTuple):
-    """What the figure shows; ``measure`` is what stands for quality, ``left_out`` counts runs that lack it."""
+    """Data of the figure. ``measure`` is its quality. ``left_out`` counts runs that lack it."""
 
     measure: QualityMeasure
     groups: list[TradeoffGroup]
@@ -81,11 +81,16 @@ class TradeoffInfo(NamedTuple):
 
 
 def info(runs: Sequence[RunView]) -> TradeoffInfo:
-    """The points of the runs that have an accuracy, or any of them a likeness, and which lie on the Pareto front."""
+    """Return the points of the runs that have the quality, and those on the Pareto front.
+
+    The quality is accuracy if any run has one, or if none has a share of same texts.
+    """
     timed = [run for run in measured(runs) if metrics(run)["tokens_per_second"]]
-    scores = any(metrics(run)["accuracy"] is not None for run in timed)
+    has_accuracy = any(metrics(run)["accuracy"] is not None for run in timed)
     measure = (
-        ACCURACY_AXIS if scores or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed) else SAME_TEXT
+        ACCURACY_AXIS
+        if has_accuracy or not any(_quality(run, SAME_TEXT)[1] is not None for run in timed)
+        else SAME_TEXT
     )
     scored = [run for run in timed if _quality(run, measure)[1] is not None]
     names = run_names(scored)
@@ -102,7 +107,7 @@ def info(runs: Sequence[RunView]) -> TradeoffInfo:
 
 
 def _quality(run: RunView, measure: QualityMeasure) -> tuple[Any, Any, Any]:
-    """A run's quality between the ends of its interval; the target alone is like itself."""
+    """Return a run's quality between the ends of its interval. The greedy target equals itself, so it has 1."""
     greedy_target = run.decoding.acceptance.kind == "autoregressive" and run.decoding.sampling.temperature == 0
     if measure is SAME_TEXT and greedy_target:
         return 1.0, 1.0, 1.0
@@ -117,29 +122,29 @@ def _point(run: RunView, measure: QualityMeasure, name: str, on_front: bool) -> 
 
 
 def draw(data: TradeoffInfo) -> go.Figure:
-    """Up and to the right is better."""
-    drawn = figure(
+    """Draw quality over throughput. Up and to the right is better."""
+    fig = figure(
         f"{data.measure.title} against throughput",
         "Throughput (tokens per second)",
         data.measure.axis,
         height=height_for(len(data.groups), 400),
     )
     if not data.groups:
-        return note(drawn, "No run with a measured accuracy is chosen.")
+        return note(fig, "No run with a measured accuracy is chosen.")
     if len(data.front) > 1:
-        drawn.add_scatter(
+        fig.add_scatter(
             x=[p.speed for p in data.front], y=[p.quality for p in data.front], mode="lines", name="Pareto front",
             line={"dash": "dot", "width": 1.6, "color": MUTED, "shape": "vh"}, hoverinfo="skip",
         )  # fmt: skip
     spread = _spread([point for group in data.groups for point in group.points])
-    drawn.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
+    fig.update_xaxes(range=spread[0]).update_yaxes(range=spread[1])
     labelled = iter(_labels(data.groups, *spread))
     for group in data.groups:
         speeds, qualities = [p.speed for p in group.points], [p.quality for p in group.points]
         bars, labels = faint(group.colour), [next(labelled) for _ in group.points]
-        drawn.add_scatter(
+        fig.add_scatter(
             x=speeds, y=qualities, name=escape(group.name), mode="markers+text",
-            text=[text for text, _ in labels], textposition=[place for _, place in labels],
+            text=[text for text, _ in labels], textposition=[position for _, position in labels],
             textfont={"size": LABEL_FONT}, cliponaxis=False,
             marker={"color": group.colour, "symbol": group.symbol, "size": 10},
             error_x=error_bar(speeds, [p.speed_low for p in group.points], [p.speed_high for p in group.points], bars),
@@ -148,14 +153,14 @@ def draw(data: TradeoffInfo) -> go.Figure:
             ),
             hoverinfo="text", hovertext=[_hover(p, data.measure) for p in group.points],
         )  # fmt: skip
-    return drawn
+    return fig
 
 
 Range = tuple[float, float]
 
 
 def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
-    """The ranges of both axes: all intervals, and room for labels beside them."""
+    """Return the ranges of both axes: all intervals, with room for labels beside them."""
     return (
         _around([end for p in points for end in (p.speed_low, p.speed_high)]),
         _around([end for p in points for end in (p.quality_low, p.quality_high)]),
@@ -163,22 +168,25 @@ def _spread(points: Sequence[TradeoffPoint]) -> tuple[Range, Range]:
 
 
 def _around(ends: Sequence[float]) -> Range:
-    room = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
-    return min(ends) - room, max(ends) + room
+    padding = 0.07 * (max(ends) - min(ends)) or 0.05 * abs(max(ends)) or 1.0
+    return min(ends) - padding, max(ends) + padding
 
 
 def _labels(groups: Sequence[TradeoffGroup], x: Range, y: Range) -> list[tuple[str, str]]:
-    """The thresholds as texts with their places; empty where a point has none, or its label no room."""
+    """Return the thresholds as texts with their positions. A text is empty if its point has no threshold or no room."""
     points = [point for group in groups for point in group.points]
-    at = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
+    coordinates = [((p.speed - x[0]) / (x[1] - x[0]), (p.quality - y[0]) / (y[1] - y[0])) for p in points]
     texts = ["" if p.threshold is None else f"T {p.threshold:g}" for p in points]
-    return [(text if place else "", place or "top right") for text, place in zip(texts, places(at, texts), strict=True)]
+    return [
+        (text if position else "", position or "top right")
+        for text, position in zip(texts, places(coordinates, texts), strict=True)
+    ]
 
 
 def _quality_text(p: TradeoffPoint) -> str:
     ends = (None, None) if p.quality_low == p.quality_high else (p.quality_low, p.quality_high)
-    shown = written(p.quality, *ends, points=True, digits=1)
-    return shown._replace(value=f"{shown.value} %").with_ends(" ({} to {})")
+    text = written(p.quality, *ends, points=True, digits=1)
+    return text._replace(value=f"{text.value} %").with_ends(" ({} to {})")
 
 
 def _hover(p: TradeoffPoint, measure: QualityMeasure) -> str:

@@ -1,4 +1,4 @@
-"""What a pair's passes take here, for the speeds that replay predicts."""
+"""Timing of a pair's passes on this machine, for the speeds that replay predicts."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fsd_core.rules import CHAIN, RULES, Rule, Speculative, Synthetic, Verifier
 from fsd_core.topologies import DraftTree
 
 ROUNDS = 40
-"""that are timed, where nobody says how many"""
+"""default number of timed rounds"""
 _TURNS = 7
-_KEEPS = 0.8
-"""the share of tokens that the timed rounds keep"""
+_ACCEPTED = 0.8
+"""the share of drafted tokens that the timed rounds accept"""
 
 
 def replayable() -> dict[str, type[Rule]]:
-    """The rules that a chain can be replayed by: of single drafts, drawn as the settings say."""
+    """Return the rules that can replay a chain: rules for single drafts that are sampled as the settings say."""
     return {
         kind: rule
         for kind, rule in RULES.items()
@@ -40,28 +40,35 @@ def replayable() -> dict[str, type[Rule]]:
 
 
 def measure_costs(pair: LoadedPair, sampling: SamplingConfig, longest: int, rounds: int = ROUNDS) -> Costs:
-    """Times rounds behind a prompt of random tokens at draft lengths of 1 to ``longest``, some of them, and the rules'
-    arithmetic on rows of the pair's vocabulary."""
+    """Time a pair's rounds, and the rules' arithmetic on rows of the pair's vocabulary.
+
+    Rounds follow a prompt of random tokens, at some draft lengths from 1 to ``longest``.
+    """
     lengths = sorted({1, longest, *(n for n in (2, 3, 5, 8, 12) if n < longest)})
     prompt = torch.randint(pair.target.vocabulary, (PROMPT,), generator=torch.Generator().manual_seed(0)).tolist()
     tokens = min(8192, pair.target.context - PROMPT - longest - 2)
     settings = {"sampling": sampling, "max_new_tokens": tokens}
-    alone = DecodingConfig(acceptance=Autoregressive(), **settings)
+    target_config = DecodingConfig(acceptance=Autoregressive(), **settings)
     drafted = {
-        n: DecodingConfig(acceptance=Synthetic(probability=_KEEPS), topology=ChainTopology(length=n), **settings)
+        n: DecodingConfig(acceptance=Synthetic(probability=_ACCEPTED), topology=ChainTopology(length=n), **settings)
         for n in lengths
     }
-    own, *others = _in_turns(pair, [alone, *drafted.values()], prompt, rounds)
+    target_ms, *drafted_ms = _interleaved_ms(pair, [target_config, *drafted.values()], prompt, rounds)
     return Costs(
-        target_alone=own,
-        rounds=dict(zip(lengths, others, strict=True)),
+        target_alone=target_ms,
+        rounds=dict(zip(lengths, drafted_ms, strict=True)),
         draft_pass=forward_ms(pair.draft, 1, rounds),
         rules=rule_costs(pair.target.vocabulary, longest, sampling, pair.target.device),
     )
 
 
-def _in_turns(pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Sequence[int], rounds: int) -> list[float]:
-    """Milliseconds of a round of each; a round of every one before the next, so that a busy machine slows all alike."""
+def _interleaved_ms(
+    pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Sequence[int], rounds: int
+) -> list[float]:
+    """Return the milliseconds of a round of each config.
+
+    Every config runs one round before the next, so that a busy machine slows all alike.
+    """
     models = ModelSet(pair.target, pair.draft)
     spent: list[list[float]] = [[] for _ in configs]
     with ExitStack() as stack:
@@ -69,32 +76,34 @@ def _in_turns(pair: LoadedPair, configs: Sequence[DecodingConfig], prompt: Seque
             stack.enter_context(DecodingSession(compose(models, config), prompt, 0, frozenset())) for config in configs
         ]
         for _ in range(WARM_UP + rounds):
-            for session, own in zip(sessions, spent, strict=True):
+            for session, times in zip(sessions, spent, strict=True):
                 if session.stop_reason is None:
-                    own.append(1000 * session.run_round().seconds)
-    return [median(own[WARM_UP:] or own) for own in spent]
+                    times.append(1000 * session.run_round().seconds)
+    return [median(times[WARM_UP:] or times) for times in spent]
 
 
 @torch.inference_mode()
 def rule_costs(vocabulary: int, length: int, sampling: SamplingConfig, device: torch.device) -> dict[str, float]:
-    """Milliseconds by which the verification of a chain takes longer by each rule than by `speculative`; medians over
-    turns, in each of which all are timed. Less than nothing counts as nothing."""
+    """Return by how many milliseconds each rule's verification of a chain takes longer than `speculative`'s.
+
+    Each is a median over turns that time all rules. A negative difference counts as 0.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(1, length + 1, vocabulary, generator=generator)).to(device)
-    said = logits[:, :length] + torch.randn(1, length, vocabulary, generator=generator).to(device)
-    warped, raw = warp(said, sampling), said.softmax(-1)
+    draft_logits = logits[:, :length] + torch.randn(1, length, vocabulary, generator=generator).to(device)
+    warped, raw = warp(draft_logits, sampling), draft_logits.softmax(-1)
     tree = DraftTree(warped.argmax(-1), length, warped, raw)
     proposal = DraftProposal(tree, length, [length], [length], [10])
     rules = {kind: make_verification(CHAIN, rule.checked(), sampling) for kind, rule in replayable().items()}
     spent: dict[str, list[float]] = {kind: [] for kind in rules}
     for turn in range(_TURNS + 1):
         for kind, verification in rules.items():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             verification.verify(proposal, logits, [UniformStream(turn, device)]).count.tolist()
-            spent[kind].append(1000 * (time.perf_counter() - begun))
+            spent[kind].append(1000 * (time.perf_counter() - start))
     exact = spent["speculative"]
-    return {kind: max(0.0, _more(times, exact)) for kind, times in spent.items() if kind != Speculative().kind}
+    return {kind: max(0.0, _extra_ms(times, exact)) for kind, times in spent.items() if kind != Speculative().kind}
 
 
-def _more(times: Sequence[float], exact: Sequence[float]) -> float:
-    return median(own - strict for own, strict in zip(times[1:], exact[1:], strict=True))
+def _extra_ms(times: Sequence[float], exact: Sequence[float]) -> float:
+    return median(rule_ms - strict_ms for rule_ms, strict_ms in zip(times[1:], exact[1:], strict=True))

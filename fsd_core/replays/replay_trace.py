@@ -1,4 +1,4 @@
-"""What a strict run leaves for replay, as values. docs/replay.md documents the same as it is written to a file."""
+"""The data that a strict run records for replay. docs/replay.md documents their file format."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from fsd_core.frozen import Frozen
 
 TRACE_VERSION = 1
 TRACED_DIVERGENCES = ("kl", "reverse-kl", "js", "tv", "ag")
-"""those of the raw rows that are kept exactly"""
+"""divergences between raw rows that are stored exactly"""
 ENTROPIES = ("target", "draft")
 SCALARS = (
     "uniform", "log_sum", "max_p", *TRACED_DIVERGENCES, *(f"entropy_{name}" for name in ENTROPIES),
     "entropy_sampled", "variation",
 )  # fmt: skip
-"""one number for each position, beside whole numbers"""
+"""columns of one number per position, besides those of whole numbers"""
 WHOLE = ("token", "place", "best", "strict", "rank", "ties")
 RAW, SAMPLED = ("target", "draft"), ("target_sampled", "draft_sampled")
 
 
 class Costs(Frozen):
-    """What a pair's passes take on the machine that recorded, in milliseconds; medians.
+    """Milliseconds of a pair's passes on the machine that recorded; medians.
 
     ``target_alone``: a round that drafts nothing. ``rounds``: a round of strict decoding, by draft length.
-    ``draft_pass``: one token more by the draft. ``rules``: what a rule's arithmetic takes beyond the strict rule's, at
-    the longest of these lengths.
+    ``draft_pass``: one more token by the draft. ``rules``: a rule's arithmetic beyond the strict rule's, at the longest
+    of these lengths.
     """
 
     target_alone: float = Field(gt=0)
@@ -39,7 +39,7 @@ class Costs(Frozen):
 
 
 class TraceInfo(Frozen):
-    """What a trace is of: all that its positions share."""
+    """Metadata that all positions of a trace share."""
 
     version: int = TRACE_VERSION
     pair: str
@@ -47,15 +47,15 @@ class TraceInfo(Frozen):
     seed: int
     prompts: int = Field(ge=1)
     vocabulary: int = Field(ge=1)
-    """logits of the target"""
+    """number of the target's logits"""
     tokenizer: str
     """first 16 hex digits of the SHA-256 of the tokenizer's vocabulary"""
     sampling: SamplingConfig
     draft_length: int = Field(ge=1)
-    """γ; a round judges one position more, that of the bonus"""
+    """γ; a round also judges the position of the bonus"""
     max_new_tokens: int = Field(ge=1)
     top: int = Field(ge=3)
-    """tokens that are told apart at a position: so many of the likeliest of either model"""
+    """how many of the likeliest tokens of either model are stored individually at a position"""
     costs: Costs | None = None
     provenance: dict[str, Any] = Field(default_factory=dict)
 
@@ -66,45 +66,46 @@ class TraceInfo(Frozen):
 
     @property
     def rows_kept(self) -> tuple[str, ...]:
-        """The distributions that are written down. What is sampled is written where it follows from no other."""
+        """The distributions that are stored. Sampled ones are stored only if they do not follow from raw ones."""
         is_raw = self.sampling.greedy or (self.sampling.temperature == 1 and not self.is_restricted)
         return RAW if is_raw else (*RAW, *SAMPLED)
 
 
 @dataclass(frozen=True, eq=False)
 class PromptTrace:
-    """The judged positions of one prompt, n of them in R rounds, in order.
+    """The n judged positions of one prompt in R rounds, in order.
 
-    Columns, [n] each, are named in ``WHOLE`` and ``SCALARS``: token: drafted there. place, best: where that token, and
-    the target's likeliest, are among the kept tokens. strict: whether the strict test keeps it with ``uniform``. rank:
-    tokens that the target finds likelier. ties: tokens that it finds likeliest. log_sum: of the target's logits.
-    entropy_sampled: of p as it is sampled, greedily of the raw p. variation: of what is sampled.
+    Columns, [n] each, are named in ``WHOLE`` and ``SCALARS``. token: the drafted token. place, best: index of that
+    token, and of the target's likeliest, among the kept tokens. strict: whether the strict test accepts it with
+    ``uniform``. rank: how many tokens the target finds likelier. ties: how many tokens the target finds likeliest.
+    log_sum: log-sum-exp of the target's logits. entropy_sampled: entropy of p as sampled, or of the raw p if greedy.
+    variation: total variation of the sampled distributions.
     """
 
     prompt: int
-    """its position in the task"""
+    """position in the task"""
     tokens: int
-    """of the strict answer"""
+    """length of the strict answer"""
     limit: int
-    """tokens that the answer could have had"""
+    """maximum length of the answer"""
     seconds: float
-    """of the strict answer, recording included"""
+    """time of the strict answer, recording included"""
     rounds: np.ndarray
-    """int [R,3]: where it begins in the answer, positions judged (0 where nothing was drafted), tokens written"""
+    """int [R,3]: start in the answer, positions judged (0 if nothing was drafted), tokens written"""
     columns: dict[str, np.ndarray]
     kept: list[list[int]]
-    """tokens that are told apart, rising, [n][own]"""
+    """tokens that are stored individually, ascending, [n][own]"""
     rows: dict[str, list[list[float]]]
     """probabilities of ``kept``, by the names of ``TraceInfo.rows_kept``, [n][own]"""
     rest: dict[str, list[list[float]]]
-    """probability of all other tokens, and where top-k or top-p exclude some, of those it leaves and of those it
-    excludes, [n][1 or 2]"""
+    """probability of all other tokens, [n][1 or 2]; if top-k or top-p exclude some, of those allowed and of those
+    excluded"""
     allowed: list[list[int]] | None
-    """which of ``kept`` top-k and top-p leave, [n][own]; ``None`` where all are"""
+    """which of ``kept`` top-k and top-p allow, [n][own]; ``None`` if all are allowed"""
 
     @property
     def size(self) -> int:
-        """Judged positions."""
+        """Number of judged positions."""
         return len(self.kept)
 
 
@@ -117,5 +118,5 @@ class Trace:
 
     @property
     def positions(self) -> int:
-        """Judged positions of all prompts."""
+        """Number of judged positions over all prompts."""
         return sum(prompt.size for prompt in self.prompts)

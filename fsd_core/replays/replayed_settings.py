@@ -1,4 +1,4 @@
-"""The settings that a trace is replayed with."""
+"""Settings with which a trace is replayed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fsd_core.replays.costs import replayable
 from fsd_core.replays.replay_trace import TraceInfo
 
 _SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
-"""options that the trace has decided"""
+"""options that the trace fixes"""
 
 
 def settings_of(info: TraceInfo, chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
-    """Every rule with every value of its knob at every draft length, as far as ``chosen`` names no others.
+    """Return every rule with every knob value at every draft length, unless ``chosen`` names others.
 
-    ``chosen``: options of rules by name, ``acceptance`` and ``draft_length`` with several values, knobs as ``sweep``
-    takes them. Rules that draft greedily are left out where the trace holds sampled drafts. Raises as
+    ``chosen``: options of rules by name. ``acceptance`` and ``draft_length`` may have several values, and knobs are as
+    in ``sweep``. Rules that draft greedily are left out if the trace holds sampled drafts. Raises as
     :func:`fsd_core.config.sweeps.methods` does.
     """
     rules = [kind for kind, rule in replayable().items() if info.sampling.greedy or not rule.greedy_draft]
-    usual = {"acceptance": rules, "draft_length": list(range(1, info.draft_length + 1))}
-    given = {name: value for name, value in chosen.items() if value not in (None, [], ())}
+    defaults = {"acceptance": rules, "draft_length": list(range(1, info.draft_length + 1))}
+    options = {name: value for name, value in chosen.items() if value not in (None, [], ())}
     sampling = info.sampling.model_dump()
-    return methods(usual | given | sampling | {"max_new_tokens": info.max_new_tokens}, named)
+    return methods(defaults | options | sampling | {"max_new_tokens": info.max_new_tokens}, named)

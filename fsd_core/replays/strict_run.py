@@ -22,11 +22,11 @@ from fsd_core.tracking import provenance
 
 TOP = 10
 FEWEST, LONGEST = 3, 32
-"""tokens told apart at least; the longest draft that is recorded"""
+"""minimum number of individually stored tokens; longest draft that is recorded"""
 
 
 def check(draft_length: int, top: int) -> None:
-    """Raises ``InvalidSetting`` for what cannot be recorded."""
+    """Raise ``InvalidSetting`` for parameters that cannot be recorded."""
     if not 1 <= draft_length <= LONGEST:
         raise InvalidSetting(f"The draft length is {draft_length}: expected 1 to {LONGEST} for a recording.")
     if top != 0 and top < FEWEST:
@@ -46,12 +46,12 @@ def record(
     timed_rounds: int = ROUNDS,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> Trace:
-    """Decodes prompts of a task strictly, with the draft model, and keeps what replay needs.
+    """Decode prompts of a task strictly with the draft model, and return what replay needs.
 
-    ``prompts``: how many, from the first, or these, by position. ``top``: tokens told apart at a position, of either
-    model; 0 keeps full rows. ``timed_rounds``: of each draft length, to time the pair as well; with 0 it is not timed,
-    and replay predicts no speeds. ``on_prompt`` is told how many are done. A prompt that fills
-    the context is left out. Raises ``InvalidSetting``, or ``FsdError`` where no prompt was left.
+    ``prompts``: how many, from the first, or these, by position. ``top``: tokens of either model stored individually at
+    a position; 0 stores full rows. ``timed_rounds``: rounds to time at each draft length; with 0 the pair is not timed,
+    and replay predicts no speeds. ``on_prompt`` is called with the number of prompts done. A prompt that fills the
+    context is left out. Raises ``InvalidSetting``, or ``FsdError`` if no draft was judged.
     """
     check(draft_length, top)
     sampling, vocabulary = sampling or SamplingConfig(), pair.target.vocabulary
@@ -84,14 +84,14 @@ def record(
 
 
 def tokenizer_hash(pair: LoadedPair) -> str:
-    """First 16 hex digits of the SHA-256 of the tokens and their ids."""
+    """Return the first 16 hex digits of the SHA-256 of the tokens and their ids."""
     tokenizer: Any = pair.tokenizer
-    known = json.dumps(sorted(tokenizer.get_vocab().items()))
-    return hashlib.sha256(known.encode()).hexdigest()[:16]
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(vocabulary.encode()).hexdigest()[:16]
 
 
 def check_name(info: TraceInfo, pair: str) -> None:
-    """Raises ``InvalidSetting`` for the name of another pair than the one that recorded."""
+    """Raise ``InvalidSetting`` if ``pair`` is not the name of the pair that recorded."""
     if info.pair != pair:
         raise InvalidSetting(
             f"The trace is of '{info.pair}', not of '{pair}': choose the pair that recorded it, or record this one."
@@ -99,7 +99,7 @@ def check_name(info: TraceInfo, pair: str) -> None:
 
 
 def check_pair(info: TraceInfo, pair: LoadedPair) -> None:
-    """Raises ``InvalidSetting`` unless the trace can be of this pair."""
+    """Raise ``InvalidSetting`` unless the trace can be of this pair."""
     check_name(info, pair.spec.name)
     if (info.tokenizer, info.vocabulary) != (tokenizer_hash(pair), pair.target.vocabulary):
         raise InvalidSetting(

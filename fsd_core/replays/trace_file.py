@@ -1,4 +1,4 @@
-"""Traces as files: JSON Lines, gzipped. The first line is the run, each further one a prompt, the last a checksum."""
+"""Traces as files: gzipped JSON Lines. The first line is the run, each further one a prompt, the last a checksum."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from fsd_core.replays.replay_trace import SCALARS, TRACE_VERSION, WHOLE, PromptT
 
 _FORMAT = "fsd-lab-trace"
 _DIGITS = 7
-"""significant ones; float32 has no more"""
+"""significant digits; float32 has no more"""
 
 
 def write(trace: Trace, path: Path) -> int:
-    """Writes a trace to a new file and returns its bytes; the file appears whole or not at all.
+    """Write a trace to a new file and return its size in bytes. The file appears whole or not at all.
 
-    Raises ``InvalidSetting`` for a file that is there, or a folder that is not.
+    Raises ``InvalidSetting`` for an existing file, a missing folder, or a failed write.
     """
     check_new(path)
     lines = [{"format": _FORMAT} | trace.info.as_json(), *map(_line, trace.prompts)]
     text = "".join(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in lines).encode()
     last = json.dumps({"sha256": hashlib.sha256(text).hexdigest()}) + "\n"
     data = gzip.compress(text + last.encode(), mtime=0)
-    beside = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}.part")
     try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
     except OSError as error:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise InvalidSetting(f"The trace could not be written to {path}: {error.strerror}.") from None
     return len(data)
 
 
 def check_new(path: Path) -> None:
-    """Raises ``InvalidSetting`` unless a file can be made there."""
+    """Raise ``InvalidSetting`` unless a file can be created there."""
     if path.exists():
         raise InvalidSetting(f"{path} exists already: name a new file, or move that one away.")
     if not path.parent.is_dir():
@@ -53,8 +53,11 @@ def check_new(path: Path) -> None:
 
 
 def read(path: Path) -> Trace:
-    """The trace in a file. Raises ``InvalidSetting`` for no file, or one of a newer version; ``DataDamaged`` for one
-    that is not what was written, or no trace."""
+    """Return the trace in a file.
+
+    Raises ``InvalidSetting`` for a file that cannot be read or has another version, and ``DataDamaged`` for one that
+    was changed or holds no trace.
+    """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -63,11 +66,11 @@ def read(path: Path) -> Trace:
         raise InvalidSetting(f"The trace {path} cannot be read: {error.strerror}.") from None
     try:
         text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-        body, last = text[: (at := text[:-1].rindex(b"\n") + 1)], json.loads(text[at:])
-        known = last["sha256"]
+        body, last = text[: (split := text[:-1].rindex(b"\n") + 1)], json.loads(text[split:])
+        checksum = last["sha256"]
     except (OSError, EOFError, zlib.error, ValueError, TypeError, KeyError):
         raise DataDamaged(f"{path} is no whole trace: record it again, or copy it again from where it came.") from None
-    if known != hashlib.sha256(body).hexdigest():
+    if checksum != hashlib.sha256(body).hexdigest():
         raise DataDamaged(f"The trace {path} is damaged, its checksum differs: copy it again from where it came.")
     return _parsed(body, path)
 
@@ -108,12 +111,13 @@ def _line(prompt: PromptTrace) -> dict[str, Any]:
 
 
 def _short(values: list[float]) -> list[float | None]:
-    """Infinity, which JSON does not know, as ``null``."""
+    """Return the values rounded to ``_DIGITS``. Infinity, which JSON lacks, becomes ``None``."""
     return [float(f"{value:.{_DIGITS}g}") if math.isfinite(value) else None for value in values]
 
 
 def _prompt(line: dict[str, Any], info: TraceInfo) -> PromptTrace:
-    """Raises ``ValueError``, ``KeyError`` or ``TypeError`` for what no run has recorded."""
+    """Return the prompt of a line. Raises ``ValueError``, ``KeyError`` or ``TypeError`` for a line that no run has
+    recorded."""
     columns = {name: np.asarray(line["columns"][name], np.int64) for name in WHOLE}
     columns |= {name: np.array([_number(v) for v in line["columns"][name]], float) for name in SCALARS}
     prompt = PromptTrace(
@@ -140,14 +144,14 @@ def _check(prompt: PromptTrace, info: TraceInfo) -> None:
         raise ValueError(f"the rounds of prompt {prompt.prompt} do not make up its answer")
     if (written < 1).any() or (written > np.maximum(judged, 1)).any() or (judged > info.draft_length + 1).any():
         raise ValueError(f"a round of prompt {prompt.prompt} has written more than it judged")
-    beside = [*prompt.rows.values(), *([prompt.allowed] if info.is_restricted else [])]
-    if any([len(row) for row in rows] != sizes for rows in beside):
+    per_token = [*prompt.rows.values(), *([prompt.allowed] if info.is_restricted else [])]
+    if any([len(row) for row in rows] != sizes for rows in per_token):
         raise ValueError(f"prompt {prompt.prompt} has rows of different lengths")
     if any([len(row) for row in rows] != [groups] * prompt.size for rows in prompt.rest.values()):
         raise ValueError(f"prompt {prompt.prompt} has remainders of another number")
     for name in ("place", "best"):
         if ((place := prompt.columns[name]) < 0).any() or (place >= np.array(sizes, int)).any():
             raise ValueError(f"prompt {prompt.prompt} has a token that is not kept")
-    every = [v for rows in (*prompt.rows.values(), *prompt.rest.values()) for row in rows for v in row]
-    if not all(isinstance(v, int | float) and 0 <= v <= 1 + 1e-4 for v in every):
+    probabilities = [v for rows in (*prompt.rows.values(), *prompt.rest.values()) for row in rows for v in row]
+    if not all(isinstance(v, int | float) and 0 <= v <= 1 + 1e-4 for v in probabilities):
         raise ValueError(f"prompt {prompt.prompt} has probabilities outside 0 to 1")

@@ -21,10 +21,10 @@ from fsd_core.tasks import Task
 
 @dataclass(frozen=True)
 class Validated:
-    """A prediction and what was measured on the same prompts.
+    """A prediction and the measurement on the same prompts.
 
-    ``acceptance_error``: predicted less measured acceptance rate, its interval paired by prompt. ``length``: tokens of
-    the measured answers, as a multiple of the strict ones that the prediction takes them to be. ``speed_up``: over the
+    ``acceptance_error``: predicted less measured acceptance rate, with its interval paired by prompt. ``length``:
+    tokens of the measured answers over those of the strict ones, which the prediction assumes. ``speed_up``: over the
     target alone, timed in turns with it.
     """
 
@@ -44,45 +44,47 @@ def measure(
     task: Task,
     on_prompt: Callable[[int], None] = lambda done: None,
 ) -> list[Validated]:
-    """Decodes the prompts of the trace by the setting of each prediction. ``task``: the one that was
-    recorded. All settings write a prompt before the next.
+    """Decode the prompts of the trace with the setting of each prediction. All settings write a prompt before the next.
 
-    Raises ``InvalidSetting`` where the trace is not of this pair.
+    ``task``: the recorded task. Raises ``InvalidSetting`` if the trace is not of this pair.
     """
     info = trace.info
     check_pair(info, pair)
     examples = task.examples(max(prompt.prompt for prompt in trace.prompts) + 1)
     configs = [prediction.config for prediction in predictions]
-    alone = DecodingConfig(
+    target_config = DecodingConfig(
         acceptance=Autoregressive(), sampling=info.sampling, max_new_tokens=info.max_new_tokens
     )  # fmt: skip
-    decoders = [PairDecoder(pair, config) for config in (alone, *configs)]
+    decoders = [PairDecoder(pair, config) for config in (target_config, *configs)]
     counts = np.zeros((len(decoders), len(trace.prompts), 5))
     for row, prompt in enumerate(trace.prompts):
         ids, seed = decoders[0].prompt_ids(examples[prompt.prompt].asked), prompt_seed(info.seed, prompt.prompt)
         if not row:
-            decoders[0].generate(ids, seed)  # what the first text takes is not its method's
+            decoders[0].generate(ids, seed)  # warm-up: the first text's extra time is not its method's
         for turn in range(len(decoders)):
-            which = (turn + row) % len(decoders)
-            counts[which, row] = _counts(decoders[which].generate(ids, seed))
+            index = (turn + row) % len(decoders)
+            counts[index, row] = _counts(decoders[index].generate(ids, seed))
         on_prompt(row + 1)
-    return [_checked(one, own, counts[0]) for one, own in zip(predictions, counts[1:], strict=True)]
+    return [
+        _checked(prediction, setting_counts, counts[0])
+        for prediction, setting_counts in zip(predictions, counts[1:], strict=True)
+    ]
 
 
 def _counts(done: GeneratedText) -> list[float]:
-    """Tokens, rounds, drafted and accepted tokens, and seconds."""
+    """Return tokens, rounds, drafted and accepted tokens, and seconds."""
     records = done.records
     drafted, accepted = sum(len(record.drafted) for record in records), sum(record.accepted for record in records)
     return [len(done.tokens), len(records), drafted, accepted, done.seconds]
 
 
-def _checked(prediction: Prediction, own: np.ndarray, alone: np.ndarray) -> Validated:
-    tokens, rounds, drafted, accepted, seconds = own.T[..., None]
+def _checked(prediction: Prediction, counts: np.ndarray, target_counts: np.ndarray) -> Validated:
+    tokens, rounds, drafted, accepted, seconds = counts.T[..., None]
     (rate,), (per_pass,) = estimates(accepted, drafted, is_share=True), estimates(tokens, rounds)
     (passes,) = estimates(rounds, np.ones_like(rounds))
-    both = np.concatenate([prediction.counts[:, [3, 2]], own[:, [3, 2]]], 1)
-    low, high = (float(end) for end in difference_ends(both))
+    pairs = np.concatenate([prediction.counts[:, [3, 2]], counts[:, [3, 2]]], 1)
+    low, high = (float(end) for end in difference_ends(pairs))
     error = Estimate(prediction.acceptance_rate.value - rate.value, *((low, high) if low == low else (None, None)))
-    (speed,) = estimates(tokens * alone[:, 4:].sum() / alone[:, 0].sum(), seconds)
+    (speed,) = estimates(tokens * target_counts[:, 4:].sum() / target_counts[:, 0].sum(), seconds)
     length = float(tokens.sum() / prediction.counts[:, 0].sum())
     return Validated(prediction, rate, error, per_pass, passes, length, speed)

@@ -1,4 +1,4 @@
-"""Blind votes: which prompt a person is shown next, which answer on which side, and what came of it."""
+"""Blind votes: the next prompt of a person, the side of each answer, and the tally."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ class Tally(NamedTuple):
 
     @property
     def preference(self) -> tuple[float, Interval] | None:
-        """Of the votes that preferred one, the share for the setting, with Wilson's 95 % interval."""
+        """The share of votes for the setting among those with a preference, with its 95 % Wilson interval."""
         decided = self.setting + self.baseline
         return (self.setting / decided, wilson(self.setting, decided)) if decided else None
 
 
 def tally(proposal: Proposal) -> Tally:
-    """The votes on a proposal's present runs."""
+    """Count the votes on a proposal's current runs."""
     choices = [vote.choice for vote in proposal.votes.values() if vote.run in proposal.runs]
     return Tally(*(choices.count(choice) for choice in ("setting", "baseline", "tie", "both bad")))
 
 
 def next_position(proposal: Proposal, runs: Mapping[int, str], person: str) -> int | None:
-    """Of prompts, one that a person has not voted on; each person gets them in an order of their own. ``runs``: the
-    setting's run that answered, by position."""
-    left = [position for position, run in runs.items() if (run, position, person) not in proposal.votes]
-    return min(left, key=lambda position: _drawn(proposal.id, person, position), default=None)
+    """Return the position of a prompt that a person has not voted on. The order is specific to the person. ``runs``
+    holds the setting's run that answered, by position."""
+    remaining = [position for position, run in runs.items() if (run, position, person) not in proposal.votes]
+    return min(remaining, key=lambda position: _hash(proposal.id, person, position), default=None)
 
 
 def left_side(proposal: Proposal, person: str, position: int) -> Side:
-    """Whose answer stands on the left: either is as likely, and the page does not say."""
-    return "setting" if _drawn(proposal.id, person, position) % 2 else "baseline"
+    """Return whose answer is on the left. Both are equally likely, and the page does not tell."""
+    return "setting" if _hash(proposal.id, person, position) % 2 else "baseline"
 
 
-def _drawn(*of: object) -> int:
-    return int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[-8:], "big")
+def _hash(*key: object) -> int:
+    return int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[-8:], "big")

@@ -1,4 +1,4 @@
-"""The runs that a proposal rests on: which can be, and of which setting they are."""
+"""Validation of the runs that a proposal rests on, and their common setting."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 def setting_of(repository: Repository, runs: Sequence[str], baselines: Sequence[str]) -> str:
-    """The setting of runs that can be evidence. Raises ``InvalidSetting`` for runs that cannot."""
+    """Return the setting of the runs. Raises ``InvalidSetting`` for runs that cannot be evidence."""
     if not runs or not baselines:
         raise InvalidSetting("A proposal rests on measured runs: choose at least one, and one baseline.")
-    found = {run.id: run for run in repository.runs([*runs, *baselines], limit=None)}
-    if unknown := [id for id in (*runs, *baselines) if id not in found]:
+    by_id = {run.id: run for run in repository.runs([*runs, *baselines], limit=None)}
+    if unknown := [id for id in (*runs, *baselines) if id not in by_id]:
         raise UnknownName(f"There is no run '{unknown[0][:32]}': it was deleted.")
-    if unmeasured := [run for run in found.values() if not run.metrics]:
-        raise InvalidSetting(f"The run {_named(unmeasured[0])} has no figures yet: wait for its end.")
-    settings = {found[id].setting_id for id in runs}
+    if unmeasured := [run for run in by_id.values() if not run.metrics]:
+        raise InvalidSetting(f"The run {_name(unmeasured[0])} has no figures yet: wait for its end.")
+    settings = {by_id[id].setting_id for id in runs}
     if len(settings) > 1:
         raise InvalidSetting("These runs are of several settings: propose one of them.")
     (setting,) = settings
-    fresh = {run.id for run in on_fresh_prompts(repository, (found[id] for id in runs))}
-    if chose := [found[id] for id in runs if id not in fresh]:
+    fresh = {run.id for run in on_fresh_prompts(repository, (by_id[id] for id in runs))}
+    if choosing := [by_id[id] for id in runs if id not in fresh]:
         raise InvalidSetting(
-            f"The run {_named(chose[0])} helped to choose the setting in its calibration, so it says too much of it: "
+            f"The run {_name(choosing[0])} helped to choose the setting in its calibration, so it says too much of it: "
             "choose runs on fresh prompts."
         )
-    if any(found[id].setting_id == setting for id in baselines):
+    if any(by_id[id].setting_id == setting for id in baselines):
         raise InvalidSetting("A baseline is of another setting than the one proposed: choose the target alone or SD.")
-    if len({run.pair for run in found.values()}) > 1:
+    if len({run.pair for run in by_id.values()}) > 1:
         raise InvalidSetting("The runs and the baseline are of different pairs: choose runs of one pair.")
-    certain_weights(found.values())
+    certain_weights(by_id.values())
     return setting
 
 
-def _named(run: RunView) -> str:
+def _name(run: RunView) -> str:
     return f"{run.label} ({run.id[:8]})"

@@ -1,6 +1,6 @@
-"""A setting in the words of those who run models: Python for transformers, JSON, YAML, arguments of serving engines.
+"""Exports of a setting for those who run models: Python for transformers, JSON, YAML, arguments of serving engines.
 
-``weights`` are what was measured, by role: then every form names exactly them, or says why it cannot.
+``weights`` are the measured weights by role. With them, every form names exactly these weights or says why it cannot.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens")
 
 
 def deliver(setting: SettingConfig, form: str, weights: Weights | None = None) -> str:
-    """The setting in one of :data:`FORMS`. Raises ``UnknownName`` for another form."""
+    """Return the setting in one of :data:`FORMS`. Raises ``UnknownName`` for another form."""
     if form not in FORMS:
         raise UnknownName(f"There is no form '{form[:40]}': expected one of {', '.join(FORMS)}.")
     return FORMS[form](setting, weights or {})
 
 
 def described(setting: SettingConfig, weights: Weights | None = None) -> dict[str, Any]:
-    """The setting as plain data: its id, its pair with where the models are, its options by name, and the weights."""
+    """Return the setting as plain data: id, pair, locations of the models, options by name, and weights."""
     weights = weights or {}
     spec = pinned(setting.pair, weights)
     models: dict[str, Any] = {}
     if spec is not None:
         parts = {"target": spec.target, "draft": spec.draft, "head": spec.head, "adapter": spec.adapter}
-        models = {role: _where(model) for role, model in parts.items() if model is not None}
-    told = {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
-    return told | ({"weights": dict(weights)} if weights else {})
+        models = {role: _location(model) for role, model in parts.items() if model is not None}
+    description = {"setting": setting.id, "pair": setting.pair, "models": models, "options": _options(setting)}
+    return description | ({"weights": dict(weights)} if weights else {})
 
 
 def _json(setting: SettingConfig, weights: Weights) -> str:
@@ -65,7 +65,7 @@ def _python(setting: SettingConfig, weights: Weights) -> str:
         lines += [f"    {name}={value!r}," for name, value in options.items()]
     pair = repr(pinned_name(setting.pair, weights))
     if weights:
-        pair += f", weights={ {role: fingerprint_of(told) for role, told in weights.items()} }"
+        pair += f", weights={ {role: fingerprint_of(origin) for role, origin in weights.items()} }"
     return (
         f"# setting {setting.id}\nimport fsd_core\n\npair = fsd_core.load_pair({pair})\n"
         'inputs = pair.tokenizer(prompt, return_tensors="pt", return_token_type_ids=False)\n'
@@ -77,7 +77,7 @@ def _options(setting: SettingConfig) -> dict[str, Any]:
     return options_read(RunConfig(setting=setting))
 
 
-def _where(model: Path | HubModel) -> dict[str, str]:
+def _location(model: Path | HubModel) -> dict[str, str]:
     if isinstance(model, HubModel):
         return {"hub": model.repo, "revision": model.revision}
     return {"ships as": "/".join(model.parts[-2:])}
@@ -86,4 +86,4 @@ def _where(model: Path | HubModel) -> dict[str, str]:
 FORMS: dict[str, Callable[[SettingConfig, Weights], str]] = {
     "python": _python, "json": _json, "yaml": _yaml, "vllm": vllm, "sglang": sglang,
 }  # fmt: skip
-"""by the name that addresses give them"""
+"""by their name in URLs"""

@@ -1,9 +1,9 @@
-"""Arguments of serving engines for a setting, where they have its equivalent; a sentence where they have none.
+"""Arguments of serving engines for a setting, or a sentence why an engine has no equivalent.
 
-Read from the programs of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
-take what is written here (``python -m tests.tools.load.engine_arguments``). Both verify without loss by default and
-have block verification; SGLang has its two thresholds as well. A comment says what each request has to carry, and what
-the engine does otherwise than the run that was measured.
+Based on the sources of vLLM 0.33.0 (``--speculative-config``) and SGLang 0.5.23 (``--speculative-…``), whose parsers
+accept these arguments (``python -m tests.tools.load.engine_arguments``). Both verify losslessly by default and have
+block verification; SGLang also has its two thresholds. A comment lists what each request must contain, and how the
+engine differs from the measured run.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ from fsd_core.review.measured_weights import hub_model_of, pinned
 from fsd_core.rules import ThresholdAccept
 
 Weights = Mapping[str, str]
-"""what was measured, by role"""
+"""measured weights by role"""
 
 
 def vllm(setting: SettingConfig, weights: Weights) -> str:
-    """``vllm serve`` with a ``--speculative-config``."""
-    if said := _none(setting, weights, "vLLM"):
-        return said
-    if _shape(setting) not in (None, "chain"):
+    """Return the ``vllm serve`` command with its ``--speculative-config``."""
+    if reason := _unsupported(setting, weights, "vLLM"):
+        return reason
+    if _topology(setting) not in (None, "chain"):
         return "vLLM verifies one chain, and this setting drafts more than that: there is no equivalent.\n"
-    target, drafts = _models(setting, weights)
+    target, draft = _models(setting, weights)
     flags = [
         f"vllm serve {target.repo}{_flag('--revision', target)}",
         f"--generation-config vllm --override-generation-config {_json(_sampling(setting, 'max_new_tokens'))}",
     ]
     if setting.decoding.drafter is not None:
-        flags.append(f"--speculative-config {_json(_of_vllm(setting, drafts))}")
+        flags.append(f"--speculative-config {_json(_vllm_config(setting, draft))}")
     return f"# vLLM 0.33, setting {setting.id}\n{_command(flags)}"
 
 
-def _of_vllm(setting: SettingConfig, drafts: HubModel) -> dict[str, Any]:
+def _vllm_config(setting: SettingConfig, draft: HubModel) -> dict[str, Any]:
     decoding, options = setting.decoding, options_read(RunConfig(setting=setting))
     assert decoding.drafter is not None
-    told: dict[str, Any] = {"num_speculative_tokens": options["draft_length"]}
+    config: dict[str, Any] = {"num_speculative_tokens": options["draft_length"]}
     if decoding.drafter.kind == "prompt-lookup":
-        # Left out, the shortest n-gram would be as long as the longest.
-        told |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
+        # By default the shortest n-gram would be as long as the longest.
+        config |= {"method": "ngram", "prompt_lookup_max": options["max_ngram"], "prompt_lookup_min": 1}
     else:
-        method = _head(drafts).lower() if decoding.drafter.kind == "eagle" else "draft_model"
-        told |= {"method": method, "model": drafts.repo}
-        if drafts.revision != MAIN:
-            told["revision"] = drafts.revision
-        if _drawn(setting):
-            told["draft_sample_method"] = "probabilistic"
-    if _block(setting):
-        told["rejection_sample_method"] = "block"
-    return told
+        method = _eagle_method(draft).lower() if decoding.drafter.kind == "eagle" else "draft_model"
+        config |= {"method": method, "model": draft.repo}
+        if draft.revision != MAIN:
+            config["revision"] = draft.revision
+        if _sampled_draft(setting):
+            config["draft_sample_method"] = "probabilistic"
+    if _block_verification(setting):
+        config["rejection_sample_method"] = "block"
+    return config
 
 
 def sglang(setting: SettingConfig, weights: Weights) -> str:
-    """``sglang.launch_server`` with ``--speculative-…``."""
-    if said := _none(setting, weights, "SGLang", "threshold-accept"):
-        return said
-    target, drafts = _models(setting, weights)
+    """Return the ``sglang.launch_server`` command with its ``--speculative-…`` arguments."""
+    if reason := _unsupported(setting, weights, "SGLang", "threshold-accept"):
+        return reason
+    target, draft = _models(setting, weights)
     flags = [
         f"python -m sglang.launch_server --model-path {target.repo}{_flag('--revision', target)}",
         "--sampling-defaults openai",
@@ -71,20 +71,20 @@ def sglang(setting: SettingConfig, weights: Weights) -> str:
         f"# With each request: {json.dumps(_sampling(setting, 'max_tokens'))}\n",
     ]
     if (drafter := setting.decoding.drafter) is not None:
-        shape = _shape(setting)
-        if shape != "chain" and (shape, drafter.kind) != ("dynamic-tree", "eagle"):
+        topology = _topology(setting)
+        if topology != "chain" and (topology, drafter.kind) != ("dynamic-tree", "eagle"):
             return "SGLang drafts one chain, or a tree with an EAGLE head: there is no equivalent of this setting.\n"
-        if _block(setting) and drafter.kind != "eagle":
+        if _block_verification(setting) and drafter.kind != "eagle":
             return "SGLang verifies as a block with EAGLE heads only: there is no equivalent of this setting.\n"
         if drafter.kind == "prompt-lookup":
             notes.append("# SGLang copies from the texts of other requests, too: the acceptance differs.\n")
-        elif _drawn(setting) and drafter.kind != "eagle":
+        elif _sampled_draft(setting) and drafter.kind != "eagle":
             notes.append("# SGLang drafts likeliest tokens: the texts follow the same law, the acceptance differs.\n")
-        flags += _of_sglang(setting, drafts)
+        flags += _sglang_flags(setting, draft)
     return "".join(notes) + _command(flags)
 
 
-def _of_sglang(setting: SettingConfig, drafts: HubModel) -> list[str]:
+def _sglang_flags(setting: SettingConfig, draft: HubModel) -> list[str]:
     options, rule = options_read(RunConfig(setting=setting)), setting.decoding.acceptance
     length = options["draft_length"]
     if options["drafter"] == "prompt-lookup":
@@ -96,14 +96,14 @@ def _of_sglang(setting: SettingConfig, drafts: HubModel) -> list[str]:
         eagle, tree = options["drafter"] == "eagle", options["topology"] != "chain"
         width, tokens = (options["tree_top_k"], options["tree_tokens"]) if tree else (1, length + 1)
         flags = [
-            f"--speculative-algorithm {_head(drafts) if eagle else 'STANDALONE'}"
-            f" --speculative-draft-model-path {drafts.repo}{_flag('--speculative-draft-model-revision', drafts)}",
+            f"--speculative-algorithm {_eagle_method(draft) if eagle else 'STANDALONE'}"
+            f" --speculative-draft-model-path {draft.repo}{_flag('--speculative-draft-model-revision', draft)}",
             f"--speculative-num-steps {length} --speculative-eagle-topk {width}",
             f"--speculative-num-draft-tokens {tokens}",
         ]
-        if eagle and _drawn(setting):
+        if eagle and _sampled_draft(setting):
             flags.append("--speculative-use-rejection-sampling")
-        if _block(setting):
+        if _block_verification(setting):
             flags.append("--speculative-use-block-verification")
     if isinstance(rule, ThresholdAccept):
         flags.append(
@@ -113,8 +113,9 @@ def _of_sglang(setting: SettingConfig, drafts: HubModel) -> list[str]:
     return flags
 
 
-def _none(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -> str | None:
-    """Why an engine cannot do what the setting asks for; ``None`` where it can. ``lossy``: kinds of its own rules."""
+def _unsupported(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) -> str | None:
+    """Return why an engine cannot do what the setting asks for, or ``None`` if it can. ``lossy`` lists the lossy rules
+    that it implements."""
     rule, spec = setting.decoding.acceptance, pinned(setting.pair, weights)
     if rule.kind not in ("autoregressive", "speculative", "block", *lossy):
         return (
@@ -123,7 +124,7 @@ def _none(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) ->
         )
     if setting.decoding.strict_first:
         return f"{engine} cannot judge the first tokens of an answer strictly and the others by {rule.title}.\n"
-    sampling, role = setting.decoding.sampling, _drafts_with(setting)
+    sampling, role = setting.decoding.sampling, _draft_role(setting)
     if setting.decoding.drafter is not None and sampling.min_p and not sampling.greedy:
         return f"{engine} does not apply min-p where it decodes speculatively: there is no equivalent.\n"
     hub = f"{engine} is given models of the Hugging Face hub, and"
@@ -131,14 +132,14 @@ def _none(setting: SettingConfig, weights: Weights, engine: str, *lossy: str) ->
         return f"{hub} those of '{setting.pair}' are not there.\n"
     if role is not None and not isinstance(getattr(spec, role), HubModel):
         return f"{hub} what drafts for '{setting.pair}' is not there.\n"
-    for used in filter(None, ("target", role)):
-        if used in weights and hub_model_of(weights[used]) is None:
-            return f"{hub} the {used} that was measured did not come from there.\n"
+    for part in filter(None, ("target", role)):
+        if part in weights and hub_model_of(weights[part]) is None:
+            return f"{hub} the {part} that was measured did not come from there.\n"
     return None
 
 
-def _drafts_with(setting: SettingConfig) -> Literal["draft", "head"] | None:
-    """The model of the pair that drafts; ``None`` where none does."""
+def _draft_role(setting: SettingConfig) -> Literal["draft", "head"] | None:
+    """Return the role of the model that drafts, or ``None`` if no model does."""
     drafter = setting.decoding.drafter
     if drafter is None:
         return None
@@ -146,32 +147,32 @@ def _drafts_with(setting: SettingConfig) -> Literal["draft", "head"] | None:
 
 
 def _models(setting: SettingConfig, weights: Weights) -> tuple[HubModel, HubModel]:
-    """The target, and what drafts for it, at the hub; the target again where no model does."""
+    """Return the hub models of the target and its draft; the target twice if no model drafts."""
     spec = pinned(setting.pair, weights)
     assert spec is not None
-    drafts = getattr(spec, _drafts_with(setting) or "target")
+    draft = getattr(spec, _draft_role(setting) or "target")
     assert isinstance(spec.target, HubModel)
-    assert isinstance(drafts, HubModel)
-    return spec.target, drafts
+    assert isinstance(draft, HubModel)
+    return spec.target, draft
 
 
-def _shape(setting: SettingConfig) -> str | None:
+def _topology(setting: SettingConfig) -> str | None:
     return setting.decoding.topology.kind if setting.decoding.topology else None
 
 
-def _drawn(setting: SettingConfig) -> bool:
-    """Whether a draft is drawn from the drafter's distribution."""
+def _sampled_draft(setting: SettingConfig) -> bool:
+    """Whether the draft is sampled from the drafter's distribution."""
     decoding = setting.decoding
-    return _shape(setting) == "chain" and not decoding.sampling.greedy and not decoding.acceptance.greedy_draft
+    return _topology(setting) == "chain" and not decoding.sampling.greedy and not decoding.acceptance.greedy_draft
 
 
-def _block(setting: SettingConfig) -> bool:
-    """Whether tokens are verified as a block; greedily that is exact SD."""
-    return setting.decoding.acceptance.kind == "block" and _drawn(setting)
+def _block_verification(setting: SettingConfig) -> bool:
+    """Whether tokens are verified as a block. With greedy decoding that is exact SD."""
+    return setting.decoding.acceptance.kind == "block" and _sampled_draft(setting)
 
 
-def _head(model: HubModel) -> str:
-    """The generation of a head, which its repository's name tells, as vLLM reads it."""
+def _eagle_method(model: HubModel) -> str:
+    """Return the EAGLE generation of a head, which vLLM also reads from the repository name."""
     return "EAGLE3" if "eagle3" in model.repo.lower() else "EAGLE"
 
 
@@ -180,18 +181,18 @@ def _flag(name: str, model: HubModel) -> str:
 
 
 def _sampling(setting: SettingConfig, length: str) -> dict[str, Any]:
-    """How the setting samples, and under the name ``length`` its longest answer; not the defaults of a model's own
-    ``generation_config.json``, which engines would take."""
+    """Return the sampling parameters, and the longest answer under the key ``length``. Engines would otherwise use the
+    defaults of the model's ``generation_config.json``."""
     sampling = setting.decoding.sampling
-    told: dict[str, Any] = {"temperature": sampling.temperature}
+    parameters: dict[str, Any] = {"temperature": sampling.temperature}
     if not sampling.greedy:
-        cuts = {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
-        told |= {name: value for name, value in cuts.items() if value != getattr(SamplingConfig(), name)}
-    return told | {length: setting.decoding.max_new_tokens}
+        filters = {"top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p}
+        parameters |= {name: value for name, value in filters.items() if value != getattr(SamplingConfig(), name)}
+    return parameters | {length: setting.decoding.max_new_tokens}
 
 
-def _json(told: dict[str, Any]) -> str:
-    return f"'{json.dumps(told)}'"
+def _json(value: dict[str, Any]) -> str:
+    return f"'{json.dumps(value)}'"
 
 
 def _command(flags: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""What follows from a use's log: its aliases, its proposals, and what was said of each."""
+"""A use's state derived from its log: its aliases, its proposals, and their discussion."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Judgement(NamedTuple):
 
 
 class Waiver(NamedTuple):
-    """Somebody's words for a requirement that the evidence does not meet or decide."""
+    """A written waiver of a requirement that the evidence does not meet or decide."""
 
     who: str
     words: str
@@ -44,7 +44,7 @@ class Waiver(NamedTuple):
 
 @dataclass
 class Proposal:
-    """A setting proposed for a use, with all that was said of it."""
+    """A setting proposed for a use, with its discussion."""
 
     id: str
     use_id: str
@@ -60,27 +60,27 @@ class Proposal:
     waivers: dict[str, list[Waiver]] = field(default_factory=dict)
     """by requirement, oldest first"""
     remarks: list[LoggedEvent] = field(default_factory=list)
-    """whose acts are ``Remarked``"""
+    """log entries of ``Remarked`` events"""
     votes: dict[tuple[str, int, str], Voted] = field(default_factory=dict)
     """by run, position and person"""
 
     def waived(self, requirement: str, evidence: str) -> Waiver | None:
-        """The latest words for a requirement, if they were said of this evidence."""
-        said = self.waivers.get(requirement, ())
-        return next((waiver for waiver in reversed(said) if waiver.evidence == evidence), None)
+        """Return the latest waiver of a requirement, if it refers to this evidence."""
+        waivers = self.waivers.get(requirement, ())
+        return next((waiver for waiver in reversed(waivers) if waiver.evidence == evidence), None)
 
 
 class ProposalStatus(NamedTuple):
-    """Who stands where on a proposal: of each reviewer the latest verdict counts."""
+    """Reviewers by their position on a proposal. The latest verdict of each counts."""
 
     approved_by: tuple[str, ...]
     stale: tuple[str, ...]
-    """approvals of other evidence than there is now"""
+    """who approved on different evidence"""
     expired: tuple[str, ...]
     against: tuple[str, ...]
-    """who asks for changes or declines"""
+    """who requested changes or declined"""
     needed: int
-    """approvals in all"""
+    """required number of approvals"""
 
     @property
     def enough(self) -> bool:
@@ -88,7 +88,7 @@ class ProposalStatus(NamedTuple):
 
 
 class AliasState(NamedTuple):
-    """Which setting an alias names, and the act that made it so."""
+    """The setting that an alias names, and the log entry that set it."""
 
     setting: str | None
     moved: LoggedEvent
@@ -96,7 +96,7 @@ class AliasState(NamedTuple):
 
 @dataclass
 class Use:
-    """What settings are wanted for, such as ``GSM8K-like traffic on one L4``."""
+    """A purpose for settings, such as ``GSM8K-like traffic on one L4``."""
 
     id: str
     log: tuple[LoggedEvent, ...]
@@ -110,37 +110,37 @@ class Use:
 
     @property
     def sequence(self) -> int:
-        """Of its last act."""
+        """Sequence number of the last log entry."""
         return self.log[-1].sequence
 
     def named(self, alias: str) -> str | None:
-        """The setting that an alias names."""
+        """Return the setting that an alias names."""
         return self.aliases[alias].setting if alias in self.aliases else None
 
     @property
     def in_force(self) -> list[AliasMoved]:
-        """The approvals that were not rolled back, oldest first: the last one is what is approved now."""
+        """Approvals that were not rolled back, oldest first. The last one is currently approved."""
         stack: list[AliasMoved] = []
-        for act in (logged.act for logged in self.log):
-            if isinstance(act, AliasMoved) and act.alias == "approved":
-                if act.proposal is None and stack:
+        for event in (logged.act for logged in self.log):
+            if isinstance(event, AliasMoved) and event.alias == "approved":
+                if event.proposal is None and stack:
                     stack.pop()
                 else:
-                    stack.append(act)
+                    stack.append(event)
         return stack
 
     def about(self, proposal: str) -> list[LoggedEvent]:
-        """The acts on one proposal."""
+        """Return the log entries on one proposal."""
         return [logged for logged in self.log if logged.act.about == proposal]
 
     def standing(self, proposal: Proposal, evidence: str, at: datetime) -> ProposalStatus:
-        """Who approves of a proposal whose evidence has this hash, at a moment."""
+        """Return the reviewers' positions on a proposal at a time, for evidence with this hash."""
         latest = {judgement.who: judgement for judgement in proposal.judgements}
         approvals = [judgement for judgement in latest.values() if judgement.verdict == "approve"]
-        stale = [one.who for one in approvals if one.evidence != evidence]
-        expired = [one.who for one in approvals if one.who not in stale and self._expired(one, at)]
-        valid = [one.who for one in approvals if one.who not in stale and one.who not in expired]
-        against = [one.who for one in latest.values() if one.verdict != "approve"]
+        stale = [entry.who for entry in approvals if entry.evidence != evidence]
+        expired = [entry.who for entry in approvals if entry.who not in stale and self._expired(entry, at)]
+        valid = [entry.who for entry in approvals if entry.who not in stale and entry.who not in expired]
+        against = [entry.who for entry in latest.values() if entry.verdict != "approve"]
         return ProposalStatus(tuple(valid), tuple(stale), tuple(expired), tuple(against), self.approvals)
 
     def _expired(self, judgement: Judgement, at: datetime) -> bool:
@@ -148,51 +148,51 @@ class Use:
 
 
 def uses(log: Iterable[LoggedEvent]) -> list[Use]:
-    """Every use of a log, in the order in which they were made."""
+    """Return every use of a log, in the order of creation."""
     grouped: dict[str, list[LoggedEvent]] = {}
     for logged in log:
         grouped.setdefault(logged.use_id, []).append(logged)
-    return [use(id, acts) for id, acts in grouped.items()]
+    return [use(id, entries) for id, entries in grouped.items()]
 
 
 def use(id: str, log: Sequence[LoggedEvent]) -> Use:
-    """The use as its acts, oldest first, have made it."""
-    found = Use(id, tuple(log))
+    """Build a use from its log, oldest entry first."""
+    result = Use(id, tuple(log))
     for logged in log:
-        _apply(found, logged)
-    return found
+        _apply(result, logged)
+    return result
 
 
 def _apply(use: Use, logged: LoggedEvent) -> None:
-    act: Act = logged.act
-    if isinstance(act, UseDescribed):
-        use.name, use.description, use.requirements = act.name, act.description, act.requirements
-        use.approvals, use.days = act.approvals, act.days
-    elif isinstance(act, AliasMoved):
-        use.aliases[act.alias] = AliasState(act.setting, logged)
-        if act.alias == "approved" and act.proposal in use.proposals:
-            use.proposals[act.proposal].state = "approved"
-    elif isinstance(act, Proposed):
-        use.proposals[act.proposal] = Proposal(
-            act.proposal, use.id, act.setting, logged.who, logged.at, act.requirements, act.runs, act.baselines,
-            act.rationale,
+    event: Act = logged.act
+    if isinstance(event, UseDescribed):
+        use.name, use.description, use.requirements = event.name, event.description, event.requirements
+        use.approvals, use.days = event.approvals, event.days
+    elif isinstance(event, AliasMoved):
+        use.aliases[event.alias] = AliasState(event.setting, logged)
+        if event.alias == "approved" and event.proposal in use.proposals:
+            use.proposals[event.proposal].state = "approved"
+    elif isinstance(event, Proposed):
+        use.proposals[event.proposal] = Proposal(
+            event.proposal, use.id, event.setting, logged.who, logged.at, event.requirements, event.runs,
+            event.baselines, event.rationale,
         )  # fmt: skip
     else:
-        _discuss(use.proposals[act.proposal], logged)
+        _discuss(use.proposals[event.proposal], logged)
 
 
 def _discuss(proposal: Proposal, logged: LoggedEvent) -> None:
-    act = logged.act
-    if isinstance(act, Waived):
-        said = Waiver(logged.who, act.words, act.evidence, logged.at)
-        proposal.waivers.setdefault(act.requirement, []).append(said)
-    elif isinstance(act, Remarked):
+    event = logged.act
+    if isinstance(event, Waived):
+        waiver = Waiver(logged.who, event.words, event.evidence, logged.at)
+        proposal.waivers.setdefault(event.requirement, []).append(waiver)
+    elif isinstance(event, Remarked):
         proposal.remarks.append(logged)
-    elif isinstance(act, Judged):
-        proposal.judgements.append(Judgement(logged.who, act.verdict, act.comment, act.evidence, logged.at))
-        if act.verdict == "decline":
+    elif isinstance(event, Judged):
+        proposal.judgements.append(Judgement(logged.who, event.verdict, event.comment, event.evidence, logged.at))
+        if event.verdict == "decline":
             proposal.state = "declined"
-    elif isinstance(act, Withdrawn):
+    elif isinstance(event, Withdrawn):
         proposal.state = "withdrawn"
-    elif isinstance(act, Voted):
-        proposal.votes[act.run, act.position, logged.who] = act
+    elif isinstance(event, Voted):
+        proposal.votes[event.run, event.position, logged.who] = event

@@ -1,4 +1,4 @@
-"""What runs were measured with. A setting names its pair, whose models may change where they are hosted."""
+"""The weights that runs were measured with. A setting only names its pair, whose models may change at their host."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import RunView
 
 
-_OF_THE_HUB = re.compile(r"https://huggingface\.co/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>\w+)")
+_HUB_ORIGIN = re.compile(r"https://huggingface\.co/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>\w+)")
 
 
 def weights(runs: Iterable[RunView]) -> dict[str, str]:
-    """By role (target, draft, head, adapter) what the runs were measured with: a fingerprint of the weights and where
-    they came from, with the commit at the hub. Empty where none of them has it recorded.
+    """Return the weights that the runs were measured with, by role (target, draft, head, adapter). Each is a
+    fingerprint and an origin, which includes the commit at the hub. Empty if no run has it recorded.
 
-    Raises ``InvalidSetting`` where two runs differ in it.
+    Raises ``InvalidSetting`` if two runs differ.
     """
-    known: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for run in runs:
-        for role, told in run.weights.items():
-            if known.setdefault(role, told) != told:
+        for role, origin in run.weights.items():
+            if seen.setdefault(role, origin) != origin:
                 raise InvalidSetting(
-                    f"The runs were measured with different weights of the {role} ({known[role]} and {told}): choose "
+                    f"The runs were measured with different weights of the {role} ({seen[role]} and {origin}): choose "
                     "runs of the same."
                 )
-    return known
+    return seen
 
 
 def certain_weights(runs: Iterable[RunView]) -> dict[str, str]:
-    """As :func:`weights`, for what is to be approved: it also raises where a run does not have it recorded."""
+    """Like :func:`weights`, for an approval: also raises if a run has no recorded weights."""
     runs = list(runs)
     if unknown := next((run for run in runs if not run.weights), None):
         raise InvalidSetting(
@@ -48,30 +48,30 @@ def certain_weights(runs: Iterable[RunView]) -> dict[str, str]:
 
 
 def by_weights(runs: Iterable[RunView]) -> list[tuple[dict[str, str], list[RunView]]]:
-    """Runs apart by what they were measured with, in the order in which each came first; one group at least.
+    """Group runs by their measured weights, in order of first appearance. Returns at least one group.
 
-    What has measured nothing yet is with the first.
+    Runs that have measured nothing yet join the first group.
     """
     runs = list(runs)
-    known: list[dict[str, str]] = []
+    distinct: list[dict[str, str]] = []
     for run in runs:
-        if (run.weights or run.metrics) and not any(same_weights(one, run.weights) for one in known):
-            known.append(run.weights)
-    groups: list[tuple[dict[str, str], list[RunView]]] = [(one, []) for one in known or [{}]]
+        if (run.weights or run.metrics) and not any(same_weights(recorded, run.weights) for recorded in distinct):
+            distinct.append(run.weights)
+    groups: list[tuple[dict[str, str], list[RunView]]] = [(recorded, []) for recorded in distinct or [{}]]
     for run in runs:
-        of = next((group for group in groups if same_weights(group[0], run.weights)), groups[0])
-        of[1].append(run)
+        matching = next((group for group in groups if same_weights(group[0], run.weights)), groups[0])
+        matching[1].append(run)
     return groups
 
 
 def hub_model_of(told: str) -> HubModel | None:
-    """Of what is recorded of a model, its name and commit at the hub; ``None`` where it came from elsewhere."""
-    found = _OF_THE_HUB.fullmatch(told.partition(" ")[2])
-    return HubModel(found["repo"], found["revision"]) if found else None
+    """Return the hub name and commit in a recorded origin, or ``None`` if the model came from elsewhere."""
+    match = _HUB_ORIGIN.fullmatch(told.partition(" ")[2])
+    return HubModel(match["repo"], match["revision"]) if match else None
 
 
 def pinned(pair: str, weights: Mapping[str, str]) -> PairSpec | None:
-    """A pair with its models of the hub at the commits that were measured; ``None`` for one that is not known here."""
+    """Return a pair with its hub models at the measured commits, or ``None`` for an unknown pair."""
     try:
         spec = get_pair(pair)
     except FsdError:
@@ -84,7 +84,7 @@ def pinned(pair: str, weights: Mapping[str, str]) -> PairSpec | None:
 
 
 def pinned_name(pair: str, weights: Mapping[str, str]) -> str:
-    """The name by which ``load_pair`` gets what was measured: that of the pair, or of its commits at the hub."""
+    """Return the name by which ``load_pair`` loads the measured weights: the pair's own, or its commits at the hub."""
     spec = pinned(pair, weights)
     models = (
         [] if spec is None or spec.adapter else [("target", spec.target), ("draft", spec.draft), ("head", spec.head)]
@@ -94,5 +94,5 @@ def pinned_name(pair: str, weights: Mapping[str, str]) -> str:
         for role, model in models
         if isinstance(model, HubModel) and hub_model_of(weights.get(role, ""))
     ]
-    whole = len(parts) == sum(model is not None for _, model in models)
-    return f"hub:{'+'.join(parts)}" if parts and whole else pair
+    complete = len(parts) == sum(model is not None for _, model in models)
+    return f"hub:{'+'.join(parts)}" if parts and complete else pair

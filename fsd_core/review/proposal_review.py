@@ -1,4 +1,4 @@
-"""A proposal with all that its verdict rests on: the evidence as it stands now, what is open, who approves."""
+"""A proposal with everything its verdict rests on: the current evidence, open requirements and approvals."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ if TYPE_CHECKING:
 
 
 class ProposalReview(NamedTuple):
-    """A proposal with its use and all that its verdict rests on, as it stands now."""
+    """A proposal with its use and the current basis of its verdict."""
 
     use: Use
     proposal: Proposal
     evidence: list[Evidence]
     missing: tuple[str, ...]
-    """runs of its evidence that were deleted"""
+    """ids of deleted runs of its evidence"""
     hash: str
-    """of the evidence"""
+    """hash of the evidence"""
     open_requirements: tuple[str, ...]
-    """not met or undecided, and not waived by anybody"""
+    """not met or undecided, and not waived"""
     standing: ProposalStatus
 
 
 def case_of(repository: Repository, use: Use, proposal: Proposal) -> ProposalReview:
-    """The proposal with its evidence judged anew."""
-    found = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
-    runs = on_fresh_prompts(repository, (found[id] for id in proposal.runs if id in found))
-    baselines = [found[id] for id in proposal.baselines if id in found]
-    missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in found)
-    prompts = repository.prompts(run.id for run in found.values() if run.metrics)
-    judged = evidence(proposal.requirements, runs, baselines, prompts) if baselines else []
+    """Return the proposal with its evidence checked again."""
+    by_id = {run.id: run for run in repository.runs([*proposal.runs, *proposal.baselines], limit=None)}
+    runs = on_fresh_prompts(repository, (by_id[id] for id in proposal.runs if id in by_id))
+    baselines = [by_id[id] for id in proposal.baselines if id in by_id]
+    missing = tuple(id for id in (*proposal.runs, *proposal.baselines) if id not in by_id)
+    prompts = repository.prompts(run.id for run in by_id.values() if run.metrics)
+    results = evidence(proposal.requirements, runs, baselines, prompts) if baselines else []
     hash = evidence_hash(proposal.requirements, runs, baselines)
-    outcomes = overall(judged)
-    still_open = tuple(
+    outcomes = overall(results)
+    unresolved = tuple(
         name
         for name in asked(proposal.requirements)
         if outcomes.get(name, "undecided") != "met" and proposal.waived(name, hash) is None
     )
     return ProposalReview(
-        use, proposal, judged, missing, hash, still_open, use.standing(proposal, hash, datetime.now(UTC))
+        use, proposal, results, missing, hash, unresolved, use.standing(proposal, hash, datetime.now(UTC))
     )
 
 
 def asked(requirements: Requirements) -> list[str]:
-    """The requirements that ask for something, by name."""
+    """Return the names of the requirements that are set."""
     return [name for name in Requirements.model_fields if getattr(requirements, name) is not None]

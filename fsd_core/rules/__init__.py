@@ -1,4 +1,4 @@
-"""The acceptance rules, one file and one line each. They say which drafted tokens are kept. Nothing imports torch."""
+"""Acceptance rules, one file and one line each. They decide which drafted tokens are accepted. No torch is imported."""
 
 from __future__ import annotations
 
@@ -142,8 +142,8 @@ _BUILT_IN: tuple[type[Rule], ...] = (
 
 
 EVERY_RULE: Registry[type[Rule]] = Registry(lambda: _BUILT_IN, kind_of, classes_of(Rule))
-"""by their ``kind``, in the order in which they are offered"""
+"""all rules by ``kind``, in display order"""
 RULES = EVERY_RULE.where(lambda rule: not rule.timing_only)
-"""those that a user may choose"""
+"""rules that a user may select"""
 VERIFIERS = cast("Registry[type[Verifier]]", RULES.where(lambda rule: issubclass(rule, Verifier)))
-"""those of several drafts per position"""
+"""rules that verify several drafts per position"""

@@ -1,7 +1,7 @@
-"""What an acceptance rule is: frozen values that judge rows of distributions.
+"""Base class of acceptance rules: frozen settings that judge drafted tokens.
 
-A rule holds its configuration, what a person must know to choose it, and its arithmetic. The arithmetic is written in
-methods of the tensors it is given, so that a rule's file imports no torch and the pages can read it.
+A rule holds its configuration, its user-facing descriptions and its arithmetic. The arithmetic only uses methods of its
+input tensors, so a rule's file imports no torch and the pages can import it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from fsd_core.ops.scored_draft import ScoredDraft
 
 CHAIN, TREE, SEVERAL = "chain", "dynamic-tree", "multi-draft"
-"""the structures of a draft: a chain, a tree, several chains"""
+"""draft structures: a chain, a tree, several chains"""
 
 
 @dataclass(frozen=True)
 class AcceptanceResult:
-    """The judgement of each position, as if all before it had been accepted. All tensors but one are [B,R].
+    """Result per position, assuming that all earlier positions were accepted. All tensors but one are [B,R].
 
-    ``accepted``: whether the drafted token is kept. ``strict``: whether lossless speculative decoding would have
-    kept it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon where it has none. ``weight``: what
-    a rule that judges positions together hands on to its correction. ``distribution``, [B,R,V]: what a rule of the
-    general form writes from, for its correction.
+    ``accepted``: whether the drafted token is accepted. ``strict``: whether lossless speculative decoding would accept
+    it with the same uniform. ``divergence``: the rule's own, or Jensen-Shannon if it has none. ``weight``: what a rule
+    that judges positions together passes to its correction. ``distribution``, [B,R,V]: what a rule of the general form
+    writes from; its correction reuses it.
     """
 
     accepted: Tensor
@@ -42,16 +42,16 @@ class AcceptanceResult:
     distribution: Tensor | None = None
 
     def at(self, position: Tensor) -> AcceptanceResult:
-        """One position of each row of the batch. ``position``: int64 [B] → R = 1"""
-        there = position[:, None]
-        weight = None if self.weight is None else self.weight.gather(1, there)
-        known = None if self.distribution is None else self.distribution.take_along_dim(there[..., None], 1)
+        """Return one position of each row of the batch. ``position``: int64 [B] → R = 1"""
+        index = position[:, None]
+        weight = None if self.weight is None else self.weight.gather(1, index)
+        distribution = None if self.distribution is None else self.distribution.take_along_dim(index[..., None], 1)
         return AcceptanceResult(
-            self.accepted.gather(1, there),
-            self.strict.gather(1, there),
-            self.divergence.gather(1, there),
+            self.accepted.gather(1, index),
+            self.strict.gather(1, index),
+            self.divergence.gather(1, index),
             weight,
-            known,
+            distribution,
         )
 
 
@@ -60,25 +60,25 @@ class Knob:
     """The one number that trades quality for speed."""
 
     field: str
-    """the rule's field that holds it"""
+    """name of the rule's field"""
     grid: tuple[float, ...]
-    """values that show the trade-off, where nobody names any"""
+    """default values of a sweep, which show the trade-off"""
     strict: float | None = None
-    """the value at which the rule is lossless speculative decoding, which is written ``off``"""
+    """the value that ``off`` stands for: the rule is then lossless speculative decoding"""
     is_off: bool = True
-    """whether there is such a value"""
+    """whether such a value exists"""
     rising: bool = True
-    """whether a larger value forgives more; otherwise a smaller one does"""
+    """whether a larger value is more lenient; otherwise a smaller one is"""
     monotone: bool = True
-    """whether forgiving more never accepts less at a position"""
+    """whether a more lenient value never accepts less at a position"""
 
     def by_leniency(self, values: Iterable[float]) -> list[float]:
-        """The values, the strictest first."""
+        """Return the values, strictest first."""
         return sorted(values, reverse=not self.rising)
 
 
 class Truncation(NamedTuple):
-    """Options of sampling that confine the target to the tokens of which a rule keeps drafted ones."""
+    """Sampling options that restrict the target to the tokens that a rule can accept."""
 
     top_k: int = 0
     """0 is off"""
@@ -94,60 +94,60 @@ class Rule(Frozen):
     """
 
     title: ClassVar[str]
-    """its name in labels, tables and plots"""
+    """name in labels, tables and plots"""
     long_title: ClassVar[str] = ""
-    """its name where it is chosen; the title where there is none"""
+    """name in menus; if empty, the title"""
     explanation: ClassVar[str]
-    """what it does, in one sentence"""
+    """one sentence about what it does"""
     note: ClassVar[str] = ""
-    """what else a user must know to choose it"""
+    """anything else that a user must know to choose it"""
     lossless: ClassVar[bool] = False
-    """whether the output has the target's distribution whatever the parameters are"""
+    """whether the output has the target's distribution for all parameter values"""
     baseline: ClassVar[bool] = False
-    """whether one model writes alone"""
+    """whether a single model writes the text"""
     timing_only: ClassVar[bool] = False
-    """whether its texts mean nothing, so that no run may use it"""
+    """whether its texts are meaningless, so that no run may use it"""
     shapes: ClassVar[tuple[str, ...]] = (CHAIN, TREE)
-    """the structures of drafts that it judges"""
+    """draft structures that it judges"""
     drafts: ClassVar[int | None] = None
-    """the number of drafts per position that it needs; ``None`` if any number will do"""
+    """required number of drafts per position; ``None`` allows any number"""
     knob: ClassVar[Knob | None] = None
     symbol: ClassVar[str] = "circle"
-    """its marker in figures, by plotly's name"""
+    """plotly marker in figures"""
     colour: ClassVar[str | None] = None
-    """its colour in figures, as #rrggbb; ``None`` takes the next of the palette"""
+    """colour in figures, as #rrggbb; ``None`` takes the next one of the palette"""
     judges_bonus: ClassVar[bool] = False
-    """Whether the token after a fully accepted draft is drafted and judged like the others. Without it that token
-    comes from the target, which makes a lossy rule's output depend on the draft length."""
+    """Whether the token after a fully accepted draft is drafted and judged like the others. Otherwise it comes from the
+    target, which makes a lossy rule's output depend on the draft length."""
     greedy_draft: ClassVar[bool] = False
-    """whether the draft proposes its likeliest token whatever the sampling settings"""
+    """whether the draft proposes its argmax, whatever the sampling settings"""
     needs_distribution: ClassVar[bool] = False
-    """whether it reads what else the draft might have written, which copied tokens do not tell"""
+    """whether it reads the draft's full distribution, which copied tokens do not have"""
     judges_together: ClassVar[bool] = False
     """whether its judgement of a position depends on other positions of the draft"""
     greedy_note: ClassVar[str] = ""
-    """what it does at temperature 0, where that is not what it does elsewhere"""
+    """what it does at temperature 0, if that differs from sampling"""
 
     kind: str
-    """its name in settings and on the command line"""
+    """name in settings and on the command line"""
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        """Judges drafted tokens.
+        """Judge drafted tokens.
 
         ``uniforms``: [B,R] in [0,1) for the acceptance tests; ``noise``: [B,R] for the ``random`` divergence.
         """
         self.refuse()
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
-        """Weights from which the recovered token is drawn, in place of a rejected one.
+        """Return the weights from which the recovered token is sampled after a rejection.
 
-        ``row``: the rejected position alone, R = 1. ``result``: what :meth:`judge` said of it, [B,1]. Returns [B,1,V],
-        not negative, with a positive sum.
+        ``row``: the rejected position alone, R = 1. ``result``: the result of :meth:`judge` for it, [B,1]. Returns
+        [B,1,V], non-negative, with a positive sum.
         """
         self.refuse()
 
     def refuse(self) -> NoReturn:
-        """Raises ``InvalidSetting`` with what the rule does not do."""
+        """Raise ``InvalidSetting`` that says what the rule cannot do."""
         raise InvalidSetting(f"'{self.kind}' judges no single drafts, so it has no acceptance test.")
 
     @classmethod
@@ -157,27 +157,29 @@ class Rule(Frozen):
 
     @property
     def bonus_is_judged(self) -> bool:
-        """``judges_bonus``, where no field of the rule says otherwise."""
+        """``judges_bonus``, unless a field of the rule overrides it."""
         return self.judges_bonus
 
     @property
     def samples_target(self) -> bool:
-        """Whether tokens are drawn from the raw target, where the target writes them, though nothing is sampled."""
+        """Whether the target's own tokens are sampled from its raw distribution even under greedy settings."""
         return False
 
     @property
     def truncation(self) -> Truncation | None:
-        """What confines the target, sampled alone, to the tokens of which the rule keeps drafted ones, whatever the
-        draft is. ``None`` if no option of sampling does."""
+        """Sampling options that restrict the target alone to the tokens that the rule can accept from any draft.
+
+        ``None`` if no sampling options do that.
+        """
         return Truncation()
 
     @property
     def knob_value(self) -> float | None:
-        """The value of its knob; ``None`` if the knob is off or the rule has none."""
+        """Value of its knob; ``None`` if the knob is off or the rule has none."""
         return getattr(self, self.knob.field) if self.knob else None
 
     def words(self, knob: str) -> list[str]:
-        """The parts of its label behind the title. ``knob``: its value in words, such as ``≤ 0.1``."""
+        """Return the parts of its label after the title. ``knob``: its value as text, such as ``≤ 0.1``."""
         if self.knob is None:
             return changed(self)
         return [
@@ -202,19 +204,19 @@ class MissingRule(Rule):
 
 
 def passes(verifier_of_token: Tensor, draft_of_token: Tensor, uniforms: Tensor) -> Tensor:
-    """Whether u < π(x)/q(x), written without a division. [B,R] each → bool [B,R]
+    """Return whether u < π(x)/q(x), computed without a division. [B,R] each → bool [B,R]
 
-    Probability min(1, π(x)/q(x)): u lies in [0,1), so π ≥ q > 0 always passes and π = 0 never does.
+    The probability is min(1, π(x)/q(x)): u lies in [0,1), so π ≥ q > 0 always passes and π = 0 never does.
     """
-    return uniforms * draft_of_token < verifier_of_token  # float64, as the uniforms are
+    return uniforms * draft_of_token < verifier_of_token  # float64, like the uniforms
 
 
 def residual(verifier: Tensor, draft: Tensor) -> Tensor:
-    """(π−q)₊, or π itself where rounding makes that all zero. [B,R,V], [B,R,V] → [B,R,V]"""
-    rest = (verifier - draft).clamp_min(0)
-    return rest.where(rest.sum(-1, keepdim=True) > 0, verifier)
+    """Return (π−q)₊, or π itself if rounding makes that all zero. [B,R,V], [B,R,V] → [B,R,V]"""
+    difference = (verifier - draft).clamp_min(0)
+    return difference.where(difference.sum(-1, keepdim=True) > 0, verifier)
 
 
 def strictly(rows: ScoredDraft, uniforms: Tensor) -> Tensor:
-    """Whether lossless speculative decoding keeps each drafted token: u < p(x)/q(x). [B,R] → bool [B,R]"""
+    """Return whether lossless speculative decoding accepts each drafted token: u < p(x)/q(x). [B,R] → bool [B,R]"""
     return passes(rows.of_token(rows.target), rows.of_token(rows.draft), uniforms)

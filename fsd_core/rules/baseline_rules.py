@@ -1,4 +1,4 @@
-"""One model alone: the two ends of every trade-off."""
+"""Single models: the two ends of every trade-off."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fsd_core.rules.base import Rule
 
 
 class Autoregressive(Rule):
-    """The target alone, one token a forward: the baseline of every speed-up."""
+    """The target alone, one token per forward: the baseline of every speed-up."""
 
     title, lossless, baseline, shapes = "Target alone", True, True, ()
     explanation = "The large model writes every token itself: the baseline."

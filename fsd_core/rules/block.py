@@ -1,4 +1,4 @@
-"""Block verification: the tokens of a draft are tested together."""
+"""Block verification tests the tokens of a draft jointly."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ if TYPE_CHECKING:
 
 
 class Block(Rule):
-    """`block`: lossless, and keeps at least as many tokens as the token-wise test in expectation (Sun et al. 2024).
+    """`block`: lossless; in expectation it accepts at least as many tokens as the token-wise test (Sun et al. 2024).
 
-    With P₀ = 1, Pᵢ = min(1, Pᵢ₋₁·p(xᵢ)/q(xᵢ)), Zᵢ = Σ_v (Pᵢ·p(v|x≤i) − q(v|x≤i))₊, and hᵢ = Zᵢ/(Zᵢ + 1 − Pᵢ) for
-    i < γ, h_γ = P_γ: the kept tokens are the first τ = max{i: uᵢ < hᵢ}; the next one is drawn from
-    norm((P_τ·p − q)₊), and from p where τ = γ (arXiv 2403.10444, algorithm 2). At temperature 0 it keeps what the
-    token-wise test keeps.
+    With P₀ = 1, Pᵢ = min(1, Pᵢ₋₁·p(xᵢ)/q(xᵢ)), Zᵢ = Σ_v (Pᵢ·p(v|x≤i) − q(v|x≤i))₊, and hᵢ = Zᵢ/(Zᵢ + 1 − Pᵢ) for i < γ,
+    h_γ = P_γ: the first τ = max{i: uᵢ < hᵢ} tokens are accepted. The next one is sampled from norm((P_τ·p − q)₊), or
+    from p if τ = γ (arXiv 2403.10444, algorithm 2). At temperature 0 it accepts what the token-wise test accepts.
     """
 
     title, long_title, lossless, shapes = "Block", "Block verification", True, (CHAIN,)
@@ -31,31 +30,34 @@ class Block(Rule):
     kind: Literal["block"] = "block"
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        reached = _reached(rows)  # Pᵢ, [B,R] for i from 1
-        before = reached.roll(1, -1)
-        before[:, 0] = 1  # Pᵢ₋₁
-        rest = _rest(before, rows).sum(-1, dtype=reached.dtype)  # Zᵢ₋₁
-        chance = (rest / (rest + 1 - before).clamp_min(1e-300)).roll(-1, -1)  # hᵢ; the last is not of this form
-        places = rest.new_ones(rest.shape).long().cumsum(-1)  # i
-        lengths = places[:, -1:] if rows.lengths is None else rows.lengths[:, None]
-        chance = reached.where(places == lengths, chance)
-        ends = (uniforms < chance) & (places <= lengths)
-        kept = places <= (places * ends).amax(-1, keepdim=True)
-        return AcceptanceResult(kept, kept, rows.divergence("js", noise), before)
+        joint = _joint_ratio(rows)  # Pᵢ, [B,R] for i from 1
+        previous = joint.roll(1, -1)
+        previous[:, 0] = 1  # Pᵢ₋₁
+        excess = _excess(previous, rows).sum(-1, dtype=joint.dtype)  # Zᵢ₋₁
+        chance = (excess / (excess + 1 - previous).clamp_min(1e-300)).roll(-1, -1)  # hᵢ; the last one is Pᵢ
+        positions = excess.new_ones(excess.shape).long().cumsum(-1)  # i
+        lengths = positions[:, -1:] if rows.lengths is None else rows.lengths[:, None]
+        chance = joint.where(positions == lengths, chance)
+        ends = (uniforms < chance) & (positions <= lengths)
+        accepted = positions <= (positions * ends).amax(-1, keepdim=True)
+        return AcceptanceResult(accepted, accepted, rows.divergence("js", noise), previous)
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         assert result.weight is not None
         return residual(result.weight.to(row.target.dtype)[..., None] * row.target, row.draft)
 
 
-def _rest(before: Tensor, rows: ScoredDraft) -> Tensor:
-    """(Pᵢ₋₁·p − q)₊, [B,R,V]"""
-    return (before.to(rows.target.dtype)[..., None] * rows.target - rows.draft).clamp_min(0)
+def _excess(previous: Tensor, rows: ScoredDraft) -> Tensor:
+    """Return (Pᵢ₋₁·p − q)₊, [B,R,V]."""
+    return (previous.to(rows.target.dtype)[..., None] * rows.target - rows.draft).clamp_min(0)
 
 
-def _reached(rows: ScoredDraft) -> Tensor:
-    """Pᵢ of each drafted token, float64 [B,R]: the product of the ratios, less its own maximum so far if that is above
-    one, which is what min(1, ·) at every step comes to."""
+def _joint_ratio(rows: ScoredDraft) -> Tensor:
+    """Return Pᵢ of each drafted token, float64 [B,R].
+
+    It is the product of the ratios, divided by its running maximum if that exceeds one. This equals min(1, ·) at every
+    step.
+    """
     steps = rows.of_token(rows.target).double().log() - rows.of_token(rows.draft).double().log()
     product = steps.cumsum(-1)
     return (product - product.cummax(-1).values.clamp_min(0)).exp()

@@ -1,4 +1,4 @@
-"""Cactus: the drafted token alone is made likelier, as far as a budget of divergence allows."""
+"""Cactus raises the drafted token's probability as far as a divergence budget allows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Cactus(Rule):
     """`cactus`: accept iff u ≤ h/q(x) with h = min(1, p(x) + √(2δ·p(x)·(1−p(x)))) (Hao, Mou 2026, arXiv 2604.04987).
 
-    h is p(x) raised until the divergence from p is about δ. A rejected token is replaced from p with p(x) set to h and
-    the others scaled by (1−h)/(1−p(x)), minus q. That depends on x, so the output has no distribution of the general
+    h is p(x) raised until the divergence from p is about δ. A rejected token is resampled from p with p(x) set to h and
+    the others scaled by (1−h)/(1−p(x)), minus q. This depends on x, so the output has no distribution of the general
     form.
     """
 
@@ -33,18 +33,18 @@ class Cactus(Rule):
     )  # fmt: skip
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
-        kept = passes(self._raised(rows), rows.of_token(rows.draft), uniforms)
-        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+        accepted = passes(self._raised(rows), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), rows.divergence("js", noise))
 
     def _raised(self, rows: ScoredDraft) -> Tensor:
-        """h. → [B,R]"""
+        """Return h, [B,R]."""
         p = rows.of_token(rows.target)
         return (p + (2 * self.cactus_budget * p * (1 - p).clamp_min(0)).sqrt()).clamp_max(1)
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         raised, p = self._raised(row)[..., None], row.of_token(row.target)[..., None]
-        others = row.target * ((1 - raised) / (1 - p).clamp_min(1e-30))
-        return residual(others.scatter(-1, row.tokens[..., None], raised), row.draft)
+        scaled = row.target * ((1 - raised) / (1 - p).clamp_min(1e-30))
+        return residual(scaled.scatter(-1, row.tokens[..., None], raised), row.draft)
 
     def words(self, knob: str) -> list[str]:
         return [f"δ {knob.removeprefix('≤ ')}".strip()]

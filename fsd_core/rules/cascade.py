@@ -1,4 +1,4 @@
-"""Speculative cascades: a position is the draft's or the target's, by what the two say of themselves."""
+"""Speculative cascades: the draft or the target writes a position, depending on how sure both are."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Cascade(GeneralForm):
     - ``opt``: max q < max p − α·TV(p,q);
     - ``entropy``: H(q) > H(p) + α·TV(p,q), in nats.
 
-    Maxima and entropies are of the raw distributions; TV is of those that are sampled. On a tree the likeliest child
-    is written where nothing is deferred.
+    Maxima and entropies are of the raw distributions; TV is of the sampled ones. On a tree the likeliest child is
+    written unless the trigger defers.
     """
 
     title, symbol = "Cascade", "star"
@@ -51,17 +51,17 @@ class Cascade(GeneralForm):
         return rows.target.where(self._defers(rows, cost)[..., None], rows.draft)
 
     def _defers(self, rows: ScoredDraft, cost: float) -> Tensor:
-        """→ bool [B,R]"""
+        """Return whether each position is left to the target, bool [B,R]."""
         p, q = rows.target_raw, rows.draft_raw
         if self.trigger == "chow":
             return q.amax(-1) < 1 - cost
         if self.trigger == "diff":
             return q.amax(-1) < p.amax(-1) - cost
-        apart = cost * rows.variation
+        weighted_tv = cost * rows.variation
         if self.trigger == "opt":
-            return q.amax(-1) < p.amax(-1) - apart
-        of_target, of_draft = rows.raw_entropies
-        return of_draft > of_target + apart
+            return q.amax(-1) < p.amax(-1) - weighted_tv
+        target_entropy, draft_entropy = rows.raw_entropies
+        return draft_entropy > target_entropy + weighted_tv
 
     def words(self, knob: str) -> list[str]:
         return [self.trigger, f"cost {knob.removeprefix('≤ ')}".strip()]

@@ -1,4 +1,4 @@
-"""The divergences that a rule may use: names, titles and ranges. :mod:`fsd_core.ops.divergences` computes them."""
+"""Divergences that a rule may use: names, titles and ranges. :mod:`fsd_core.ops.divergences` computes them."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DivergenceName = Literal[
 DIVERGENCES: tuple[str, ...] = get_args(DivergenceName)
 TOP_K = "top-k-"
 OVER_TOP_K = tuple(name for name in DIVERGENCES if name.startswith(TOP_K))
-"""those over the target's likeliest tokens alone, which read how many those are"""
+"""divergences over the target's k likeliest tokens only, which read that k"""
 INFINITE_WITHOUT_Q = ("reverse-kl", "ag")
-"""those that divide by q; they are infinite where q = 0 for a token that the target may write"""
+"""divergences that divide by q: infinite if q = 0 for a token that the target may write"""
 _UPPER_BOUNDS = {"js": math.log(2), "tv": 1.0, "random": 1.0}
 _TITLES = {
     "kl": "KL(q‖p) of draft against target",
@@ -27,26 +27,26 @@ _TITLES = {
 
 
 def divergence_upper_bound(name: str) -> float:
-    """Largest value the divergence can take, in nats where it has a unit; ``inf`` if unbounded."""
+    """Return the largest value that the divergence can take, in nats if it has a unit; ``inf`` if unbounded."""
     return _UPPER_BOUNDS.get(name.removeprefix(TOP_K), math.inf)
 
 
 def divergence_unit(name: str) -> str:
-    """``nats``, or nothing where the divergence is a plain number."""
+    """Return ``nats``, or nothing if the divergence is a plain number."""
     return "" if name.endswith(("tv", "random")) else "nats"
 
 
 def divergence_title(name: str) -> str:
-    """A divergence's name with its meaning."""
+    """Return a divergence's name with its meaning."""
     if name == "random":
         return "random · a coin in place of a divergence"
     base = name.removeprefix(TOP_K)
-    where = ", over the target's top k" if base != name else ""
-    return f"{name} · {_TITLES[base]}{where}"
+    suffix = ", over the target's top k" if base != name else ""
+    return f"{name} · {_TITLES[base]}{suffix}"
 
 
 def divergence_fact(name: str) -> str:
-    """What a user must know to choose a threshold for it."""
+    """Return what a user must know to choose a threshold for it."""
     if name == "random":
         return "The threshold is the chance that a token is kept: the control that shows what a divergence is worth."
     if name.endswith(("js", "ag")):

@@ -1,4 +1,4 @@
-"""EARS: the less sure the target is, the more its test forgives."""
+"""EARS: the less sure the target is, the more lenient its test."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Ears(Rule):
     """`ears`: accept iff p(x)/q(x) ≥ u − tol·(1 − max p) (Sun et al. 2025, arXiv 2512.13194).
 
-    A rejected token is replaced from norm((p−q)₊), as in strict decoding. As published, a token that top-k or top-p
-    excludes may be kept where the target is not sure.
+    A rejected token is resampled from norm((p−q)₊), as in strict decoding. As published, it may accept a token that
+    top-k or top-p excludes if the target is unsure.
     """
 
     title, symbol, shapes = "EARS", "bowtie", (CHAIN,)
@@ -34,8 +34,8 @@ class Ears(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         eased = uniforms - self.tolerance * (1 - rows.target.amax(-1))
-        kept = passes(rows.of_token(rows.target), rows.of_token(rows.draft), eased)
-        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+        accepted = passes(rows.of_token(rows.target), rows.of_token(rows.draft), eased)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), rows.divergence("js", noise))
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)

@@ -1,13 +1,12 @@
-"""Fuzzy speculative decoding: a drafted token is kept where the two models hardly differ.
+"""Fuzzy speculative decoding: a drafted token is accepted where the two models hardly differ.
 
-Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime
-Tradeoff", Findings of ACL 2025 (arXiv 2502.20704). The divergence is taken between
-the raw distributions (temperature 1, no truncation), whatever the sampling settings.
+Holsman, Huang, Dhingra, "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", Findings of ACL 2025
+(arXiv 2502.20704). The divergence is between the raw distributions (temperature 1, no truncation), whatever the
+sampling settings.
 
-The paper draws the token after a fully accepted draft from p, which makes the output
-depend on where rounds happen to end, and keeps T = ∞ from being the draft model. `fsd`
-does as the paper, and with `judge_bonus` as `fsd-reducible` (:mod:`fsd_core.rules.reducible`);
-`fsd-official` does as the authors' program.
+The paper samples the token after a fully accepted draft from p. The output then depends on where rounds happen to end,
+and T = ∞ is not the draft model. `fsd` follows the paper. With `judge_bonus` it treats that token like `fsd-reducible`
+(:mod:`fsd_core.rules.reducible`). `fsd-official` follows the authors' program.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _check_threshold(threshold: float | None, divergence: str) -> None:
 
 
 def near(divergences: Tensor, threshold: float | None) -> Tensor:
-    """Where the divergence is forgiven. [B,R] → bool [B,R]; nowhere if the threshold is off."""
+    """Return where the divergence is within the threshold. [B,R] → bool [B,R]; nowhere if the threshold is off."""
     return divergences <= (-1.0 if threshold is None else threshold)
 
 
@@ -74,7 +73,7 @@ class Thresholded(Rule):
 
 
 class Fuzzy(Thresholded):
-    """`fsd`: accept iff D ≤ T, whatever was drafted; else a fresh sample from p. Off: strict speculative decoding."""
+    """`fsd`: accept any drafted token iff D ≤ T; else a fresh sample from p. Off: strict speculative decoding."""
 
     title, long_title, symbol = "FSD", "FSD, as published", "triangle-up"
     explanation = "Keeps a drafted token if the divergence is at most the threshold, whichever token it is."
@@ -105,11 +104,11 @@ class Fuzzy(Thresholded):
 
 
 class FuzzyOfficial(Rule):
-    """`fsd-official`: what the authors' published program computes, for reproducing its numbers.
+    """`fsd-official`: the authors' published program, for reproducing its numbers.
 
-    The draft is greedy whatever the sampling flags, D is `ag` on raw distributions, a rejected token is replaced by a
-    fresh sample from the target, and the bonus comes from the target. These samples are drawn without sampling too,
-    then from the raw target at temperature 1 (`torch.multinomial` of the unwarped logits in `fsd_utils.py`).
+    The draft is greedy whatever the sampling settings, D is `ag` on raw distributions, a rejected token is replaced by
+    a fresh sample from the target, and the bonus comes from the target. Even at temperature 0 these tokens are sampled,
+    from the raw target at temperature 1 (`torch.multinomial` of the unwarped logits in `fsd_utils.py`).
     """
 
     title, long_title, symbol = "FSD official", "FSD official · the authors' program", "cross"

@@ -1,7 +1,7 @@
 """The general form of a lossy rule: every token is written from one distribution π of the models' p and q.
 
-Accept x iff u ≤ π(x)/q(x), else draw from norm((π−q)₊), and treat the token behind a fully accepted draft alike. A text
-then has the distribution π, token for token, whatever the draft length is (Leviathan et al. 2023 with π in place of p).
+Accept x iff u ≤ π(x)/q(x), else sample from norm((π−q)₊). Treat the token after a fully accepted draft the same way.
+Every token of a text then has the distribution π, for any draft length (Leviathan et al. 2023 with π in place of p).
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ if TYPE_CHECKING:
 
 
 class GeneralForm(Rule):
-    """A rule that is its distribution π, which a subclass states in :meth:`distribution`."""
+    """A rule defined by its distribution π, which a subclass returns from :meth:`distribution`."""
 
     judges_bonus = True
 
     def distribution(self, rows: ScoredDraft, divergence: Tensor) -> Tensor:
-        """π at each position. ``divergence``: what :meth:`measured` returned, [B,R] → [B,R,V]"""
+        """Return π at each position. ``divergence``: the result of :meth:`measured`, [B,R] → [B,R,V]"""
         self.refuse()
 
     def measured(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
-        """The divergence that is recorded, and that π may depend on: Jensen-Shannon. ``noise``: [B,R] → [B,R]"""
+        """Return the recorded divergence, which π may depend on: Jensen-Shannon. ``noise``: [B,R] → [B,R]"""
         return rows.divergence("js", noise)
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         d = self.measured(rows, noise)
-        written = self.distribution(rows, d)
-        accepted = passes(rows.of_token(written), rows.of_token(rows.draft), uniforms)
-        return AcceptanceResult(accepted, strictly(rows, uniforms), d, distribution=written)
+        distribution = self.distribution(rows, d)
+        accepted = passes(rows.of_token(distribution), rows.of_token(rows.draft), uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), d, distribution=distribution)
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
-        known = result.distribution
-        return residual(self.distribution(row, result.divergence) if known is None else known, row.draft)
+        distribution = result.distribution
+        return residual(self.distribution(row, result.divergence) if distribution is None else distribution, row.draft)
 
 
 def within(rows: ScoredDraft, kept: Tensor) -> Tensor:
-    """q on a set of tokens, and p for the share of q outside it: q·1_A + (1 − q(A))·p. bool [B,R,V] → [B,R,V]"""
+    """Return q on a set of tokens A, and p for q's mass outside it: q·1_A + (1 − q(A))·p. bool [B,R,V] → [B,R,V]"""
     inside = rows.draft * kept
     return inside + (1 - inside.sum(-1, keepdim=True)).clamp_min(0) * rows.target
 
 
 def head_truncation(width: float | None) -> Truncation:
-    """The head set as min-p: p(v) ≥ (1 − width)·max p, of p as it is sampled; nothing where the width is off."""
+    """Return the head set as min-p, p(v) ≥ (1 − width)·max p of the sampled p; nothing if the width is off."""
     return Truncation() if width is None else Truncation(min_p=round(1 - width, 12))
 
 
 def head(rows: ScoredDraft, width: float) -> Tensor:
-    """The target's likeliest tokens: p(v) ≥ (1 − width)·max p, of those that sampling leaves. → bool [B,R,V]"""
+    """Return the target's likeliest tokens, p(v) ≥ (1 − width)·max p, if sampling allows them. → bool [B,R,V]"""
     p = rows.graded_target
     likely = p >= (1 - width) * p.amax(-1, keepdim=True)
     return likely if rows.allowed is None else likely & rows.allowed

@@ -1,4 +1,4 @@
-"""Rules by the target's head set A = {v: p(v) ≥ (1 − width)·max p}, the tokens that are nearly its likeliest."""
+"""Rules by the target's head set A = {v: p(v) ≥ (1 − width)·max p}: tokens nearly as likely as its likeliest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def _head_width() -> Any:
-    """The field of A's width."""
+    """Return the field of A's width."""
     return option(
         0.2, "Head width", "How far below the likeliest token's probability a kept token may be, as a share of it",
         plural="Head widths", ge=0, le=1,
@@ -25,9 +25,9 @@ def _head_width() -> Any:
 class Head(GeneralForm):
     """`head`: π = q·1_A + (1−q(A))·p, the rule TokenV3 of speculative cascades (arXiv 2405.19261).
 
-    A is of p as it is sampled; at temperature 0 of the raw p. At a width of 0 the target's likeliest token is still
-    kept whenever it is drafted, which is lossless at temperature 0 alone; only ``off`` always is. A wider A does not
-    always accept more: it takes from the share that p has.
+    A is computed from p as it is sampled, or from the raw p at temperature 0. At a width of 0 the target's likeliest
+    token is still accepted whenever it is drafted, which is lossless at temperature 0 only; ``off`` is always lossless.
+    A wider A does not always accept more, because it takes from p's share.
     """
 
     title, symbol, shapes = "Head set", "pentagon", (CHAIN,)
@@ -48,9 +48,10 @@ class Head(GeneralForm):
 
 
 class HeadStrict(Rule):
-    """`head-strict`: keep x if it is in A, else by the strict test; a rejected token is replaced as in strict decoding.
+    """`head-strict`: accept x if it is in A, else by the strict test; resample a rejected token as in strict decoding.
 
-    Replaced from norm((p−q)₊), so that the output has no distribution of the general form. Works for copied tokens too.
+    It is resampled from norm((p−q)₊), so the output has no distribution of the general form. Works for copied tokens
+    too.
     """
 
     title, symbol = "Head, else strict", "octagon"
@@ -65,8 +66,8 @@ class HeadStrict(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         strict = strictly(rows, uniforms)
-        kept = strict if self.head_width is None else strict | rows.of_token(head(rows, self.head_width))
-        return AcceptanceResult(kept, strict, rows.divergence("js", noise))
+        accepted = strict if self.head_width is None else strict | rows.of_token(head(rows, self.head_width))
+        return AcceptanceResult(accepted, strict, rows.divergence("js", noise))
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)

@@ -1,4 +1,4 @@
-"""Lenience: the draft's probability counts for less."""
+"""Lenience: the draft's probability is scaled down."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class Lenience(Rule):
     """`lenience`: accept iff u ≤ p(x)/((1−α)·q(x)) (Leviathan et al. 2023, appendix A.5).
 
-    A rejected token is replaced from norm((p − (1−α)·q)₊); with ``stock_residual`` from norm((p−q)₊), as engines do
-    that change the test alone. A token is never written with more than 1/(1−α) of its probability by p.
+    A rejected token is resampled from norm((p − (1−α)·q)₊). With ``stock_residual`` it is resampled from norm((p−q)₊),
+    as in engines that change only the test. No token is written with more than 1/(1−α) of its probability under p.
     """
 
     title, symbol, shapes = "Lenience", "triangle-left", (CHAIN,)
@@ -36,8 +36,8 @@ class Lenience(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         lowered = (1 - self.lenience) * rows.of_token(rows.draft)
-        kept = passes(rows.of_token(rows.target), lowered, uniforms)
-        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+        accepted = passes(rows.of_token(rows.target), lowered, uniforms)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), rows.divergence("js", noise))
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft if self.stock_residual else (1 - self.lenience) * row.draft)

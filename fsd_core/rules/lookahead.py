@@ -1,4 +1,4 @@
-"""FLy: a mismatch is forgiven where the target was unsure and agrees with what follows."""
+"""FLy: a mismatch is forgiven if the target was unsure and agrees with the tokens that follow."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Lookahead(Rule):
-    """`lookahead`: a token that fails the strict test is kept iff the target was unsure and what follows passes.
+    """`lookahead`: a token that fails the strict test is accepted iff the target was unsure and the next tokens pass.
 
     Training-free loosely speculative decoding, FLy (Li et al. 2025, arXiv 2511.22972). Unsure means that the entropy of
-    the target's three likeliest tokens, normalised, is at least θ nats (ln 3 at most). What follows are the next W
-    drafted tokens, all of which must be there and pass the strict test. It wants long drafts, γ 15 to 25. A rejected
-    token is replaced as in strict decoding.
+    the target's three likeliest tokens, normalised, is at least θ nats (ln 3 at most). The next W drafted tokens must
+    all exist and pass the strict test. It needs long drafts, γ 15 to 25. A rejected token is resampled as in strict
+    decoding.
     """
 
     title, symbol, shapes = "Lookahead", "arrow-right", (CHAIN,)
@@ -38,27 +38,27 @@ class Lookahead(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         strict = strictly(rows, uniforms)
-        kept = (
+        accepted = (
             strict if self.lookahead_entropy is None else strict | (self._unsure(rows) & self._followed(rows, strict))
         )
-        return AcceptanceResult(kept, strict, rows.divergence("js", noise))
+        return AcceptanceResult(accepted, strict, rows.divergence("js", noise))
 
     def _unsure(self, rows: ScoredDraft) -> Tensor:
-        """→ bool [B,R]"""
+        """Return whether the target is unsure at each position, bool [B,R]."""
         p = rows.graded_target
         top = p.topk(min(3, p.shape[-1]), -1).values
         top = top / top.sum(-1, keepdim=True)
         return -top.xlogy(top).sum(-1) >= (self.lookahead_entropy or 0)
 
     def _followed(self, rows: ScoredDraft, strict: Tensor) -> Tensor:
-        """Whether the next W tokens are there and pass. → bool [B,R]"""
-        window, own = self.lookahead_window, strict.long()
+        """Return whether the next W tokens exist and pass, bool [B,R]."""
+        window, passing = self.lookahead_window, strict.long()
         if rows.lengths is not None:
-            own = own * (own.new_ones(own.shape).cumsum(-1) <= rows.lengths[:, None])
-        passed = own.cumsum(-1)
+            passing = passing * (passing.new_ones(passing.shape).cumsum(-1) <= rows.lengths[:, None])
+        passed = passing.cumsum(-1)
         later = passed.roll(-window, -1)
-        there = own.new_ones(own.shape).cumsum(-1) + window <= own.shape[-1]
-        return there & (later - passed == window)
+        exists = passing.new_ones(passing.shape).cumsum(-1) + window <= passing.shape[-1]
+        return exists & (later - passed == window)
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)

@@ -1,4 +1,4 @@
-"""MARS: the target's second choice is kept where it hardly prefers its first."""
+"""MARS: the target's second choice is accepted if its logit is close to the first's."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class Margin(Rule):
-    """`margin`: keep the target's likeliest token, and its second iff z₂/z₁ > θ; else a sample of p.
+    """`margin`: accept the target's likeliest token, and its second iff z₂/z₁ > θ; else a sample of p.
 
     Margin-aware verification, MARS (Song et al. 2026, arXiv 2601.15498). z are the target's raw logits, and z₁ > 0 is
-    required: their ratio changes when all logits are shifted, which changes nothing else, so that a θ means what it
-    means for one model alone. At temperature 0, θ = 1 is exact SD; with sampling no θ is.
+    required. Shifting all logits changes their ratio and nothing else, so a value of θ is meaningful for one model
+    only. At temperature 0, θ = 1 is exact SD; with sampling no θ is.
     """
 
     title, symbol = "Margin", "diamond-cross"
@@ -35,8 +35,8 @@ class Margin(Rule):
         assert rows.logits is not None
         first, second = rows.logits.topk(2, -1).values.unbind(-1)
         least = first.where((first <= 0) | (second <= self.logit_ratio * first), second)
-        kept = rows.of_token(rows.logits) >= least
-        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+        accepted = rows.of_token(rows.logits) >= least
+        return AcceptanceResult(accepted, strictly(rows, uniforms), rows.divergence("js", noise))
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return row.target

@@ -1,4 +1,4 @@
-"""Mentored decoding: as much of the draft as a budget of divergence allows."""
+"""Mentored decoding accepts as much of the draft as a divergence budget allows."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Mentored(GeneralForm):
-    """`mentored`: of all π with KL(p‖π) ≤ D, one that accepts the most (Tran-Thien 2023, "mentored decoding").
+    """`mentored`: among all π with KL(p‖π) ≤ D, one that accepts the most (Tran-Thien 2023, "mentored decoding").
 
-    π(v) = q(v), but at least p(v)/b and at most p(v)/a, with a ≤ 1 ≤ b such that π sums to one and KL(p‖π) = D; and
-    π = q where KL(p‖q) ≤ D. Stated by its author as an acceptance min(1, p/(a·q)) with a residual (p/b − q)₊.
+    π(v) = q(v), but at least p(v)/b and at most p(v)/a, with a ≤ 1 ≤ b such that π sums to one and KL(p‖π) = D. If
+    KL(p‖q) ≤ D, π = q. Its author states it as an acceptance min(1, p/(a·q)) with a residual (p/b − q)₊.
     """
 
     title, symbol, shapes = "Mentored", "diamond-tall", (CHAIN,)

@@ -1,4 +1,4 @@
-"""Verifiers that test one draft at most. Another draft is accepted where it equals the token that they write.
+"""Verifiers that test at most one draft. Another draft is accepted if it equals the written token.
 
 SpecHub = Sun et al. 2024; greedy drafts = Hu et al. 2025 (arXiv 2502.18779).
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class NaiveSampling(Verifier):
-    """Writes a sample of p, and accepts a draft that equals it."""
+    """Writes a sample of p and accepts a draft that equals it."""
 
     title, long_title = "NSS", "NSS · several drafts, the target's sample"
     explanation = "Samples from the target, and keeps a draft that happens to equal the sample."
@@ -27,14 +27,14 @@ class NaiveSampling(Verifier):
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """Σ p (1 − (1 − q)^n): a sample from p that happens to be among the drafts."""
+        """Return Σ p (1 − (1 − q)^n): the chance that a sample from p is among the drafts."""
         from fsd_core.theory.distributions import once_in
 
         return (p * once_in(q, count)).sum()
 
 
 class FirstDraft(Verifier):
-    """Speculative decoding on the first draft. Its recovered token may be another of the drafts."""
+    """Speculative decoding on the first draft. The recovered token may equal another draft."""
 
     title, long_title = "Naive", "Naive · several drafts, the first judged"
     explanation = "SD on the first draft. If it is rejected, the recovered token may be another of the drafts."
@@ -45,31 +45,31 @@ class FirstDraft(Verifier):
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """Σ min(p, q) + Σ (p − q)₊ (1 − (1 − q)^{n−1}): the residual may hit one of the others."""
+        """Return Σ min(p, q) + Σ (p − q)₊ (1 − (1 − q)^{n−1}): the residual may hit another draft."""
         from fsd_core.theory.distributions import once_in
 
         return p.clip(max=q).sum() + ((p - q).clip(0) * once_in(q, count - 1)).sum()
 
 
 class _LastJudged(Verifier):
-    """Speculative decoding on the last draft, the only random one. The recovered token may be one of the others."""
+    """Speculative decoding on the last draft, the only random one. The recovered token may equal another draft."""
 
     sampling = "greedy"
 
     def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
-        drawn = drafts.valid & (drafts.draft.gather(1, drafts.tokens) > 0)  # q has none of the certain ones
-        return judge_one(drawn.long().argmax(1), drafts, uniforms, drawn)
+        sampled = drafts.valid & (drafts.draft.gather(1, drafts.tokens) > 0)  # q is 0 on the certain drafts
+        return judge_one(sampled.long().argmax(1), drafts, uniforms, sampled)
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """Σ_S p + Σ_{x∉S} min(p, q'), S the certain drafts and q' the distribution of the last."""
+        """Return Σ_S p + Σ_{x∉S} min(p, q'), with S the certain drafts and q' the distribution of the last."""
         from fsd_core.theory.optimum import greedy_acceptance
 
         return greedy_acceptance(p, q, count)
 
 
 class GreedyOptimal(_LastJudged):
-    """The optimal verifier of greedy drafts."""
+    """The optimal verifier for greedy drafts."""
 
     title, optimal = "Greedy, optimal", True
     long_title = "Greedy, optimal · likeliest drafts and one sampled"
@@ -78,7 +78,7 @@ class GreedyOptimal(_LastJudged):
 
 
 class SpecHub(_LastJudged):
-    """The draft's likeliest token as a hub, and one other: the optimal verifier of two greedy drafts."""
+    """The draft's likeliest token as a hub, and one sampled token: the optimal verifier for two greedy drafts."""
 
     title, long_title, drafts = "SpecHub", "SpecHub · two drafts", 2
     explanation = "Drafts the likeliest token and a sampled one. No other verifier accepts two such drafts more often."

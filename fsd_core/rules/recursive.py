@@ -1,4 +1,4 @@
-"""Recursive rejection sampling: tests each draft in turn against the residual of p.
+"""Recursive rejection sampling tests each draft in turn against the residual of p.
 
 Miao et al. 2023 (SpecInfer); without replacement Jeon et al. 2024 and Yang et al. 2024.
 """
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def _recursive(drafts: Drafts, uniforms: Tensor, *, replaced: bool) -> CouplingResult:
-    """Accept x_i with min(1, p_i/q_i); on rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
+    """Accept x_i with min(1, p_i/q_i). On rejection p ← norm((p−q)₊), and without replacement q(x_i) ← 0."""
     p, q = drafts.target.double(), drafts.draft.double()
     chosen = drafts.none_chosen()
     for i in range(drafts.count):
-        x, there = drafts.tokens[:, i], drafts.valid[:, i]
-        accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, i]) & (chosen < 0) & there
+        x, valid = drafts.tokens[:, i], drafts.valid[:, i]
+        accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, i]) & (chosen < 0) & valid
         chosen = x.where(accepted, chosen)
-        p = _normed(residual(p, q)).where(there[:, None], p)
+        p = _normalized(residual(p, q)).where(valid[:, None], p)
         if not replaced:
-            q = _normed(q.scatter(1, x[:, None], 0)).where(there[:, None], q)
+            q = _normalized(q.scatter(1, x[:, None], 0)).where(valid[:, None], q)
     return CouplingResult(chosen, p)
 
 
-def _normed(weights: Tensor) -> Tensor:
-    """Divided by its sum; all zero where that is zero. [R,V]"""
+def _normalized(weights: Tensor) -> Tensor:
+    """Return the weights divided by their sum; all zero if that is zero. [R,V]"""
     return weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
 
 
@@ -47,20 +47,20 @@ class RecursiveRejection(Verifier):
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """1 − Π_i (1 − Σ min(p_i, q)), p_1 = p, p_{i+1} = norm((p_i − q)₊)."""
+        """Return 1 − Π_i (1 − Σ min(p_i, q)), p_1 = p, p_{i+1} = norm((p_i − q)₊)."""
         rejected = 1.0
         for _ in range(count):
-            rest = (p - q).clip(0)
-            missed = rest.sum()
+            remainder = (p - q).clip(0)
+            missed = remainder.sum()
             rejected *= missed
             if missed <= 0:
                 break
-            p = rest / missed
+            p = remainder / missed
         return 1 - rejected
 
 
 class RecursiveRejectionWithout(Verifier):
-    """The same as RRS, for drafts that are all different."""
+    """RRS for drafts that are all different."""
 
     title, sampling = "RRS without replacement", "without_replacement"
     long_title = "RRS without replacement · several different drafts"
@@ -72,7 +72,7 @@ class RecursiveRejectionWithout(Verifier):
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """See :mod:`fsd_core.theory.rejections`; sampled where V^(n−1) is beyond its ``MOST_PATHS``."""
+        """Return the rate, sampled if V^(n−1) exceeds ``MOST_PATHS``; see :mod:`fsd_core.theory.rejections`."""
         from fsd_core.theory.rejections import without_replacement
 
         return without_replacement(p, q, count, sampled=samples)

@@ -1,6 +1,6 @@
-"""Fuzzy speculative decoding of the general form: every token has one distribution that depends on its prefix alone.
+"""Fuzzy speculative decoding in the general form: each token's distribution depends on its prefix only.
 
-Where D ≤ T it is lenient, q or as much of it as a guard leaves; elsewhere it is p. D and T are those of
+Where D ≤ T it is lenient: q, or as much of it as a guard allows. Elsewhere it is p. D and T are those of
 :mod:`fsd_core.rules.fuzzy`.
 """
 
@@ -23,7 +23,7 @@ class Reducible(GeneralForm, Thresholded):
     """π is a lenient distribution where D ≤ T, and p elsewhere."""
 
     def lenient(self, rows: ScoredDraft) -> Tensor:
-        """π where D ≤ T. → [B,R,V]"""
+        """Return π where D ≤ T, [B,R,V]."""
         self.refuse()
 
     def measured(self, rows: ScoredDraft, noise: Tensor) -> Tensor:
@@ -36,9 +36,9 @@ class Reducible(GeneralForm, Thresholded):
 class FuzzyReducible(Reducible):
     """`fsd-reducible`: speculative decoding against the verifier π = q where D ≤ T, and π = p elsewhere.
 
-    It has the output distribution of `fsd` that judges its bonus when the draft is sampled from q, and its acceptance
-    is never lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With
-    ``guard``, where D ≤ T a token outside G is not kept: π = q·1_G + (1−q(G))·p.
+    If the draft is sampled from q, it has the output distribution of `fsd` with a judged bonus. Its acceptance is never
+    lower: P(D≤T) + E[1{D>T}·(1−TV)]. Let G be the set of tokens that the target's top-k and top-p keep. With ``guard``,
+    a token outside G is not accepted where D ≤ T: π = q·1_G + (1−q(G))·p.
     """
 
     title = "FSD reducible"
@@ -60,7 +60,7 @@ class FuzzyHead(Reducible):
     """`fsd-head`: the divergence gates the position, and the target's head set gates the token.
 
     Where D ≤ T, π = q·1_A + (1−q(A))·p with A = {v: p(v) ≥ (1 − width)·max p}, and π = p elsewhere: `fsd-reducible`
-    with A in place of what the guard keeps. Ours; published by nobody.
+    with A in place of the guard's G. Our own rule, unpublished.
     """
 
     title, symbol = "FSD head", "triangle-right"

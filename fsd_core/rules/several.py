@@ -1,4 +1,4 @@
-"""What a verifier of several drafts per position is; each has a file with its words, its coupling and its rate."""
+"""Base class of multi-draft verifiers. Each verifier's file holds its descriptions, its coupling and its rate."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """Positions with what was drafted there. R positions, n drafts.
+    """Positions with their drafted tokens. R positions, n drafts.
 
-    tokens: int64 [R,n] in the order in which they were drawn. valid: bool [R,n], which of them there are. target,
-    draft: p and q, [R,V]; q is the distribution of the first draft, or, where all others are certain (``spec-hub``,
-    ``greedy-optimal``), of the last: the draft's distribution without them.
+    tokens: int64 [R,n] in sampling order. valid: bool [R,n], which drafts exist. target, draft: p and q, [R,V]. q is
+    the distribution of the first draft. If all drafts but the last are certain (``spec-hub``, ``greedy-optimal``), q is
+    that of the last: the draft's distribution without the certain tokens.
     """
 
     tokens: Tensor
@@ -33,15 +33,15 @@ class Drafts:
         return self.tokens.shape[1]
 
     def none_chosen(self) -> Tensor:
-        """−1 at every position: int64 [R]"""
+        """Return −1 at every position: int64 [R]"""
         return self.tokens.new_full((len(self.tokens),), -1)
 
 
 class CouplingResult(NamedTuple):
-    """What a verifier makes of the drafts of R positions.
+    """A verifier's result for the drafts of R positions.
 
-    chosen: int64 [R], the token of the draft that is written, −1 for none. rest: [R,V], weights from which the token is
-    drawn where no draft is chosen: not negative, with a positive sum. That token may be one of the drafts as well.
+    chosen: int64 [R], the drafted token that is written, −1 for none. rest: [R,V], weights from which the token is
+    sampled if no draft is chosen: non-negative, with a positive sum. That token may equal a draft as well.
     """
 
     chosen: Tensor
@@ -51,8 +51,8 @@ class CouplingResult(NamedTuple):
 class Verifier(Rule):
     """A lossless verifier of several drafts per position.
 
-    It is a coupling of the target's distribution p with the joint distribution of the n drafts, so that the token is
-    distributed as p whatever was drafted. Both methods import neither torch nor numpy, because the pages import them.
+    It couples the target's distribution p with the joint distribution of the n drafts, so that the token has the
+    distribution p whatever was drafted. Its module imports neither torch nor numpy, because the pages import it.
     """
 
     lossless, shapes = True, (SEVERAL,)
@@ -61,31 +61,31 @@ class Verifier(Rule):
         "forward over many tokens costs little more than one over a few."
     )
     sampling: ClassVar[DraftSampling] = "with_replacement"
-    """how its drafts are drawn"""
+    """how its drafts are sampled"""
     optimal: ClassVar[bool] = False
-    """whether no verifier accepts drafts of its kind more often"""
+    """whether no other verifier accepts such drafts more often"""
 
     def couple(self, drafts: Drafts, uniforms: Tensor) -> CouplingResult:
-        """The draft that is written, if any. ``uniforms``: float64 [R,n] in [0,1)."""
+        """Choose the draft that is written, if any. ``uniforms``: float64 [R,n] in [0,1)."""
         self.refuse()
 
     @classmethod
     def rate(cls, p: Vector, q: Vector, count: int, samples: int) -> float:
-        """The chance that the token written is one of ``count`` drafts. p, q: float64 [V].
+        """Return the probability that the written token is one of ``count`` drafts. p, q: float64 [V].
 
-        ``samples``: how many are taken where it cannot be computed.
+        ``samples``: number of paths to sample if the exact value cannot be computed.
         """
         raise NotImplementedError(f"{cls.__name__} says how often it accepts in a method 'rate'")
 
 
 def of_token(probabilities: Tensor, token: Tensor) -> Tensor:
-    """The probability of a token at each position. [R,V], int64 [R] → [R]"""
+    """Return the probability of a token at each position. [R,V], int64 [R] → [R]"""
     return probabilities.gather(1, token[:, None])[:, 0]
 
 
 def judge_one(at: Tensor, drafts: Drafts, uniforms: Tensor, valid: Tensor) -> CouplingResult:
-    """Speculative decoding on the draft of index ``at`` (int64 [R]), where it is ``valid`` (bool [R,n])."""
+    """Apply speculative decoding to the draft of index ``at`` (int64 [R]), where it is ``valid`` (bool [R,n])."""
     p, q = drafts.target.double(), drafts.draft.double()
-    x, there = of_token(drafts.tokens, at), of_token(valid, at)
-    accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, 0]) & there
-    return CouplingResult(x.where(accepted, drafts.none_chosen()), residual(p, q).where(there[:, None], p))
+    x, is_valid = of_token(drafts.tokens, at), of_token(valid, at)
+    accepted = passes(of_token(p, x), of_token(q, x), uniforms[:, 0]) & is_valid
+    return CouplingResult(x.where(accepted, drafts.none_chosen()), residual(p, q).where(is_valid[:, None], p))

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Speculative(Rule):
-    """Accept x with probability min(1, p(x)/q(x)), else draw from norm((p−q)₊); bonus from p.
+    """Accept x with probability min(1, p(x)/q(x)), else sample from norm((p−q)₊). The bonus comes from p.
 
-    Leviathan et al. 2023, Chen et al. 2023. Emitted tokens are distributed exactly as the target's samples; greedily
-    they are the target's, token for token. Acceptance at one position: Σ min(p,q).
+    Leviathan et al. 2023, Chen et al. 2023. Emitted tokens are distributed exactly as the target's samples. With greedy
+    decoding they equal the target's, token for token. Acceptance at one position: Σ min(p,q).
     """
 
     title, long_title, lossless = "SD", "Speculative decoding (SD)", True

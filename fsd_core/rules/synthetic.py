@@ -1,4 +1,4 @@
-"""A rule for timing the loop where the models are not trained, as random weights of a real shape are not."""
+"""A rule for timing the loop with untrained models, such as random weights of a real shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Synthetic(Rule):
-    """Accept with a set probability, whatever was drafted; else a sample from p. Means nothing as text.
+    """Accept with a fixed probability, whatever was drafted; else a sample from p. The text is meaningless.
 
     With probability a, a round writes (1 − a^(γ+1)) / (1 − a) tokens on average (Leviathan et al. 2023, equation 1).
     """

@@ -1,4 +1,4 @@
-"""SGLang's two thresholds of acceptance."""
+"""SGLang's two acceptance thresholds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class ThresholdAccept(Rule):
-    """`threshold-accept`: keep x iff u < p(x)/t_acc, or p(x) ≥ t_single.
+    """`threshold-accept`: accept x iff u < p(x)/t_acc, or p(x) ≥ t_single.
 
-    SGLang's `--speculative-accept-threshold-acc` and `-single`. The draft proposes its likeliest tokens, as there, so
-    that q = 1 on x; a rejected token is replaced from p without x. At 1 and 1 it is strict decoding of such drafts.
+    SGLang's `--speculative-accept-threshold-acc` and `-single`. As in SGLang, the draft proposes its likeliest tokens,
+    so q = 1 on x. A rejected token is resampled from p without x. At 1 and 1 it is strict decoding of such drafts.
     """
 
     title, symbol = "Threshold accept", "square-cross"
@@ -38,8 +38,8 @@ class ThresholdAccept(Rule):
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         p = rows.of_token(rows.target)
-        kept = (uniforms * self.threshold_acc < p) | (p >= self.threshold_single)
-        return AcceptanceResult(kept, strictly(rows, uniforms), rows.divergence("js", noise))
+        accepted = (uniforms * self.threshold_acc < p) | (p >= self.threshold_single)
+        return AcceptanceResult(accepted, strictly(rows, uniforms), rows.divergence("js", noise))
 
     def correction(self, row: ScoredDraft, result: AcceptanceResult) -> Tensor:
         return residual(row.target, row.draft)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class TopNDelta(Rule):
-    """`top-n-delta`: keep x iff it is among the target's n likeliest tokens and p(x) ≥ max p − δ; else a sample of p.
+    """`top-n-delta`: accept x iff it is among the target's n likeliest tokens and p(x) ≥ max p − δ; else a sample of p.
 
-    TensorRT-LLM's relaxed acceptance (`relaxed_topk`, `relaxed_delta`). p is the one that is sampled, at temperature 0
-    the raw one; there δ = 0 is exact SD. With sampling no δ is.
+    TensorRT-LLM's relaxed acceptance (`relaxed_topk`, `relaxed_delta`). p is the sampled distribution. At temperature 0
+    it is the raw one, and δ = 0 is exact SD. With sampling no δ is.
     """
 
     title, symbol = "Top-n, delta", "star-square"
@@ -34,7 +34,7 @@ class TopNDelta(Rule):
 
     @property
     def truncation(self) -> Truncation:
-        """The n likeliest; δ, which no option of sampling has, keeps fewer of them."""
+        """The n likeliest tokens. δ, which no sampling option expresses, keeps fewer of them."""
         return Truncation(top_k=self.relaxed_topk)
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:

@@ -1,4 +1,4 @@
-"""Typical acceptance: any token that is likely enough for how unsure the target is."""
+"""Typical acceptance: a token is accepted if it is likely enough, given how unsure the target is."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 class Typical(Rule):
-    """`typical`: keep x iff p(x) > min(ε, δ·e^(−H(p))); else a sample of p (Medusa, Cai et al. 2024, arXiv 2401.10774).
+    """`typical`: accept x iff p(x) > min(ε, δ·e^(−H(p))); else a sample of p (Medusa, Cai et al. 2024, arXiv
+    2401.10774).
 
-    p is the one that is sampled, at temperature 0 the raw one. Which token was drafted with what probability counts
-    for nothing, so that copied tokens are judged as well. No value of ε makes it strict decoding.
+    p is the sampled distribution, at temperature 0 the raw one. The draft's probabilities are ignored, so copied tokens
+    are judged as well. No value of ε makes it strict decoding.
     """
 
     title, symbol = "Typical", "hourglass"
@@ -34,7 +35,7 @@ class Typical(Rule):
 
     @property
     def truncation(self) -> None:
-        """No option of sampling cuts off by the entropy."""
+        """``None``: no sampling option cuts off by entropy."""
 
     def judge(self, rows: ScoredDraft, uniforms: Tensor, noise: Tensor) -> AcceptanceResult:
         p = rows.graded_target

@@ -1,9 +1,9 @@
-"""Judges programs that a model wrote, without trusting them: they see nothing of the machine and decide nothing.
+"""Judges programs that a model wrote without trusting them. They see nothing of the machine and decide nothing.
 
-:mod:`.runner` starts two processes for each program. *The program* (:mod:`.program_child`) runs the model's code; *the
-judge* (:mod:`.judge_child`) runs the benchmark's own tests and reaches the program over a pipe, by values
-(:mod:`.values`). Both are confined (:mod:`.confinement`) by Landlock and seccomp. Only the judge can tell a verdict.
-docs/benchmarks.md says what that promises.
+:mod:`.judge_process` starts two processes for each program. *The program* (:mod:`.program_child`) runs the model's
+code. *The judge* (:mod:`.judge_child`) runs the benchmark's own tests and reaches the program over a pipe, by values
+(:mod:`.wire_values`). Both are confined (:mod:`.confinement`) by Landlock and seccomp. Only the judge reports a
+verdict. docs/benchmarks.md states what this guarantees.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["LONGEST_PROGRAM", "MEMORY", "SECONDS", "judge", "refusal", "require_
 
 SECONDS = 5.0
 MEMORY = 1 << 30
-"""bytes of each of the two processes"""
+"""bytes for each of the two processes"""
 LONGEST_PROGRAM = 200_000
 """bytes of source text"""
 
@@ -30,13 +30,13 @@ def judge(
     seconds: float = SECONDS,
     memory: int = MEMORY,
 ) -> str:
-    """Whether ``program`` passes ``tests``: ``passed``, ``failed: <why>`` or ``stopped after <n> s``.
+    """Return whether ``program`` passes ``tests``: ``passed``, ``failed: <why>`` or ``stopped after <n> s``.
 
-    ``given`` is code of the benchmark that runs before its tests and beside them. A name that neither of the two
-    defines, nor Python, is the program's; one of ``entry_points`` is, even if Python has a built-in of that name.
-    ``seconds`` of CPU and ``memory`` bytes are for each process. The answer is one line of at most 200 characters.
+    ``given`` is benchmark code that runs before the tests in the same namespace. A name that neither of the two nor
+    Python defines is the program's. So is a name in ``entry_points``, even if Python has a built-in of that name.
+    ``seconds`` of CPU and ``memory`` bytes apply to each process. The result is one line of at most 200 characters.
 
-    Raises ``InvalidSetting`` on a machine that cannot confine a program, and ``FsdError`` if this one fails to.
+    Raises ``InvalidSetting`` on a machine that cannot confine a program, and ``FsdError`` if confinement fails.
     """
     require_sandbox()
     if len(program.encode("utf-8", "surrogatepass")) > LONGEST_PROGRAM:

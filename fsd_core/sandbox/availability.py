@@ -1,4 +1,4 @@
-"""Whether this machine can confine a program. Where it cannot, none is run."""
+"""Whether this machine can confine a program. If it cannot, none is run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fsd_core.sandbox import judge_process, landlock
 
 @cache
 def refusal() -> str | None:
-    """Why programs are not run on this machine, as a sentence; ``None`` where they are. Tried once in a process."""
+    """Return why this machine runs no programs, as a sentence, or ``None`` if it does. Tried once per process."""
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return _sentence("this is not Linux on x86-64")
     if not landlock.abi():
@@ -24,7 +24,7 @@ def refusal() -> str | None:
 
 
 def require_sandbox() -> None:
-    """Raises ``InvalidSetting`` where programs are not run."""
+    """Raise ``InvalidSetting`` if programs are not run on this machine."""
     sentence = refusal()
     if sentence is not None:
         raise InvalidSetting(sentence)

@@ -1,4 +1,4 @@
-"""Messages between the program and the judge, over two pipes: four bytes of length, then a value."""
+"""Messages between program and judge over two pipes: four bytes of length, then a value."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fsd_core.sandbox.wire_values import LARGEST, MalformedMessage, decode, enco
 
 
 class Ended(BaseException):
-    """The other side has closed its pipe, as a process does that ends. No ``except Exception`` may hide it."""
+    """The other side has closed its pipe, as an ending process does. No ``except Exception`` may hide it."""
 
 
 class Channel:
     """One end: reads from one descriptor and writes to another.
 
-    ``number_of`` and ``object_of`` give opaque objects their numbers and back; see :mod:`.values`.
+    ``number_of`` and ``object_of`` map opaque objects to numbers and back. See :mod:`.wire_values`.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class Channel:
         self._number_of, self._object_of = number_of, object_of
 
     def send(self, value: object) -> None:
-        """Raises ``MalformedMessage`` for a value that cannot cross, of which nothing is sent, and ``Ended``."""
+        """Send a value. Raises ``Ended``, and ``MalformedMessage``, sending nothing, for a value that cannot cross."""
         content = encode(value, self._number_of)
         message = memoryview(len(content).to_bytes(4, "big") + content)
         try:
@@ -36,7 +36,7 @@ class Channel:
             raise Ended from None
 
     def receive(self) -> Any:
-        """The next value. Raises ``MalformedMessage`` and ``Ended``."""
+        """Return the next value. Raises ``MalformedMessage`` and ``Ended``."""
         length = int.from_bytes(self._read(4), "big")
         if length > LARGEST:
             raise MalformedMessage(f"a message of {length} bytes: expected at most {LARGEST}")
@@ -45,8 +45,8 @@ class Channel:
     def _read(self, count: int) -> bytes:
         content = bytearray()
         while len(content) < count:
-            some = os.read(self._reader, count - len(content))
-            if not some:
+            chunk = os.read(self._reader, count - len(content))
+            if not chunk:
                 raise Ended
-            content += some
+            content += chunk
         return bytes(content)

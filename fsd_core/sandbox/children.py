@@ -1,4 +1,4 @@
-"""The two processes that judge a program: how they are started, what they are told, and how they end."""
+"""The two processes that judge a program: their start, their job and their end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-# What a child runs, in the order of its imports; the last one is its role.
+# Modules that a child runs, in import order. The last one is its role.
 _COMMON = ("wire_values", "channel", "landlock", "seccomp", "confinement")
 _MODULES = {"program": (*_COMMON, "program_child"), "judge": (*_COMMON, "proxies", "judge_child")}
 
-# Not the interpreter of a virtual environment, which would tell where that is.
+# Not a virtual environment's interpreter, which would reveal its path.
 _PYTHON = getattr(sys, "_base_executable", None) or sys.executable
 
-# A child gets our code from its standard input. It cannot find our files, and need not know where they are.
+# A child gets our code from its standard input. It cannot open our files and need not know their paths.
 _START = """
 import marshal, os, sys
 with open(0, "rb", closefd=False) as memory:
@@ -37,9 +37,9 @@ os._exit(0)
 
 
 def start(role: str, folder: str, pipes: dict[str, FileIO], job: dict[str, Any]) -> subprocess.Popen[bytes]:
-    """Starts a bare interpreter in ``folder`` that does a job of ``role``, with these ends of pipes.
+    """Start a bare interpreter in ``folder`` that does a job of ``role`` with these pipe ends.
 
-    Its environment is empty. The job lies in memory, not in a pipe: neither side waits for the other. Raises
+    Its environment is empty. The job is passed in memory, not in a pipe, so neither side waits for the other. Raises
     ``OSError``.
     """
     descriptors = {name: pipe.fileno() for name, pipe in pipes.items()}
@@ -59,7 +59,7 @@ def start(role: str, folder: str, pipes: dict[str, FileIO], job: dict[str, Any])
 
 
 def end(child: subprocess.Popen[bytes]) -> None:
-    """Kills a child with all its group, and waits until it is gone."""
+    """Kill a child with its process group and wait until it is gone."""
     if child.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -68,9 +68,9 @@ def end(child: subprocess.Popen[bytes]) -> None:
 
 @cache
 def _code(role: str) -> tuple[tuple[str, CodeType], ...]:
-    """The modules of a role, by name. No path of this machine is in them."""
-    found = []
+    """Return the modules of a role by name. They contain no path of this machine."""
+    modules = []
     for name in _MODULES[role]:
         source = Path(__file__).with_name(f"{name}.py").read_bytes()
-        found.append((f"{__package__}.{name}", compile(source, f"<{name}>", "exec", dont_inherit=True)))
-    return tuple(found)
+        modules.append((f"{__package__}.{name}", compile(source, f"<{name}>", "exec", dont_inherit=True)))
+    return tuple(modules)

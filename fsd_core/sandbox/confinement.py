@@ -1,4 +1,4 @@
-"""Binds the process that calls it: from then on it computes, and talks over the pipes that it keeps."""
+"""Confines the calling process: from then on it can only compute and use the pipes that it keeps."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from fsd_core.sandbox.seccomp import allow_only_computing
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CAPSET, _CAPABILITIES = 126, 0x20080522  # system call, version of its structure
-_PARENT_DEATH_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38  # of prctl
+_PARENT_DEATH_SIGNAL, _NO_NEW_PRIVILEGES = 1, 38  # options of prctl
 _DESCRIPTORS = 1 << 16  # more than a process has open
-_OF_THE_SYSTEM = ("/lib", "/usr/lib")
-_NOT_OF_PYTHON = {"site-packages", "dist-packages", "sitecustomize.py", "usercustomize.py"}
+_SYSTEM_FOLDERS = ("/lib", "/usr/lib")
+_NOT_STDLIB = {"site-packages", "dist-packages", "sitecustomize.py", "usercustomize.py"}
 
 
 def confine(keep: tuple[int, ...], parent: int, seconds: float, memory: int) -> None:
-    """Leaves the process its ``keep`` of descriptors, ``seconds`` of CPU, ``memory`` bytes and Python's own files.
+    """Leave the process only the descriptors in ``keep``, ``seconds`` of CPU, ``memory`` bytes and Python's own files.
 
-    Standard input, output and error become ``/dev/null``. The process dies with its ``parent``, or rather with the
-    thread there that started it and waits for it. There is no way back. Raises ``OSError`` if the kernel refuses a part
-    of it.
+    Standard input, output and error become ``/dev/null``. The process dies with its ``parent``, more precisely with the
+    parent's thread that started it and waits for it. This cannot be undone. Raises ``OSError`` if the kernel refuses
+    any part of it.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(null, standard)
-    below = 3
+    lowest = 3
     for number in (*sorted(keep), _DESCRIPTORS):
-        os.closerange(below, number)
-        below = number + 1
+        os.closerange(lowest, number)
+        lowest = number + 1
     files, folders = _python_files()
     _checked(_LIBC.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
     allow_only_reading([*files, os.devnull], [*folders, os.getcwd()])
@@ -52,44 +52,44 @@ def confine(keep: tuple[int, ...], parent: int, seconds: float, memory: int) -> 
 
 
 def _python_files() -> tuple[list[str], list[str]]:
-    """Files and folders of the standard library and of the shared libraries that its modules need.
+    """Return files and folders of the standard library and of the shared libraries that its modules need.
 
-    Packages that were installed are left out. Whoever searches a folder lists it, and the one that holds them may not
-    be listed: the import system has done so by now, and remembers what it saw as long as the folder does not change.
+    Installed packages are left out. Importing from a folder lists it, and the folder that holds packages may not be
+    listed. The import system has already listed it, and remembers the result as long as the folder does not change.
     """
     files, folders = [], []
     library = os.path.realpath(os.path.dirname(os.__file__))
-    for place in sys.path:
-        if os.path.isfile(place):  # the standard library as an archive
-            files.append(place)
-        elif os.path.isdir(place):
-            entries = list(os.scandir(place))
-            if _NOT_OF_PYTHON.isdisjoint(entry.name for entry in entries):
-                folders.append(place)
+    for path in sys.path:
+        if os.path.isfile(path):  # the standard library as an archive
+            files.append(path)
+        elif os.path.isdir(path):
+            entries = list(os.scandir(path))
+            if _NOT_STDLIB.isdisjoint(entry.name for entry in entries):
+                folders.append(path)
                 continue
-            known = [entry for entry in entries if entry.name not in _NOT_OF_PYTHON]
-            folders += [entry.path for entry in known if entry.is_dir()]
-            files += [entry.path for entry in known if entry.is_file()]  # not a link that leads nowhere
+            allowed = [entry for entry in entries if entry.name not in _NOT_STDLIB]
+            folders += [entry.path for entry in allowed if entry.is_dir()]
+            files += [entry.path for entry in allowed if entry.is_file()]  # not a broken link
     for folder in _library_folders():
-        if folder.startswith(_OF_THE_SYSTEM) and not library.startswith(f"{folder}/"):
+        if folder.startswith(_SYSTEM_FOLDERS) and not library.startswith(f"{folder}/"):
             folders.append(folder)
-        else:  # somebody's own, or with the standard library and packages below it
+        else:  # a custom folder, or one that holds the standard library and packages
             files += [entry.path for entry in os.scandir(folder) if ".so" in entry.name and entry.is_file()]
     return files, folders
 
 
 def _library_folders() -> Iterator[str]:
-    """Where the shared libraries of this process are, below ``/usr`` and beside it."""
+    """Return the folders of the shared libraries of this process, each with and without ``/usr`` in front."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         mapped = {line.rstrip("\n").partition("/")[2] for line in maps if ".so" in line}
-    found = {os.path.dirname("/" + path) for path in mapped}
-    found |= {"/usr" + folder for folder in found} | {folder.removeprefix("/usr") for folder in found}
-    extensions = [place for place in sys.path if place.endswith("lib-dynload")]
-    return (folder for folder in sorted(found) if folder not in extensions and os.path.isdir(folder))
+    folders = {os.path.dirname("/" + path) for path in mapped}
+    folders |= {"/usr" + folder for folder in folders} | {folder.removeprefix("/usr") for folder in folders}
+    extensions = [entry for entry in sys.path if entry.endswith("lib-dynload")]
+    return (folder for folder in sorted(folders) if folder not in extensions and os.path.isdir(folder))
 
 
 def _drop_capabilities() -> None:
-    """A process of root keeps none of root's powers; any other has none."""
+    """Drop all capabilities of a process of root. Any other process has none."""
     header = struct.pack("=Ii", _CAPABILITIES, 0)
     _checked(_LIBC.syscall(_CAPSET, header, bytes(24)))
 
@@ -100,5 +100,5 @@ def _checked(result: int) -> None:
 
 
 def _uname() -> os.uname_result:
-    """In place of a call that names the machine, which the filter refuses: what programs ask it for."""
+    """Return what programs ask ``uname`` for. The filter refuses the system call, which names the machine."""
     return os.uname_result(("Linux", "", "", "", "x86_64"))

@@ -1,4 +1,4 @@
-"""Judges one program from outside: starts two confined processes, reads a verdict and ends both."""
+"""Judges one program from outside: starts two confined processes, reads the verdict and ends both."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from fsd_core.errors import FsdError
 from fsd_core.sandbox.children import end, start
 
 STARTING = 30.0
-"""seconds in which both processes must be ready; the time of the program is counted from then on"""
+"""seconds in which both processes must be ready; the program's time is counted from then on"""
 SPARE = 2.0
-"""seconds of wall time beyond those of CPU"""
+"""seconds of wall time beyond the CPU time"""
 ENDING = 1.0
-"""seconds that a process whose pipe is closed may take to be gone"""
+"""seconds that a process may take to end after its pipe is closed"""
 _LONGEST_VERDICT = 4096  # bytes
-_SHOWN = 200  # characters
+_WIDTH = 200  # characters
 _OUT_OF_TIME = (-24, -9)  # SIGXCPU and SIGKILL, which end a process that has used up its CPU time
 
 
 @dataclass(frozen=True)
 class _Judgement:
-    """Both processes, and the pipe on which the judge writes its verdict."""
+    """Both processes, and the pipe that carries the verdict of the judge."""
 
     program: subprocess.Popen[bytes]
     judge: subprocess.Popen[bytes]
@@ -37,9 +37,9 @@ class _Judgement:
 
 
 def run(program: str, tests: str, given: str, entry_points: Collection[str], seconds: float, memory: int) -> str:
-    """The verdict; see :func:`fsd_core.sandbox.judge`.
+    """Return the verdict. See :func:`fsd_core.sandbox.judge`.
 
-    Raises ``FsdError`` if the processes cannot be started and confined, which no program can bring about.
+    Raises ``FsdError`` if the processes cannot be started and confined, which no program can cause.
     """
     limits = {"parent": os.getpid(), "seconds": seconds, "memory": memory}
     benchmark = {"tests": tests, "given": given, "entry_points": list(entry_points)}
@@ -59,7 +59,7 @@ def run(program: str, tests: str, given: str, entry_points: Collection[str], sec
 
 
 def _begin(stack: ExitStack, program_job: dict[str, Any], judge_job: dict[str, Any]) -> _Judgement:
-    """Starts both processes, which the stack ends again. Raises ``OSError``."""
+    """Start both processes, which the stack ends again. Raises ``OSError``."""
     folder = stack.enter_context(TemporaryDirectory(prefix="fsd-program-"))
     (requests, to_program), (answers, to_judge), (verdict, to_parent) = (_pipe(stack) for _ in range(3))
     program = start("program", folder, {"requests": requests, "answers": to_judge}, program_job)
@@ -72,44 +72,44 @@ def _begin(stack: ExitStack, program_job: dict[str, Any], judge_job: dict[str, A
 
 
 def _pipe(stack: ExitStack) -> tuple[FileIO, FileIO]:
-    """The end to read from and the end to write to, both of which the stack closes. Raises ``OSError``."""
+    """Return the read end and the write end of a pipe. The stack closes both. Raises ``OSError``."""
     reader, writer = os.pipe()
     return stack.enter_context(FileIO(reader, "r")), stack.enter_context(FileIO(writer, "w"))
 
 
 def _read(verdict: FileIO, seconds: float) -> tuple[bytes, bool]:
-    """What the judge writes until it ends, and whether it has ended in time: ``seconds`` from its first byte on."""
+    """Return the judge's output until it ends, and whether it ended in time: ``seconds`` from its first byte on."""
     output, deadline = b"", time.monotonic() + STARTING
     poller = select.poll()
     poller.register(verdict, select.POLLIN)
     while len(output) < _LONGEST_VERDICT:
-        left = deadline - time.monotonic()
-        if left <= 0 or not poller.poll(1000 * left):
+        remaining = deadline - time.monotonic()
+        if remaining <= 0 or not poller.poll(1000 * remaining):
             return output, False
-        some = os.read(verdict.fileno(), _LONGEST_VERDICT - len(output))
-        if not some:
+        chunk = os.read(verdict.fileno(), _LONGEST_VERDICT - len(output))
+        if not chunk:
             break
         if not output:
             deadline = time.monotonic() + seconds
-        output += some
+        output += chunk
     return output, True
 
 
 def _failure(verdict: bytes, judgement: _Judgement) -> str | None:
-    """Why a program that has not passed failed; ``None`` if it, or the judge with what it sent, ran out of time."""
+    """Return why a program failed, or ``None`` if it, or the judge with what it sent, ran out of time."""
     if verdict.startswith(b"failed: "):
         return verdict.removeprefix(b"failed: ").decode("utf-8", "replace")
-    gone = judgement.program if verdict == b"ended" else judgement.judge
+    process = judgement.program if verdict == b"ended" else judgement.judge
     try:
-        status = gone.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
+        status = process.wait(timeout=ENDING)  # its pipe is closed, so it is about to end, or pretends to
     except subprocess.TimeoutExpired:
         status = None
     return None if status in _OUT_OF_TIME else "it ended itself" if verdict == b"ended" else "its tests broke off"
 
 
 def _one_line(text: str) -> str:
-    """What a program may have chosen to say, without control characters and those that turn a line around."""
-    return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:_SHOWN]
+    """Return text that a program may have chosen, without control characters and those that reverse a line."""
+    return " ".join("".join(character if character.isprintable() else " " for character in text).split())[:_WIDTH]
 
 
 def _unconfined(reason: str) -> FsdError:

@@ -1,8 +1,8 @@
-"""Landlock: what of the file system a process may open, by the kernel's own rules (Linux 5.13 and later).
+"""Landlock: the kernel's rules for what a process may open in the file system (Linux 5.13 and later).
 
-A process that has bound itself reads the files and folders that it named, and opens nothing else. Later kernels can
-refuse more: moving and truncating files, TCP, ``ioctl`` of devices, signals to others, abstract sockets. Whatever this
-one knows of that is refused. Names and numbers as in ``linux/landlock.h``.
+A restricted process can read the files and folders that it named, and open nothing else. Later kernels can refuse more:
+moving and truncating files, TCP, ``ioctl`` of devices, signals to other processes, abstract sockets. All of these that
+the running kernel supports are refused. Names and numbers as in ``linux/landlock.h``.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ _VERSION, _PATH_BENEATH = 1, 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
-# Rights of files and folders that each version of the interface has to give, all of which are withheld.
+# Rights of files and folders that each version of the interface adds. All are withheld.
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-_NETWORK_RIGHTS = {4: 0b11}  # to bind and to connect a TCP socket
+_NETWORK_RIGHTS = {4: 0b11}  # bind and connect of a TCP socket
 _SCOPES = {6: 0b11}  # abstract sockets and signals: nothing beyond the process itself
-_SILENT = {7: 1}  # flag of restrict_self: what is refused fills no audit log
+_SILENT = {7: 1}  # flag of restrict_self: no audit log of refusals
 
 
 def abi() -> int:
-    """Version of the interface that the kernel offers; 0 where there is none."""
+    """Return the version of the interface that the kernel offers, or 0 if there is none."""
     version = _syscall(_CREATE_RULESET, None, 0, _VERSION)
     return max(version, 0)
 
 
 def allow_only_reading(files: Iterable[str], folders: Iterable[str]) -> None:
-    """Leaves this process reading ``files``, and ``folders`` with all that is in them; there is no way back.
+    """Restrict this process to reading ``files``, and ``folders`` with their content. This cannot be undone.
 
-    Raises ``OSError`` if the kernel refuses, as it does to a process that may still gain privileges.
+    Raises ``OSError`` if the kernel refuses, as it does for a process that may still gain privileges.
     """
     version = abi()
     rights, network, scopes, flags = (
-        sum(bits for since, bits in given.items() if since <= version)
-        for given in (_FILE_RIGHTS, _NETWORK_RIGHTS, _SCOPES, _SILENT)
+        sum(bits for since, bits in table.items() if since <= version)
+        for table in (_FILE_RIGHTS, _NETWORK_RIGHTS, _SCOPES, _SILENT)
     )
     attributes = struct.pack("QQQ", rights, network, scopes)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _checked(_syscall(_CREATE_RULESET, attributes, len(attributes), 0))

@@ -1,6 +1,6 @@
-"""The process of the program: runs the model's code, then does what the tests ask of it.
+"""The program process: runs the model's code, then does what the tests ask of it.
 
-Nothing that it says is a verdict. It answers requests of the judge, which compares the answers with what it expects.
+Nothing that it says is a verdict. It answers requests of the judge, which compares the answers with the expected ones.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 from fsd_core.sandbox.channel import Channel, Ended
 from fsd_core.sandbox.confinement import confine
 
-_FRAMES = 4  # of ours, below those of the program
+_FRAMES = 4  # our own, below the program's
 _LONGEST_TEXT = 300  # characters of an exception's message
 
-# What the judge asks to be done with an object.
+# Operations on an object that the judge can request.
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": lambda function, positional, named: function(*positional, **named),
     "getattr": getattr, "setattr": setattr, "delattr": delattr, "getitem": operator.getitem,
@@ -26,7 +26,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 class Objects:
-    """Numbers for the objects that stay here: one for each object, however often it is sent."""
+    """Numbers for the objects that stay here: one per object, however often it is sent."""
 
     def __init__(self) -> None:
         self._objects: list[object] = []
@@ -35,7 +35,7 @@ class Objects:
     def number_of(self, value: object) -> int:
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
-            self._objects.append(value)  # kept, so that its id stays its own
+            self._objects.append(value)  # keeps the object alive, so that its id stays unique
         return number
 
     def object_of(self, number: int) -> object:
@@ -43,7 +43,7 @@ class Objects:
 
 
 def main(job: dict[str, Any]) -> None:
-    """Runs and serves until the judge hangs up, or the process is killed."""
+    """Run the program and serve requests until the judge hangs up or the process is killed."""
     objects = Objects()
     channel = Channel(job["requests"], job["answers"], objects.number_of, objects.object_of)
     try:
@@ -56,7 +56,7 @@ def main(job: dict[str, Any]) -> None:
     try:
         exec(compile(job["program"], "program", "exec", dont_inherit=True), module.__dict__)
         channel.send(("value", None))
-    except BaseException as error:  # also SystemExit, by which a program could end before its tests
+    except BaseException as error:  # also SystemExit, which could end a program before its tests
         channel.send(_raised(error))
     while True:
         try:
@@ -66,19 +66,19 @@ def main(job: dict[str, Any]) -> None:
 
 
 def _serve(channel: Channel, names: dict[str, Any]) -> None:
-    """Answers one request. Raises ``Ended``."""
+    """Answer one request. Raises ``Ended``."""
     operation, *operands = channel.receive()
     try:
-        answer = _done(names, operation, operands)
+        answer = _execute(names, operation, operands)
     except BaseException as error:  # whatever the program raises is its answer
         answer = _raised(error)
     try:
         channel.send(answer)
-    except Exception as error:  # too large, or of classes that break when they are looked at
+    except Exception as error:  # too large, or of classes that break when inspected
         channel.send(_raised(error))
 
 
-def _done(names: dict[str, Any], operation: str, operands: list[Any]) -> tuple:
+def _execute(names: dict[str, Any], operation: str, operands: list[Any]) -> tuple:
     if operation == "name":
         return ("value", names[operands[0]]) if operands[0] in names else ("absent",)
     if operation != "next":
@@ -90,7 +90,7 @@ def _done(names: dict[str, Any], operation: str, operands: list[Any]) -> tuple:
 
 
 def _raised(error: BaseException) -> tuple:
-    """The names of an exception's classes, the nearest first, and its message."""
+    """Return the names of an exception's classes, nearest first, and its message."""
     try:
         text = str(error)[:_LONGEST_TEXT]
     except BaseException:  # of a class of the program

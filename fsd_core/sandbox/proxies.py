@@ -1,4 +1,4 @@
-"""The program as the tests see it: its names, its objects and what it raises, from the other end of a pipe."""
+"""The program as the tests see it through a pipe: its names, its objects and what it raises."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _GROUPS = (BaseExceptionGroup, ExceptionGroup)  # they cannot be made without th
 
 
 class Proxy:
-    """An object of the program that is not plain data. What is done with it is done there, except comparing.
+    """An object of the program that is not plain data. Operations on it run there, except comparison.
 
-    It equals itself and nothing else, by the judge's own reckoning: an ``__eq__`` of the program is never asked.
-    ``in`` compares what iterating gives, for the same reason.
+    It equals only itself, as the judge decides: an ``__eq__`` of the program is never called. For the same reason,
+    ``in`` compares what iteration yields.
     """
 
     __slots__ = ("_number", "_program")
@@ -78,31 +78,31 @@ class Program:
         self.channel = Channel(reader, writer, _number_of, lambda number: Proxy(self, number))
 
     def ask(self, operation: str, *operands: object) -> Any:
-        """One request and its answer. Raises what the program raised, ``MalformedMessage`` and ``Ended``."""
+        """Send a request and return its answer. Raises what the program raised, ``MalformedMessage`` and ``Ended``."""
         self.channel.send((operation, *operands))
-        kind, *rest = self._answer()
+        kind, *values = self._answer()
         if kind != "value":
             raise MalformedMessage("an answer that does not fit its request")
-        return rest[0]
+        return values[0]
 
     def next(self, iterator: Proxy) -> Any:
-        """The next item of an iterator of the program. Raises ``StopIteration`` behind the last one."""
+        """Return the next item of an iterator of the program. Raises ``StopIteration`` after the last one."""
         self.channel.send(("next", iterator))
-        kind, *rest = self._answer()
+        kind, *values = self._answer()
         if kind != "value":
             raise StopIteration
-        return rest[0]
+        return values[0]
 
     def name(self, name: str) -> Any:
-        """What the program calls so. Raises ``NameError`` where it has no such name."""
+        """Return the program's object of that name. Raises ``NameError`` if it has none."""
         self.channel.send(("name", name))
-        kind, *rest = self._answer()
+        kind, *values = self._answer()
         if kind != "value":
             raise NameError(f"name {name!r} is not defined")
-        return rest[0]
+        return values[0]
 
     def loaded(self) -> None:
-        """Waits until the program's own code has run. Raises what it raised."""
+        """Wait until the program's own code has run. Raises what it raised."""
         self._answer()
 
     def _answer(self) -> tuple:
@@ -118,8 +118,8 @@ class Program:
 class Names(dict[str, Any]):
     """Globals of the tests: what they and the given code define, then built-ins, then the names of the program.
 
-    A module of the standard library that the program has imported is this interpreter's own: the tests rely on it.
-    ``entry_points`` are the program's even where Python calls something so.
+    A standard library module that the program imported is this interpreter's own copy, because the tests rely on it.
+    ``entry_points`` are the program's, even if Python has a built-in of that name.
     """
 
     def __init__(self, program: Program, entry_points: Collection[str]) -> None:
@@ -130,7 +130,7 @@ class Names(dict[str, Any]):
         if name in self._entry_points:
             return self._program.name(name)
         if hasattr(builtins, name):
-            raise KeyError(name)  # upon which Python takes the built-in
+            raise KeyError(name)  # Python then takes the built-in
         value = self._program.name(name)
         return import_module(name) if name in sys.stdlib_module_names else value
 
@@ -142,14 +142,14 @@ def _number_of(value: object) -> int:
 
 
 def _exception(names: list[str], text: str) -> BaseException:
-    """An exception by its classes' names: called like the first one, a kind of the first built-in among them."""
-    built = (getattr(builtins, name, None) for name in names)
-    known = (kind for kind in built if isinstance(kind, type) and issubclass(kind, BaseException))
-    base = next((kind for kind in known if kind not in _GROUPS), Exception)
+    """Return an exception named like the first of the class names, of the first built-in kind among them."""
+    candidates = (getattr(builtins, name, None) for name in names)
+    kinds = (kind for kind in candidates if isinstance(kind, type) and issubclass(kind, BaseException))
+    base = next((kind for kind in kinds if kind not in _GROUPS), Exception)
     if issubclass(base, StopIteration | StopAsyncIteration | GeneratorExit):
-        base = RuntimeError  # as in a generator: it would end a loop of the tests early, and skip what they check
+        base = RuntimeError  # as in a generator: it would end a loop of the tests early and skip checks
     name = names[0] if names[0].isidentifier() else "Exception"
-    made: Any = type(name, (base,), {"__str__": lambda self: text})
-    error = made.__new__(made)  # not by calling it: some want more than a message
+    new_class: Any = type(name, (base,), {"__str__": lambda self: text})
+    error = new_class.__new__(new_class)  # not by a call, because some need more than a message
     error.args = (text,)
     return error

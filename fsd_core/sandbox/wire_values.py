@@ -1,12 +1,12 @@
-"""Plain data as bytes: what the program and the judge tell each other.
+"""Plain data as bytes, which program and judge exchange.
 
-A value is one byte that names its kind, then its content; containers hold further values. None, bool, int, float,
-complex, str, bytes, list, tuple, dict, set and frozenset cross as they are, and so do the types of ``_PARTS``. A
-subclass crosses as the built-in type that it extends, with the data of that type, whatever methods it overrides.
-Any other object is *opaque*: a number stands for it.
+A value is one byte for its kind, then its content. Containers hold further values. None, bool, int, float, complex,
+str, bytes, list, tuple, dict, set and frozenset cross as they are, and so do the types of ``_PARTS``. A subclass
+crosses as the built-in type that it extends, with the data of that type, whatever methods it overrides. Any other
+object is *opaque*: a number stands for it.
 
-Bytes that come from the program are hostile. The decoder builds these types alone, and bounds both the length of a
-message and the depth of its nesting.
+Bytes from the program are hostile. The decoder builds only these types, and limits both the length of a message and the
+depth of its nesting.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEEPEST = 100
 _CONTAINERS = {b"l": list, b"t": tuple, b"S": set, b"z": frozenset}
 _CONSTANTS = {b"N": None, b"T": True, b"F": False}
 
-# Types of the standard library that cross, by module and name: what one is made of again, and of which types that is.
+# Standard library types that cross, by module and name: how to take one apart, and the types of its parts.
 _INT, _TEXT, _LIST, _DICT = (int,), (str,), (list,), (dict,)
 _PARTS: dict[tuple[str, str], tuple[Callable[[Any], tuple], tuple[tuple[type, ...], ...]]] = {
     ("builtins", "range"): (lambda x: (x.start, x.stop, x.step), (_INT, _INT, _INT)),
@@ -35,7 +35,7 @@ _PARTS: dict[tuple[str, str], tuple[Callable[[Any], tuple], tuple[tuple[type, ..
     ("collections", "deque"): (lambda x: (list(x), x.maxlen), (_LIST, (int, type(None)))),
     ("collections", "Counter"): (lambda x: (dict(x),), (_DICT,)),
     ("collections", "OrderedDict"): (lambda x: (list(x.items()),), (_LIST,)),
-    ("collections", "defaultdict"): (lambda x: (dict(x),), (_DICT,)),  # its factory may be the program's, and stays
+    ("collections", "defaultdict"): (lambda x: (dict(x),), (_DICT,)),  # its factory may be the program's: it stays
     ("fractions", "Fraction"): (lambda x: (x.numerator, x.denominator), (_INT, _INT)),
     ("decimal", "Decimal"): (lambda x: (str(x),), (_TEXT,)),
 }
@@ -46,9 +46,9 @@ class MalformedMessage(ValueError):
 
 
 def encode(value: object, number_of: Callable[[object], int]) -> bytes:
-    """The bytes of ``value``. ``number_of`` gives an opaque object its number, or raises to refuse it.
+    """Return the bytes of ``value``. ``number_of`` gives an opaque object its number, or raises to refuse it.
 
-    Raises ``MalformedMessage`` for a value beyond the bounds.
+    Raises ``MalformedMessage`` for a value beyond the limits.
     """
     out = bytearray()
 
@@ -63,7 +63,7 @@ def encode(value: object, number_of: Callable[[object], int]) -> bytes:
     def put(value: Any, depth: int) -> None:
         if depth > DEEPEST or len(out) > LARGEST:
             raise MalformedMessage(f"a value of more than {LARGEST} bytes, or nested deeper than {DEEPEST}")
-        kind = type(value)  # not isinstance, which asks the object; and the base types' methods, not the subclass's
+        kind = type(value)  # not isinstance, which asks the object; also base methods, not the subclass's
         name = (kind.__module__, kind.__qualname__)
         if value is None or kind is bool:
             out.extend(b"N" if value is None else b"T" if value else b"F")
@@ -95,15 +95,15 @@ def encode(value: object, number_of: Callable[[object], int]) -> bytes:
 
 
 def decode(data: bytes, object_of: Callable[[int], object]) -> Any:
-    """The value of ``data``; ``object_of`` gives the object behind a number. Raises ``MalformedMessage``."""
-    place = 0
+    """Return the value of ``data``. ``object_of`` returns the object of a number. Raises ``MalformedMessage``."""
+    offset = 0
 
     def take(count: int) -> bytes:
-        nonlocal place
-        place += count
-        if place > len(data):
+        nonlocal offset
+        offset += count
+        if offset > len(data):
             raise MalformedMessage("a message that ends too soon")
-        return data[place - count : place]
+        return data[offset - count : offset]
 
     def size() -> int:
         return int.from_bytes(take(4), "big")
@@ -140,13 +140,13 @@ def decode(data: bytes, object_of: Callable[[int], object]) -> Any:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise MalformedMessage(f"a message that cannot be read ({type(error).__name__})") from None
-    if place != len(data):
+    if offset != len(data):
         raise MalformedMessage("a message with something behind its end")
     return value
 
 
 def _built(module: str, name: str, parts: tuple) -> Any:
-    """One of ``_PARTS`` again. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for parts that make none."""
+    """Return one of ``_PARTS``, rebuilt. Raises ``LookupError``, ``TypeError`` or ``ValueError`` for invalid parts."""
     _, types = _PARTS[module, name]
     if len(parts) != len(types) or any(type(part) not in allowed for part, allowed in zip(parts, types, strict=True)):
         raise TypeError(f"parts of no {name}")
@@ -157,4 +157,4 @@ def _built(module: str, name: str, parts: tuple) -> Any:
             return dict(*parts).items()
         case "defaultdict":
             return import_module(module).defaultdict(None, *parts)
-    return getattr(import_module(module), name)(*parts)  # imported when the first one crosses
+    return getattr(import_module(module), name)(*parts)  # imported when the first value crosses

@@ -1,1 +1,1 @@
-"""How sure a figure is: intervals, ratios, paired differences, non-inferiority, trade-off curves and betting."""
+"""Uncertainty of figures: intervals, ratios, paired differences, non-inferiority, trade-off curves and betting."""

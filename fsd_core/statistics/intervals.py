@@ -1,4 +1,4 @@
-"""How sure a figure is: intervals of shares and medians; and the Pareto front.
+"""Intervals of shares and medians, and the Pareto front.
 
 Intervals of ratios are in ``ratios``, of differences between two runs in ``paired``.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 FEWEST_PROMPTS = 3
-"""prompts below which no interval of a ratio or a median is shown"""
+"""prompts below which no interval of a ratio or a median is displayed"""
 _FEWEST_OF_ANY_DISTRIBUTION = 6
 
 
@@ -24,7 +24,7 @@ class Interval(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """A value with the ends of its 95 % interval, which are ``None`` where none is known."""
+    """A value with the ends of its 95 % interval, which are ``None`` if unknown."""
 
     value: float
     low: float | None = None
@@ -32,29 +32,30 @@ class Estimate(NamedTuple):
 
 
 def keyed(name: str, estimate: Estimate | None) -> dict[str, float | None]:
-    """A figure as it is stored: as ``name``, its ends as ``name_low`` and ``name_high``; ``None`` for no figure."""
+    """Return a figure as stored: as ``name``, its ends as ``name_low`` and ``name_high``; ``None`` for no figure."""
     return dict(zip((name, f"{name}_low", f"{name}_high"), estimate or (None, None, None), strict=True))
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity.
+    """Return Wilson's score interval of a proportion (Wilson 1927), with a correction for continuity.
 
-    Without the correction it covers but 83 % at some shares of few prompts. Raises ``ValueError`` if ``n`` is 0.
+    Without the correction it covers only 83 % at some shares of few prompts. Raises ``ValueError`` for impossible
+    counts, such as an ``n`` of 0.
     """
     from scipy.stats import binomtest  # takes a second to import, and most callers need none
 
     if not 0 <= successes <= n or n == 0:
         raise ValueError(f"Expected 0 <= successes <= n and n > 0, got {successes} of {n}.")
-    found = binomtest(successes, n).proportion_ci(confidence, method="wilsoncc")
-    return Interval(float(found.low), float(found.high))
+    result = binomtest(successes, n).proportion_ci(confidence, method="wilsoncc")
+    return Interval(float(result.low), float(result.high))
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """The interval of the median of positive values, such as ratios; ``None`` below three of them.
+    """Return the interval of the median of positive values, such as ratios; ``None`` below three of them.
 
-    From six on between two of the values themselves, whatever their distribution (scipy's ``quantile_test``). No two of
-    three to five values reach 95 %: there it is Student's t on the logarithms, widened by √(π/2), by which the median
-    of normal values varies more than their mean. Raises ``ValueError`` on no values.
+    For six or more it lies between two of the values, whatever their distribution (scipy's ``quantile_test``). No two
+    of three to five values reach 95 %. For those it is Student's t on the logarithms, widened by √(π/2), the factor by
+    which the median of normal values varies more than their mean. Raises ``ValueError`` for no values.
     """
     from scipy.special import stdtrit  # scipy.stats takes a second to import
 
@@ -75,16 +76,16 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the points that no other beats, where more is better in both; by rising first coordinate.
+    """Return the indices of the points that no other beats, where more is better in both; by rising first coordinate.
 
-    A point beats another if it is at least as good in both and better in one, so equal points stand together.
-    Points with a NaN are left out.
+    A point beats another if it is at least as good in both and better in one, so equal points stay together. Points
+    with a NaN are left out.
     """
-    known = [i for i, point in enumerate(points) if not any(math.isnan(value) for value in point)]
+    valid = [i for i, point in enumerate(points) if not any(math.isnan(value) for value in point)]
     front: list[int] = []
     best = -math.inf
-    # From the right: within one x the highest comes first, and a point stands if it is higher than all right of it.
-    for i in sorted(known, key=lambda i: (-points[i][0], -points[i][1])):
+    # From the right: within one x the highest comes first. A point is kept if it is higher than all to its right.
+    for i in sorted(valid, key=lambda i: (-points[i][0], -points[i][1])):
         if points[i][1] > best or (front and points[i] == points[front[-1]]):
             best = points[i][1]
             front.append(i)

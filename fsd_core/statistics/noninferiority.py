@@ -1,4 +1,4 @@
-"""Whether a run solves as many prompts as its baseline, within a margin that somebody is ready to pay."""
+"""Test whether a run solves as many prompts as its baseline, within an accepted margin."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from fsd_core.errors import InvalidSetting
 from fsd_core.statistics.paired import PairedDifference, tango_score
 
 _MARGINS = (0.0, 20.0)
-"""points of accuracy between which a margin lies"""
+"""lowest and highest margin, in points of accuracy"""
 LEVEL, POWER = 0.05, 0.8
 _NUISANCES = 40
 _NEGLIGIBLE = 1e-9
 
 
 class Verdict(NamedTuple):
-    """What can be said of a run's accuracy against its baseline's."""
+    """Conclusion about a run's accuracy against its baseline's."""
 
     kind: str
     """``non-inferior``, ``worse`` or ``undecided``"""
     p_value: float
-    """one-sided, that it is not worse by the margin or more"""
+    """one-sided p-value of being worse by the margin or more"""
     prompts: int | None
-    """of an undecided one: about how many would decide"""
+    """if undecided: about how many would decide"""
 
     def sentence(self, margin: float) -> str:
-        """Such as ``Non-inferior within 2 points``."""
+        """Return a sentence such as ``Non-inferior within 2 points``."""
         if self.kind == "non-inferior":
             return f"Non-inferior within {margin:g} points" if margin else "Better"
         if self.kind == "worse":
@@ -38,18 +38,18 @@ class Verdict(NamedTuple):
 
 
 def checked_margin(points: float | None) -> float:
-    """A margin in points. Raises ``InvalidSetting`` outside of 0 to 20."""
-    if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN is neither
+    """Return a margin in points. Raises ``InvalidSetting`` outside 0 to 20."""
+    if points is None or not _MARGINS[0] <= points <= _MARGINS[1]:  # NaN fails both
         given = "missing" if points is None else f"{points:g} points"
         raise InvalidSetting(f"The margin is {given}: expected 0 to 20 points of accuracy.")
     return points
 
 
 def verdict(paired: PairedDifference, margin: float) -> Verdict:
-    """The verdict at 5 %, one-sided; ``margin`` in points of accuracy.
+    """Return the verdict at 5 %, one-sided; ``margin`` in points of accuracy.
 
-    Non-inferior where :func:`p_value` is below 5 %; else worse where McNemar's exact test, one-sided, says that the run
-    solves fewer than the baseline. Raises ``InvalidSetting`` for a margin outside of 0 to 20.
+    It is non-inferior if :func:`p_value` is below 5 %. Otherwise it is worse if McNemar's exact test, one-sided, finds
+    that the run solves fewer than the baseline. Raises ``InvalidSetting`` for a margin outside 0 to 20.
     """
     from scipy.stats import binom
 
@@ -65,45 +65,48 @@ def verdict(paired: PairedDifference, margin: float) -> Verdict:
 
 @lru_cache(4096)
 def p_value(only_a: int, only_b: int, n: int, margin: float) -> float:
-    """The chance of counts that speak as much for non-inferiority if ``a`` is worse by ``margin``, which is a share.
+    """Return the chance of counts at least as favourable to non-inferiority if ``a`` is worse by ``margin``, a share.
 
-    The exact unconditional test on Tango's score (Hsueh, Liu and Chen 2001): the largest such chance over all shares of
-    prompts on which ``a`` alone could be right. It keeps its level whatever ``n`` is, which the score's normal
-    approximation does not where the two hardly ever disagree.
+    This is the exact unconditional test on Tango's score (Hsueh, Liu and Chen 2001): the largest such chance over all
+    shares of prompts that ``a`` alone could solve. It keeps its level for every ``n``. The score's normal approximation
+    does not if the two hardly ever disagree.
     """
     from scipy.stats import binom
 
-    seen = tango_score(only_a, only_b, n, -margin)
+    observed = tango_score(only_a, only_b, n, -margin)
     gained = np.arange(n + 1)
-    most = _most_lost(gained, n, margin, seen)
-    # Nothing is known of the share of gains but that it leaves room for the losses.
+    most_lost = _most_lost(gained, n, margin, observed)
+    # The share of gains is unknown, except that it leaves room for the losses.
     shares = np.concatenate([[0.0], np.geomspace(1e-4, 1, _NUISANCES)]) * (1 - margin) / 2
     worst = 0.0
     for share in shares:
-        if share + margin == 0:  # the two never disagree, at no margin
-            worst = max(worst, float(most[0] >= 0))
+        if share + margin == 0:  # a margin of 0, and the two never disagree
+            worst = max(worst, float(most_lost[0] >= 0))
             continue
         chance = binom.pmf(gained, n, share)
-        held = chance > _NEGLIGIBLE / (n + 1)
-        lost = binom.cdf(most[held], n - gained[held], (share + margin) / (1 - share))
-        worst = max(worst, float((chance[held] * lost).sum()))
+        relevant = chance > _NEGLIGIBLE / (n + 1)
+        lost = binom.cdf(most_lost[relevant], n - gained[relevant], (share + margin) / (1 - share))
+        worst = max(worst, float((chance[relevant] * lost).sum()))
     return min(1.0, worst)
 
 
-def _most_lost(gained: np.ndarray, n: int, margin: float, seen: float) -> np.ndarray:
-    """By the number of gains, with how many losses the score, which they lower, is as high as seen; -1 for none."""
+def _most_lost(gained: np.ndarray, n: int, margin: float, observed: float) -> np.ndarray:
+    """Return, by the number of gains, the most losses at which the score is still as high as observed; -1 for none.
+
+    Losses lower the score.
+    """
     low, high = np.full(len(gained), -1), n - gained
     while (low < high).any():
         middle = (low + high + 1) // 2
-        enough = tango_score(gained, middle, n, -margin) >= seen - 1e-9
+        enough = tango_score(gained, middle, n, -margin) >= observed - 1e-9
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
     return low
 
 
 def _deciding(paired: PairedDifference, margin: float) -> int | None:
-    """About how many prompts give a chance of 80 % to decide, if what was seen of the two goes on; ``None`` if none do.
+    """Return about how many prompts decide with a chance of 80 % if the observed rates continue; ``None`` if none do.
 
-    Half a prompt is added to either side's gains, since no disagreement among few says little.
+    Half a prompt is added to both gains and losses, since a few prompts without disagreement say little.
     """
     n = paired.n + 1
     gains, losses = (paired.only_a + 0.5) / n, (paired.only_b + 0.5) / n
@@ -117,13 +120,13 @@ def _deciding(paired: PairedDifference, margin: float) -> int | None:
 
 
 def quantiles_of_power() -> tuple[float, float]:
-    """The normal quantiles of a one-sided test at 5 % and of a chance of 80 % to pass it."""
+    """Return the normal quantiles of a one-sided test at 5 % and of a chance of 80 % to pass it."""
     from scipy.special import ndtri
 
     return float(ndtri(1 - LEVEL)), float(ndtri(POWER))
 
 
 def about(prompts: float) -> int:
-    """So many prompts rounded up to two digits, which is all that is known of them."""
+    """Return a number of prompts rounded up to two digits; the estimate is no more precise."""
     step = 10 ** max(0, math.floor(math.log10(prompts)) - 1)
     return math.ceil(prompts / step) * step

@@ -21,14 +21,14 @@ class PairedDifference:
     p_value: float
     """two-sided exact McNemar test of "neither is better"; 1 if they never disagree"""
     only_a: int
-    """prompts that ``a`` alone solves"""
+    """prompts that only ``a`` solves"""
     only_b: int
     n: int
     """prompts that both have"""
 
 
 def paired_difference(a: Mapping[int, bool], b: Mapping[int, bool], confidence: float = 0.95) -> PairedDifference:
-    """Compares two runs prompt by prompt; the keys are positions of prompts, the values whether it was solved.
+    """Compare two runs prompt by prompt. Keys are positions of prompts, values whether the prompt was solved.
 
     Raises ``ValueError`` if the two share no prompt.
     """
@@ -49,7 +49,8 @@ def paired_difference(a: Mapping[int, bool], b: Mapping[int, bool], confidence: 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values of several tests, corrected so that the chance of any false alarm stays at the level (Holm 1979)."""
+    """Return the p-values of several tests, corrected to keep the chance of any false alarm at the level (Holm
+    1979)."""
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     corrected, highest = [1.0] * len(p_values), 0.0
     for rank, i in enumerate(order):
@@ -59,9 +60,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
-    """Tango's score of "the shares differ by ``difference``" (1998): standard normal if they do, above 0 if by more.
+    """Return Tango's score (1998) of "the shares differ by ``difference``".
 
-    The counts are numbers, or arrays of one shape, which the score then has.
+    It is standard normal if they do, and above 0 if they differ by more. The counts are numbers, or arrays of one
+    shape, which the score then has.
     """
     second = (2 * n - only_a + only_b) * difference - only_a - only_b
     third = -only_b * difference * (1 - difference)
@@ -73,7 +75,7 @@ def tango_score(only_a: Any, only_b: Any, n: int, difference: float) -> Any:
 
 
 def _tango(only_a: int, only_b: int, n: int, confidence: float) -> Interval:
-    """Tango's score interval of a difference of paired shares, which knows what it means to see no disagreement."""
+    """Return Tango's score interval of a difference of paired shares, which is valid even without disagreements."""
 
     def score(difference: float) -> float:
         return float(tango_score(only_a, only_b, n, difference))
@@ -89,11 +91,11 @@ def _normal(confidence: float) -> float:
 
 
 def _crossing(score: Callable[[float], float], level: float, low: float, high: float) -> float:
-    """Where a falling score crosses a level between two points; the end that it does not reach."""
+    """Return where a falling score crosses a level between two points; without a crossing, the end closer to it."""
     from scipy.optimize import root_scalar
 
     def distance(at: float) -> float:
-        return min(max(score(at), -1e9), 1e9) - level  # a solver knows no infinity
+        return min(max(score(at), -1e9), 1e9) - level  # the solver does not accept infinity
 
     if distance(high) >= 0:
         return high

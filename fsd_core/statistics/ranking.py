@@ -1,14 +1,15 @@
 """Rules at matched points: which loses least at one cost, and which is fastest within a loss.
 
-**Ranks.** At one cost all pairs of rules are compared at once: Student's statistics of their paired differences
-against the 95 % quantile of the greatest of them in the resamples (single-step maxT, Westfall and Young 1993). So the
-chance that any rule is falsely said to lose more than the first is 5 %, however many there are. What is not told apart
-stands together.
+**Ranks.** At one cost all pairs of rules are compared at once: Student's statistics of their paired differences against
+the 95 % quantile of their maximum in the resamples (single-step maxT, Westfall and Young 1993). So the chance that any
+rule is falsely said to lose more than the first is 5 %, for any number of rules. Rules that cannot be distinguished are
+tied.
 
-**Within a loss.** The fastest cost within m points is where the curve was last not below −m. The interval comes of the
-curve's own: its near end is where the lower end first falls below −m, its far end where the upper end last reaches −m.
-Neither needs a monotone curve. Ranks compare such intervals at Bonferroni's level, 5 % over the number of rules, which
-is cautious. A rule that may be within the loss up to its loosest measured setting is not said to be slower.
+**Within a loss.** The fastest cost within m points is where the curve was last at or above −m. Its interval follows
+from the curve's band: the near end is where the lower end first falls below −m, the far end where the upper end last
+reaches −m. Neither needs a monotone curve. Ranks compare such intervals at Bonferroni's level, 5 % over the number of
+rules, which is conservative. A rule that may be within the loss up to its loosest measured setting is not said to be
+slower.
 """
 
 from __future__ import annotations
@@ -24,72 +25,72 @@ from fsd_core.statistics.noninferiority import about, quantiles_of_power
 from fsd_core.statistics.tradeoff_curves import BAND_LEVEL, CurvePoints, Curves, PathPosition, known, quantile
 
 RATIOS = (1.1, 1.2, 1.3, 1.5, 2.0)
-"""how many times fewer, of the table at equal cost"""
+"""cost reductions in the table at equal cost"""
 MARGINS_LISTED = (1.0, 2.0, 5.0)
-"""points, of the table at equal accuracy"""
+"""points in the table at equal accuracy"""
 LEADS, TIED, BEHIND, OUTSIDE = "leads", "tied", "behind", "outside"
-"""ranks: the first one, not told apart from it, surely after it, and not measured there"""
+"""ranks: first, not distinguishable from the first, significantly behind it, not measured there"""
 
 
 class AtCost(NamedTuple):
-    """What a family loses where its cost is that of the reference over ``ratio``."""
+    """A family's loss where its cost is the reference's over ``ratio``."""
 
     family: str
     rank: str | None
-    """``None`` where what is measured does not rank"""
+    """``None`` if the measurements do not allow a ranking"""
     difference: float | None = None
-    """quality less the target's, of shares -1 to 1; ``None`` outside of what was measured"""
+    """quality less the target's, -1 to 1 for shares; ``None`` outside the measured range"""
     interval: Interval | None = None
     place: PathPosition | None = None
     prompts: int | None = None
-    """of a tied one: about how many would tell it from the first"""
+    """if tied: about how many would separate it from the first"""
 
 
 class WithinLoss(NamedTuple):
-    """How many times fewer a family gets by with while it loses at most so many points."""
+    """A family's cost reduction while it loses at most so many points."""
 
     family: str
     rank: str
     ratio: float | None = None
-    """``None`` where even its strictest measured setting loses more"""
+    """``None`` if even its strictest measured setting loses more"""
     interval: Interval | None = None
-    """of the settings that were measured; begins at 0 where the prompts show none of them to be within the loss"""
+    """over the measured settings; starts at 0 if the prompts show none of them to be within the loss"""
     is_open: bool = False
-    """whether looser settings than those that were measured may be within the loss"""
+    """whether looser settings than the measured ones may be within the loss"""
     place: PathPosition | None = None
     shown: bool = False
-    """whether the prompts show a setting to be within the loss that is faster than the strictest measured one"""
+    """whether the prompts show a setting faster than the strictest measured one to be within the loss"""
     prompts: int | None = None
-    """where it shows none: about how many prompts would show one"""
+    """if they show none: about how many prompts would show one"""
 
 
 Paths = Mapping[str, Sequence[int]]
-"""the settings of each family as columns of the measurements, the strictest first"""
+"""the settings of each family as columns of the measurements, strictest first"""
 
 
 def at_ratio(curves: Curves, paths: Paths, ratio: float) -> list[AtCost]:
-    """The families where they cost the reference's over ``ratio``, those that lose least first."""
-    found = {name: curves.along(path, [1 / ratio]) for name, path in paths.items()}
-    inside = sorted((f for f, a in found.items() if a.places[0]), key=lambda f: -found[f].value[0])
-    rows = [AtCost(name, OUTSIDE) for name in found if name not in inside]
+    """Return the families at the reference's cost over ``ratio``, least loss first."""
+    points = {name: curves.along(path, [1 / ratio]) for name, path in paths.items()}
+    inside = sorted((f for f, a in points.items() if a.places[0]), key=lambda f: -points[f].value[0])
+    unmeasured = [AtCost(name, OUTSIDE) for name in points if name not in inside]
     if not inside:
-        return rows
-    values = np.array([found[name].value[0] for name in inside])
-    resampled = np.column_stack([found[name].resampled[:, 0] for name in inside])
+        return unmeasured
+    values = np.array([points[name].value[0] for name in inside])
+    resampled = np.column_stack([points[name].resampled[:, 0] for name in inside])
     low, high = curves.ends(values, resampled)
     ranks, needed = _ranks(curves, values, resampled)
-    told = [
+    ranked = [
         AtCost(
-            name, ranks[i], float(values[i]), known(low[i], high[i]), found[name].places[0],
+            name, ranks[i], float(values[i]), known(low[i], high[i]), points[name].places[0],
             needed[i] if ranks[i] == TIED else None,
         )
         for i, name in enumerate(inside)
     ]  # fmt: skip
-    return told + rows
+    return ranked + unmeasured
 
 
 def _ranks(curves: Curves, values: np.ndarray, resampled: np.ndarray) -> tuple[list[str], list[int | None]]:
-    """The rank of each value, the best of which is the first, and about how many prompts would tell it from that."""
+    """Return the rank of each value, best first, and about how many prompts would separate it from the best."""
     count = len(values)
     if count == 1 or math.isnan(curves.error(resampled[:, :1])[0]):
         return [LEADS] + [TIED] * (count - 1), [None] * count
@@ -109,10 +110,10 @@ def _ranks(curves: Curves, values: np.ndarray, resampled: np.ndarray) -> tuple[l
 
 
 def within(curves: Curves, paths: Paths, points: float, exact: Collection[str] = ()) -> list[WithinLoss]:
-    """The families by how many times fewer they get by with while they lose at most ``points``, hundredths of a share
-    or of a rate's unit, the fastest first.
+    """Return the families by their cost reduction while they lose at most ``points``, fastest first.
 
-    ``exact``: those whose strictest setting is known to lose nothing.
+    ``points`` are hundredths of a share or of a rate's unit. ``exact``: families whose strictest setting is known to
+    lose nothing.
     """
     margin = points / 100
     rows, cautious = [], {}
@@ -128,7 +129,7 @@ def within(curves: Curves, paths: Paths, points: float, exact: Collection[str] =
 
 
 class _Ends(NamedTuple):
-    """Ratios between which the last one within the margin lies."""
+    """Interval of the last ratio within the margin."""
 
     interval: Interval
     shown: bool
@@ -141,32 +142,35 @@ def _within(
     last = _last(along.at, along.value, -margin)
     if last is None:
         return WithinLoss(name, OUTSIDE)
-    place = curves.along(path, [last]).places[0]
+    position = curves.along(path, [last]).places[0]
     if ends is None:
-        return WithinLoss(name, TIED, 1 / last, place=place, is_open=True)
+        return WithinLoss(name, TIED, 1 / last, place=position, is_open=True)
     needed = None if ends.shown else _needed(curves, path, margin)
-    return WithinLoss(name, TIED, 1 / last, ends.interval, ends.is_open, place, ends.shown, needed)
+    return WithinLoss(name, TIED, 1 / last, ends.interval, ends.is_open, position, ends.shown, needed)
 
 
 def _ends(
     curves: Curves, path: Sequence[int], along: CurvePoints, margin: float, level: float, is_exact: bool
 ) -> _Ends | None:
-    """From the band of the curve; where that says nothing, from the costs of its first and last settings."""
+    """Return the ends by the band of the curve; ``None`` without a band.
+
+    Where the band does not end within the path, use the cost intervals of its dearest and cheapest settings.
+    """
     low, high = curves.ends(along.value, along.resampled, level)
     if np.isnan(low).any():
         return None
     near, far = _first_below(along.at, low, -margin), _last(along.at, high, -margin)
     far = along.at[0] if far is None else far
     costs = curves.cost_intervals(level)
-    dearest, cheapest = (_widest(curves, path, costs, choose) for choose in (max, min))
+    dearest, cheapest = (_cost_of(curves, path, costs, choose) for choose in (max, min))
     shown, is_open = bool(near < along.at[0] * (1 - 1e-9)), bool(far <= along.at[-1] * (1 + 1e-9))
     slow = cheapest.high if near <= along.at[-1] * (1 + 1e-9) else near if shown else dearest.high
     lowest = 1 / slow if shown or is_exact else 0.0
     return _Ends(Interval(lowest, 1 / (cheapest.low if is_open else far)), shown, is_open)
 
 
-def _widest(curves: Curves, path: Sequence[int], costs: Sequence[Interval | None], choose: Callable) -> Interval:
-    """The cost of a path's dearest or cheapest setting, with its interval."""
+def _cost_of(curves: Curves, path: Sequence[int], costs: Sequence[Interval | None], choose: Callable) -> Interval:
+    """Return the cost of a path's dearest or cheapest setting, with its interval."""
     k = choose(path, key=lambda column: curves.cost[column])
     return costs[k] or Interval(float(curves.cost[k]), float(curves.cost[k]))
 
@@ -176,23 +180,23 @@ def _rank(row: WithinLoss, first: str | None, cautious: Mapping[str, _Ends | Non
         return OUTSIDE
     if row.family == first:
         return LEADS
-    ours, best = cautious[row.family], cautious[first]
-    behind = ours and best and not ours.is_open and best.interval.low > ours.interval.high * (1 + 1e-9)
+    current, best = cautious[row.family], cautious[first]
+    behind = current and best and not current.is_open and best.interval.low > current.interval.high * (1 + 1e-9)
     return BEHIND if behind else TIED
 
 
 def _needed(curves: Curves, path: Sequence[int], margin: float) -> int | None:
-    """About how many prompts would show the easiest of a family's settings to be within the margin."""
+    """Return about how many prompts would show the easiest of a family's settings to be within the margin."""
     values, resampled = curves.settings()
     columns = [k for k in path if curves.cost[k] < curves.cost[path[0]] * (1 - 1e-9)]
     spare = [(values[k] + margin, float(curves.error(resampled[:, [k]])[0])) for k in columns]
-    sure, power = quantile(curves.n), quantiles_of_power()[1]
-    needed = [curves.n * ((sure + power) * error / gap) ** 2 for gap, error in spare if gap > 1e-3]
+    critical, power = quantile(curves.n), quantiles_of_power()[1]
+    needed = [curves.n * ((critical + power) * error / gap) ** 2 for gap, error in spare if gap > 1e-3]
     return about(max(min(needed), curves.n + 1)) if needed and not math.isnan(min(needed)) else None
 
 
 def _last(at: np.ndarray, value: np.ndarray, level: float) -> float | None:
-    """The lowest cost up to which a curve, given from the dearest on, was last not below a level."""
+    """Return the lowest cost up to which a curve, given dearest first, was last at or above a level."""
     reached = np.flatnonzero(value >= level)
     if not reached.size:
         return None
@@ -201,7 +205,7 @@ def _last(at: np.ndarray, value: np.ndarray, level: float) -> float | None:
 
 
 def _first_below(at: np.ndarray, value: np.ndarray, level: float) -> float:
-    """The lowest cost before a curve first falls below a level; the dearest if it begins there."""
+    """Return the lowest cost before a curve first falls below a level; the dearest if it starts below."""
     below = np.flatnonzero(value < level)
     if not below.size:
         return float(at[-1])
@@ -215,7 +219,7 @@ def _meets(at: np.ndarray, value: np.ndarray, i: int, level: float) -> float:
 
 
 def _student(z: float, n: int) -> float:
-    """A normal quantile as Student's of n prompts."""
+    """Return a normal quantile as Student's of n prompts."""
     from scipy.special import ndtr, stdtrit
 
     return float(stdtrit(n - 1, ndtr(z)))

@@ -1,11 +1,10 @@
-"""How sure a ratio of sums over prompts is, alone and against that of another run on the same prompts.
+"""Intervals of ratios of sums over prompts, alone and against those of another run on the same prompts.
 
 The unit is the prompt, never the token: tokens of one text depend on each other. Intervals follow from the ratio's
-delta method with jackknifed residuals (HC3, MacKinnon and White 1985) and Student's t. With equal denominators that is
-the textbook's r ± t(n−1)·√(n/(n−1)·Σ(aᵢ−r·bᵢ)²)/Σb. Where texts differ in length, few of them decide; the degrees of
+delta method with jackknifed residuals (HC3, MacKinnon and White 1985) and Student's t. With equal denominators this is
+the textbook's r ± t(n−1)·√(n/(n−1)·Σ(aᵢ−r·bᵢ)²)/Σb. If texts differ in length, few of them dominate. The degrees of
 freedom are therefore those of Kish's effective number of prompts (Kish 1965), (Σw)²/Σw² of the prompts' shares w, or of
-twice that of the squared residuals where it is less.
-``tests/unit/test_coverage.py`` simulates what they cover.
+twice that of the squared residuals if it is smaller. ``tests/unit/test_coverage.py`` simulates their coverage.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from fsd_core.statistics.intervals import FEWEST_PROMPTS, Interval
 Pairs = Sequence[tuple[float, float]]
 """numerator and denominator of each prompt"""
 Ends = tuple[np.ndarray, np.ndarray]
-"""low and high, NaN where there is no interval"""
+"""low and high, NaN without an interval"""
 _WIDEST, _WIDEST_SHARE = 5.0, 0.8
-"""An interval that reaches further, five times up and down or over four fifths of all that a share can be, is none: one
-or two prompts decide the ratio, as where the machine paused in one of them."""
+"""Wider intervals are not reported: more than five times up and down, or more than four fifths of the range of a share.
+One or two prompts then dominate the ratio, for example because the machine paused in one of them."""
 _ROUNDING = 1e-12
-"""below which a standard error is none: prompts that do not differ say nothing of how others would"""
+"""smaller standard errors count as none: prompts that do not differ say nothing about others"""
 
 
 class _Parts(NamedTuple):
@@ -34,50 +33,51 @@ class _Parts(NamedTuple):
     influence: np.ndarray
     """jackknifed residual of each prompt, in the unit of the ratio, [..., n]"""
     share: np.ndarray
-    """of the prompt in the sums, [..., n]"""
+    """share of the prompt in the sums, [..., n]"""
 
 
 def ratio_interval(pairs: Pairs, *, is_share: bool = False) -> Interval | None:
-    """The interval of 95 % of ``Σ numerators / Σ denominators``; ``None`` below three prompts that have either,
-    where these do not differ, and where it would reach more than five times up and down, or over four fifths of 0 … 1.
+    """Return the 95 % interval of ``Σ numerators / Σ denominators``.
 
-    It is symmetric on the logarithm's scale, of a share of something (``is_share``) on the logit's, so that it stays
-    where such ratios are. Raises ``ValueError`` if every denominator is 0.
+    ``None`` for fewer than three prompts that have either, for prompts that do not differ, and for an interval that
+    would reach more than five times up and down, or over four fifths of 0 … 1. It is symmetric on the log scale, or on
+    the logit scale for a share of something (``is_share``), so it stays in the valid range. Raises ``ValueError`` if
+    every denominator is 0.
     """
     return _interval(ratio_ends(_table(pairs), is_share=is_share))
 
 
 def quotient_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
-    """The interval of 95 % of one ratio of sums over another, of the same prompts in the same order.
+    """Return the 95 % interval of one ratio of sums over another, of the same prompts in the same order.
 
-    ``None`` where fewer than three prompts differ between the two, which leaves nothing to estimate their spread by,
-    and where it would reach more than five times up and down. Raises ``ValueError`` as :func:`ratio_interval`.
+    ``None`` if fewer than three prompts differ between the two, too few to estimate their spread, and if it would reach
+    more than five times up and down. Raises ``ValueError`` like :func:`ratio_interval`.
     """
     return _interval(quotient_ends(np.hstack([_table(ours), _table(theirs)])))
 
 
 def difference_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
-    """The interval of 95 % of one ratio of sums less another, as :func:`quotient_interval`."""
+    """Return the 95 % interval of one ratio of sums less another, like :func:`quotient_interval`."""
     return _interval(difference_ends(np.hstack([_table(ours), _table(theirs)])))
 
 
 def ratio_ends(table: np.ndarray, *, is_share: bool = False) -> Ends:
-    """:func:`ratio_interval` of many runs at once, [..., n, 2] → [...]."""
-    known = _any(table)
+    """Return :func:`ratio_interval` of many runs at once, [..., n, 2] → [...]."""
+    present = _any(table)
     ratio, influence, share = _parts(table)
-    half = _half(influence, share, known)
+    half = _half(influence, share, present)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if is_share:
             inside, odds, factor = (ratio > 0) & (ratio < 1), ratio / (1 - ratio), np.exp(half / (ratio * (1 - ratio)))
             low, high = odds / (factor + odds), 1 - 1 / (1 + odds * factor)
-            told = inside & (high - low <= _WIDEST_SHARE)
-            return np.where(told, low, np.nan), np.where(told, high, np.nan)
+            reported = inside & (high - low <= _WIDEST_SHARE)
+            return np.where(reported, low, np.nan), np.where(reported, high, np.nan)
         factor = _bounded(np.exp(half / ratio))
         return np.where(ratio > 0, ratio / factor, ratio - half), np.where(ratio > 0, ratio * factor, ratio + half)
 
 
 def quotient_ends(table: np.ndarray) -> Ends:
-    """:func:`quotient_interval` of many runs at once, [..., n, 4] → [...]; none for a ratio that is not above 0."""
+    """Return :func:`quotient_interval` of many runs at once, [..., n, 4] → [...]; NaN for a ratio of 0 or less."""
     a, b, differing = _both(table)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         influence = a.influence / a.ratio[..., None] - b.influence / b.ratio[..., None]
@@ -87,14 +87,14 @@ def quotient_ends(table: np.ndarray) -> Ends:
 
 
 def difference_ends(table: np.ndarray) -> Ends:
-    """:func:`difference_interval` of many runs at once, [..., n, 4] → [...]."""
+    """Return :func:`difference_interval` of many runs at once, [..., n, 4] → [...]."""
     a, b, differing = _both(table)
     half = _half(a.influence - b.influence, a.share + b.share, _any(table), differing)
     return a.ratio - b.ratio - half, a.ratio - b.ratio + half
 
 
 def _bounded(factor: np.ndarray) -> np.ndarray:
-    """A factor up and down, NaN where it is too large to tell anything."""
+    """Return a factor up and down, NaN if it is too large to be informative."""
     return np.where(factor > _WIDEST, np.nan, factor)
 
 
@@ -108,7 +108,7 @@ def _interval(ends: Ends) -> Interval | None:
 
 
 def _both(table: np.ndarray) -> tuple[_Parts, _Parts, np.ndarray]:
-    """Both ratios, and which prompts differ between them, [..., n]."""
+    """Return both ratios, and which prompts differ between them, [..., n]."""
     return _parts(table[..., :2]), _parts(table[..., 2:]), _any(table[..., :2] != table[..., 2:])
 
 
@@ -125,18 +125,18 @@ def _parts(table: np.ndarray) -> _Parts:
 
 
 def _half(
-    influence: np.ndarray, share: np.ndarray, known: np.ndarray, differing: np.ndarray | None = None
+    influence: np.ndarray, share: np.ndarray, present: np.ndarray, differing: np.ndarray | None = None
 ) -> np.ndarray:
-    """Half of the interval's width, [...]; NaN where fewer than three prompts tell anything."""
+    """Return half of the interval's width, [...]; NaN if fewer than three prompts are informative."""
     from scipy.special import stdtrit  # Student's quantiles; scipy.stats takes a second to import
 
-    telling = known if differing is None else differing
-    n, weights = known.sum(-1), share * telling
+    informative = present if differing is None else differing
+    n, weights = present.sum(-1), share * informative
     with np.errstate(divide="ignore", invalid="ignore"):
-        # Few prompts may make up most of the spread, too; of normal residuals half of them do not.
+        # A few prompts may also dominate the spread. With normal residuals, half of them do not.
         effective = np.fmin(_effective(weights), 2 * _effective(influence**2)).clip(2)
         error = np.sqrt((n - 1) / n * (influence**2).sum(-1))
-    spread = (telling.sum(-1) >= FEWEST_PROMPTS) & (error > _ROUNDING)
+    spread = (informative.sum(-1) >= FEWEST_PROMPTS) & (error > _ROUNDING)
     return np.where(spread, stdtrit(effective - 1, 0.975) * error, np.nan)
 
 

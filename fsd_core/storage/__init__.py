@@ -1,1 +1,1 @@
-"""What is kept: the database, the values that cross it, and workspaces as files."""
+"""Storage: the database, the values that cross it, and workspaces as files."""

@@ -1,4 +1,4 @@
-"""What a person may change of a run or an experiment: its name, a note, tags, and whether it is archived."""
+"""Edits of a run or an experiment: its name, a note, tags, and whether it is archived."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LONGEST_TAG, MOST_TAGS = 30, 12
 
 @dataclass(frozen=True)
 class Edit:
-    """New values; ``None`` leaves one as it is. Raises ``InvalidSetting`` for values that cannot be kept."""
+    """New values; ``None`` leaves one unchanged. Raises ``InvalidSetting`` for values that cannot be stored."""
 
     name: str | None = None
-    """of an experiment; a run is called by its setting"""
+    """of an experiment; a run is named by its setting"""
     note: str | None = None
     tags: tuple[str, ...] | None = None
     archived: bool | None = None
@@ -34,7 +34,7 @@ class Edit:
 
 
 def checked_name(name: str) -> str:
-    """The name of an experiment, without space around it. Raises ``InvalidSetting`` for none or too long a one."""
+    """Return an experiment's name, stripped. Raises ``InvalidSetting`` if it is empty or too long."""
     name = name.strip()
     if not name:
         raise InvalidSetting("The experiment needs a name: type one.")
@@ -44,7 +44,7 @@ def checked_name(name: str) -> str:
 
 
 def read_tags(text: str) -> tuple[str, ...]:
-    """The tags in a text, with spaces or commas between them: each once, as it is written first, in order.
+    """Return the tags in a text, separated by spaces or commas: sorted, each once, in its first spelling.
 
     Raises ``InvalidSetting``.
     """

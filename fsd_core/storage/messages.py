@@ -1,8 +1,8 @@
-"""What pages ask of the worker, and what it answers: frozen values, stored as JSON in the database between them.
+"""Requests of pages to the worker, and its answers: frozen values, stored as JSON in the database between them.
 
-A job's class says what its payload holds; a playground job is answered in chunks. ``as_json`` gives what is stored,
-``read`` takes it back and raises ``DataDamaged`` for anything else. Their JSON has the same keys in every version, so
-that jobs and chunks written by an earlier one can be read. Both sides use these classes alone, never the keys.
+A job's class defines its payload. A playground job is answered in chunks. ``as_json`` returns what is stored. ``read``
+parses it, and raises ``DataDamaged`` for anything else. The JSON keys are the same in every version, so that jobs and
+chunks of an earlier one can be read. Both sides use these classes, never the keys.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Json = dict[str, Any]
 
 @cache
 def _adapter(message: type[Any]) -> TypeAdapter[Any]:
-    """Made once for each class: a page that follows a job reads its message several times a second."""
+    """Return the adapter, made once per class: a page that follows a job reads its message several times a second."""
     return TypeAdapter(message)
 
 
 class JobMessage:
-    """What a job asks for; each kind of job is one frozen dataclass, whose fields are the payload's keys."""
+    """The request of a job. Each kind of job is one frozen dataclass, whose fields are the payload's keys."""
 
     kind: ClassVar[str]
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -40,7 +40,7 @@ class JobMessage:
 
     @classmethod
     def read(cls, payload: object) -> Self:
-        """The job that a payload asks for. Raises ``DataDamaged`` for one that is damaged or of another version."""
+        """Return the request in a payload. Raises ``DataDamaged`` if it is damaged or from another version."""
         try:
             return _adapter(cls).validate_python(payload)
         except ValidationError as error:
@@ -70,17 +70,17 @@ class RunJob(JobMessage):
 
 @dataclass(frozen=True)
 class BoundsJob(JobMessage):
-    """The bounds of several drafts where a run has been."""
+    """The bounds on acceptance with several drafts, at positions of a run's texts."""
 
     kind = "bounds"
     run_id: str
     temperature: float | None
-    """``None``: that of the run"""
+    """``None``: the run's"""
 
 
 @dataclass(frozen=True)
 class FetchJob(JobMessage):
-    """The files of a task, from the Hugging Face hub."""
+    """A download of a task's files from the Hugging Face hub."""
 
     kind = "fetch"
     task: str
@@ -95,9 +95,11 @@ class PlaygroundJob(JobMessage):
     prompt: str
     seed: int
     settings: tuple[Json, ...]
-    """each a ``DecodingConfig`` as JSON, read on its own by :meth:`decoding`: a wrong one leaves the others alone"""
+    """each a ``DecodingConfig`` as JSON, read separately by :meth:`decoding`: an invalid one does not affect the
+    others"""
     owner: str | None = None
-    """who asked, and alone may see it; ``None`` where nobody had signed in: then whoever knows the job's id may"""
+    """who sent it, and alone may see it; ``None`` if nobody had signed in, when whoever knows the job's id may see
+    it"""
 
     @classmethod
     def of(
@@ -110,7 +112,7 @@ class PlaygroundJob(JobMessage):
         return value if self.owner is not None else {name: value[name] for name in value if name != "owner"}
 
     def decoding(self, index: int) -> DecodingConfig:
-        """A setting. Raises ``InvalidSetting`` for one that cannot work."""
+        """Return a setting. Raises ``InvalidSetting`` for one that cannot work."""
         try:
             return DecodingConfig.model_validate(self.settings[index])
         except ValidationError as error:
@@ -118,32 +120,32 @@ class PlaygroundJob(JobMessage):
 
     @property
     def decodings(self) -> list[DecodingConfig]:
-        """Every setting. Raises ``InvalidSetting`` where one of them cannot work."""
+        """All settings. Raises ``InvalidSetting`` if one of them cannot work."""
         return [self.decoding(i) for i in range(len(self.settings))]
 
 
 class EmittedToken(NamedTuple):
-    """A token that was written, its text, and why it was written.
+    """An emitted token, its text, and why it was emitted.
 
-    ``divergence``, ``p`` and ``q`` are of the drafted token that was judged in its place, and ``None`` where none was.
+    ``divergence``, ``p`` and ``q`` belong to the drafted token verified at its position, and are ``None`` without one.
     A named tuple, because a page reads thousands of them at once.
     """
 
     text: str
-    """the characters that it completes; empty where it ends inside one"""
+    """the characters that it completes; empty if it ends inside one"""
     id: int
     kind: str
     """a ``trace.Kind``"""
     divergence: float | None = None
-    """``None`` also where it is infinite, which JSON cannot say: then ``p`` is given"""
+    """``None`` also if it is infinite, which JSON cannot express; ``p`` is then given"""
     p: float | None = None
     """the target's probability"""
     q: float | None = None
     """the draft's probability"""
     probability: float | None = None
-    """of the token itself under the model that wrote it"""
+    """of the token itself under the model that emitted it"""
     rejected: str | None = None
-    """of a correction: the text of the token that it replaces"""
+    """for a recovered token: the text of the rejected token that it replaces"""
 
     def as_json(self) -> Json:
         value = {
@@ -154,7 +156,7 @@ class EmittedToken(NamedTuple):
 
     @classmethod
     def read(cls, value: Json) -> EmittedToken:
-        """Raises ``LookupError``, ``TypeError`` or ``AttributeError`` for what is no token."""
+        """Return the token in JSON. Raises ``LookupError``, ``TypeError`` or ``AttributeError`` for anything else."""
         get = value.get
         token = cls(
             value["text"], value["id"], value["kind"], get("divergence"), get("p"), get("q"), get("probability"),
@@ -165,20 +167,20 @@ class EmittedToken(NamedTuple):
         return token
 
 
-# What a field may be: one look at a set is several times as fast as looking at each field by itself.
+# Allowed types of fields: one set comparison is several times as fast as checking each field.
 _TOKEN_TYPES = {
     ("text", str), ("id", int), ("kind", str), ("rejected", str), ("rejected", NoneType),
     *product(("divergence", "p", "q", "probability"), (float, int, NoneType)),
 }  # fmt: skip
 
 
-_OWN = 0.8
-"""share of a text's time for which a process that computes alone has the processor, at least"""
+_MIN_CPU_SHARE = 0.8
+"""smallest share of a text's time that a process running alone spends on the processor"""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamFigures:
-    """How a setting of the playground has fared so far."""
+    """Progress and speed of a playground setting so far."""
 
     tokens: int
     rounds: int
@@ -186,22 +188,22 @@ class StreamFigures:
     """of its own clock"""
     tokens_per_second: float
     acceptance_rate: float | None
-    """``None`` where nothing was drafted"""
+    """``None`` if nothing was drafted"""
     mean_acceptance_length: float
-    """tokens a round"""
+    """tokens per round"""
     cpu_seconds: float | None = None
-    """of the processor, meanwhile, for this process; ``None`` where another device computes, or nobody looked"""
+    """CPU time of this process meanwhile; ``None`` if another device computes, or if it was not measured"""
 
     @property
     def held_up(self) -> bool:
-        """Whether other processes had the processor for a good part of the time, so that the speed is not its own."""
-        return self.cpu_seconds is not None and self.cpu_seconds < _OWN * self.seconds
+        """Whether other processes used the processor for a good part of the time and so distorted the speed."""
+        return self.cpu_seconds is not None and self.cpu_seconds < _MIN_CPU_SHARE * self.seconds
 
     @classmethod
     def of(
         cls, *, tokens: int, rounds: int, drafted: int, accepted: int, seconds: float, cpu_seconds: float | None = None
     ) -> StreamFigures:
-        """The figures that follow from counts; ``drafted`` and ``accepted`` are tokens."""
+        """Return the figures that follow from counts; ``drafted`` and ``accepted`` are tokens."""
         return cls(
             tokens,
             rounds,
@@ -214,7 +216,7 @@ class StreamFigures:
 
     @classmethod
     def of_text(cls, records: Sequence[RoundRecord], seconds: float) -> StreamFigures:
-        """The figures of a text that is written, from its rounds."""
+        """Return the figures of an emitted text, from its rounds."""
         return cls.of(
             tokens=sum(len(record.emitted) for record in records),
             rounds=len(records),
@@ -224,16 +226,16 @@ class StreamFigures:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """As it is stored; without the processor's time where that is not known."""
+        """Return what is stored, without an unknown CPU time."""
         return {name: value for name, value in asdict(self).items() if value is not None or name != "cpu_seconds"}
 
     @classmethod
     def read(cls, value: Json) -> StreamFigures:
-        """Raises ``LookupError`` or ``TypeError`` for what are no figures."""
+        """Return the figures in JSON. Raises ``LookupError`` or ``TypeError`` for anything else."""
         rate, cpu = value["acceptance_rate"], value.get("cpu_seconds")
         names = "tokens", "rounds", "seconds", "tokens_per_second", "mean_acceptance_length"
         numbers = {name: value[name] for name in names}
-        for number in (*numbers.values(), *(one for one in (rate, cpu) if one is not None)):
+        for number in (*numbers.values(), *(figure for figure in (rate, cpu) if figure is not None)):
             if not isinstance(number, float | int):
                 raise TypeError(f"no number: {number!r}")
         return cls(**numbers, acceptance_rate=rate, cpu_seconds=cpu)
@@ -241,7 +243,7 @@ class StreamFigures:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What one setting of a playground job has written since its last chunk, and how it stands."""
+    """Output of one setting of a playground job since its last chunk, and its status."""
 
     setting: int
     """its index in the job"""
@@ -250,7 +252,7 @@ class Chunk:
     done: bool = False
     stop_reason: str | None = None
     error: str | None = None
-    """the sentence that says why it could not go on"""
+    """the sentence that explains why it could not continue"""
 
     def as_json(self) -> Json:
         return {
@@ -260,16 +262,16 @@ class Chunk:
 
     @classmethod
     def read(cls, value: Any) -> Chunk:
-        """Raises ``DataDamaged`` for what is no chunk."""
+        """Return the chunk in JSON. Raises ``DataDamaged`` for anything else."""
         try:
             tokens = tuple(map(EmittedToken.read, value["tokens"]))
             figures = StreamFigures.read(value["stats"])
             chunk = cls(value["setting"], tokens, figures, value["done"], value["stop_reason"], value["error"])
-            words = chunk.stop_reason, chunk.error
+            texts = chunk.stop_reason, chunk.error
             if not (isinstance(chunk.setting, int) and chunk.setting >= 0 and isinstance(chunk.done, bool)):
                 raise TypeError(f"no setting: {chunk.setting!r}, {chunk.done!r}")
-            if not all(isinstance(word, str | None) for word in words):
-                raise TypeError(f"no words: {words}")
+            if not all(isinstance(text, str | None) for text in texts):
+                raise TypeError(f"no words: {texts}")
             return chunk
         except (LookupError, TypeError, AttributeError) as error:
             raise DataDamaged(

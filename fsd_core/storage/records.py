@@ -1,4 +1,4 @@
-"""What the repository takes and hands out: plain frozen values, free of the database."""
+"""Values that the repository takes and returns: plain, frozen and free of the database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Generation:
     drafted: int
     accepted: int
     fuzzy: int
-    """lenient tokens: drafted, and accepted although the strict test would have refused"""
+    """lenient tokens: drafted, and accepted although the strict test would have rejected them"""
     negative_log_likelihood: float
     """of the emitted tokens under the target, in nats"""
     seconds: float
@@ -46,19 +46,19 @@ class _Generation:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationRecord(_Generation):
-    """One prompt of one run, as it is recorded: with its trace."""
+    """One prompt of one run as it is recorded, with its trace."""
 
     records: list[RoundRecord] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationView(_Generation):
-    """One prompt of one run, as it is read back: without its trace."""
+    """One prompt of one run as it is read back, without its trace."""
 
     id: int
     run_id: str
     sitting_id: int | None
-    """``None`` where it was measured before sittings were recorded, or not at all"""
+    """``None`` if it was measured before measurement sessions were recorded, or not at all"""
     created_at: datetime
 
 
@@ -68,13 +68,13 @@ class MeasurementSession:
 
     id: int
     conditions: Conditions
-    """empty where they were not recorded"""
+    """empty if not recorded"""
     started_at: datetime | None
     """when the first of its prompts was recorded"""
 
 
 class PromptCounts(NamedTuple):
-    """What was counted of one prompt of one run: all that a metric is made of."""
+    """Counts of one prompt of one run, from which all metrics are computed."""
 
     outcome: str
     stop_reason: str
@@ -87,7 +87,7 @@ class PromptCounts(NamedTuple):
     seconds: float
     time_to_first_token: float
     text: str = ""
-    """read only where a metric of another package may want it"""
+    """read only if a metric of another package may need it"""
 
 
 Prompts = Mapping[str, Mapping[int, PromptCounts]]
@@ -95,12 +95,12 @@ Prompts = Mapping[str, Mapping[int, PromptCounts]]
 
 
 def fingerprint_of(told: str) -> str:
-    """Of what is recorded of a model, the fingerprint of its weights alone."""
+    """Return the fingerprint part of a ``fingerprint origin`` string."""
     return told.partition(" ")[0]
 
 
 def same_weights(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether both are known, and no model that both name differs; or whether neither is known."""
+    """Whether no role that both have differs, and both or neither are known."""
     return bool(one) == bool(other) and all(one[role] == other[role] for role in one.keys() & other.keys())
 
 
@@ -112,7 +112,7 @@ class RunView:
     experiment_id: str | None
     experiment_name: str | None
     position: int
-    """place in its experiment"""
+    """index in its experiment"""
     setting_id: str
     pair: str
     label: str
@@ -128,45 +128,45 @@ class RunView:
     decoding_seconds: float
     """spent on the prompts done"""
     losses: dict[int, int]
-    """workers lost while writing a prompt, by its position"""
+    """workers lost while generating a prompt, by its position"""
     metrics: dict[str, Any] | None
     provenance: dict[str, Any] | None
-    """of the process that took the run up last"""
+    """of the process that last continued the run"""
     sittings: tuple[MeasurementSession, ...] = ()
-    """in the order in which they began; none of a run that was measured before they were recorded"""
+    """in the order of their start; none for a run measured before they were recorded"""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     mlflow_run_id: str | None
     predicted: dict[str, Any] | None = None
-    """some of the metrics with their intervals, as replay predicted them before anything was measured"""
+    """some metrics with their intervals, as replay predicted them before any measurement"""
     note: str = ""
     tags: tuple[str, ...] = ()
     archived: bool = False
-    """hidden from lists and choices unless they are asked for it, never from links"""
+    """hidden from lists and choices unless requested, never from links"""
     edits: int = 0
-    """of name, note, tags and archiving"""
+    """number of edits of name, note, tags and archiving"""
 
     @property
     def conditions(self) -> list[Conditions]:
-        """To hold against those of other runs: of all sittings, or what the provenance says where there are none.
+        """Conditions to compare with other runs': those of all measurement sessions, else the provenance's.
 
-        A dtype that was asked for is part of what is compared, and left out.
+        A requested dtype is part of the comparison, so it is left out.
         """
-        known = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
-        chosen = {"dtype"} if self.config.dtype != "auto" else set()
-        return [{key: value for key, value in one.items() if key not in chosen} for one in known]
+        recorded = [sitting.conditions for sitting in self.sittings] or [conditions_of(self.provenance)]
+        excluded = {"dtype"} if self.config.dtype != "auto" else set()
+        return [{key: value for key, value in conditions.items() if key not in excluded} for conditions in recorded]
 
     @property
     def weights(self) -> dict[str, str]:
-        """By role (target, draft, head, adapter) a fingerprint of what it was measured with, and where that came from;
-        empty where it was not recorded."""
-        told = (self.provenance or {}).get("weights")
-        return {role: str(one) for role, one in told.items()} if isinstance(told, dict) else {}
+        """Fingerprint and origin of the weights it was measured with, by role (target, draft, head, adapter); empty
+        if not recorded."""
+        recorded = (self.provenance or {}).get("weights")
+        return {role: str(fingerprint) for role, fingerprint in recorded.items()} if isinstance(recorded, dict) else {}
 
     @property
     def speed_mixed(self) -> tuple[str, ...]:
-        """Why its speeds and times are not one figure: what differs between its sittings. Empty where they are."""
+        """Names of the differences between its measurement sessions; empty if its speeds and times are one figure."""
         return mixed([sitting.conditions for sitting in self.sittings])
 
     @property
@@ -175,24 +175,24 @@ class RunView:
 
     @property
     def has_more_to_do(self) -> bool:
-        """Whether resuming it would do anything: it is not finished, or prompts of it failed."""
+        """Whether resuming it would do anything: it is not finished, or some of its prompts failed."""
         return self.status != "finished" or bool((self.metrics or {}).get("failed"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentView:
-    """Several settings on the same prompts, with how far they are."""
+    """Several settings on the same prompts, with their progress."""
 
     id: str
     name: str
     config: SweepConfig
     status: str
-    """queued, running, finished, failed or cancelled: of its job, and of its runs where the job is done; or stopped,
-    where the process that did it by itself is known to be gone"""
+    """queued, running, finished, failed or cancelled: of its job, and of its runs once the job is done; or stopped,
+    if the process that ran it without a job is known to be gone"""
     error: str | None
     cancel_requested: bool
     job_id: str | None
-    """``None`` where the command line does the runs itself"""
+    """``None`` if the command line does the runs itself"""
     lost_workers: int
     runs: tuple[RunView, ...]
     decoding_seconds: float
@@ -204,9 +204,9 @@ class ExperimentView:
     note: str = ""
     tags: tuple[str, ...] = ()
     archived: bool = False
-    """hidden from lists and choices unless they are asked for it, never from links"""
+    """hidden from lists and choices unless requested, never from links"""
     edits: int = 0
-    """of name, note, tags and archiving"""
+    """number of edits of name, note, tags and archiving"""
 
     @property
     def under_way(self) -> bool:
@@ -223,7 +223,7 @@ class ExperimentView:
 
 @dataclass(frozen=True)
 class RunName:
-    """What a person may choose a run by."""
+    """Fields by which a person selects a run."""
 
     id: str
     label: str
@@ -235,7 +235,7 @@ class RunName:
 
 @dataclass(frozen=True)
 class ExperimentName:
-    """What a person may choose an experiment by; ``runs`` is how many it has."""
+    """Fields by which a person selects an experiment; ``runs`` is their number."""
 
     id: str
     name: str
@@ -245,7 +245,7 @@ class ExperimentName:
 
 @dataclass(frozen=True)
 class Deletion:
-    """What a deletion takes away."""
+    """The contents of a deletion."""
 
     name: str
     runs: int
@@ -254,7 +254,7 @@ class Deletion:
 
 @dataclass(frozen=True)
 class SettingView:
-    """A pair and how it decodes; its id is the hash of its content."""
+    """A pair and its decoding configuration. Its id is the hash of its content."""
 
     id: str
     pair: str
@@ -272,13 +272,13 @@ class SettingSummary:
     label: str
     runs: int
     last: datetime
-    """when its latest run was made"""
+    """when its latest run was created"""
     tasks: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TaskView:
-    """A version of a task that somebody brought, without its content."""
+    """A version of a custom task, without its content."""
 
     name: str
     version: str
@@ -291,13 +291,13 @@ class TaskView:
 
     @property
     def full_name(self) -> str:
-        """What runs are recorded under, such as ``support@0123456789abcdef``."""
+        """Name under which runs are recorded, such as ``support@0123456789abcdef``."""
         return f"{self.name}@{self.version}"
 
 
 @dataclass(frozen=True)
 class MarkView:
-    """What one person thinks of a run's output to one prompt."""
+    """One person's opinion of a run's output for one prompt."""
 
     run_id: str
     position: int
@@ -340,9 +340,9 @@ class LoggedChange:
     kind: str
     """run or experiment"""
     subject: str
-    """its id; it may be gone"""
+    """id of the run or experiment, which may be gone"""
     experiment_id: str | None
-    """that it is, or belongs to"""
+    """the experiment itself, or the run's"""
     at: datetime
     who: str
     role: str
@@ -350,17 +350,17 @@ class LoggedChange:
     act: str
     """changed or deleted"""
     change: dict[str, Any]
-    """changed: old and new value by name; deleted: what went"""
+    """old and new value by name, or what was deleted"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobView:
-    """Work for the worker, and how it stands."""
+    """Work for the worker, and its status."""
 
     id: str
     kind: str
     payload: dict[str, Any]
-    """as it is stored: the kind's class in ``messages`` reads it"""
+    """as stored; the kind's class in ``messages`` reads it"""
     priority: int
     status: str
     error: str | None
@@ -372,7 +372,7 @@ class JobView:
     lost_workers: int
     """claims whose worker died"""
     stalled: int
-    """workers lost in a row without progress and with no prompt to blame"""
+    """workers lost in a row without progress or a prompt to blame"""
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -391,5 +391,5 @@ class WorkerView:
 
     @property
     def alive(self) -> bool:
-        """Whether it was heard lately; a heartbeat of the future is one from before the clock was set back."""
+        """Whether its heartbeat is recent. A heartbeat in the future dates from before the clock was set back."""
         return abs((datetime.now(UTC) - self.heartbeat_at).total_seconds()) < ALIVE_SECONDS

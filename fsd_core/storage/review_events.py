@@ -1,8 +1,8 @@
-"""What people do in a review: frozen values, each one row of a log that only grows.
+"""Events of a review: frozen values, each one row of an append-only log.
 
-What a use, a proposal or an alias is follows from its acts (:mod:`fsd_core.review.history`), so nothing that anybody
-said is ever overwritten. ``as_json`` gives what is stored; :func:`read_act` takes it back. Their JSON has the same keys
-in every version; what is newer is left out where it says nothing.
+The state of a use, a proposal or an alias follows from its events (:mod:`fsd_core.review.history`), so nothing that
+anybody wrote is ever overwritten. ``as_json`` returns what is stored, and :func:`read_act` parses it. The JSON keys are
+the same in every version. Newer fields are left out if empty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fsd_core.frozen import Frozen
 LONGEST_WORDS = 10_000
 LONGEST_USE_TITLE = 120
 _MOST_RUNS = 400
-"""that one proposal rests on; turns of a calibration are runs"""
+"""that one proposal is based on; rounds of a calibration are runs"""
 
 _T = TypeVar("_T")
 Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
@@ -29,7 +29,7 @@ Choice = Literal["setting", "baseline", "tie", "both bad"]
 
 
 class Requirements(Frozen):
-    """What a use asks of a setting, each against the baseline on the same prompts; ``None`` asks nothing."""
+    """Requirements of a use, each against the baseline on the same prompts; ``None`` requires nothing."""
 
     margin: float | None = Field(default=2.0, ge=0, le=20, title="Accuracy", description="points that may be lost")
     least_speedup: float | None = Field(
@@ -43,21 +43,21 @@ class Requirements(Frozen):
 class _Act(Frozen):
     @property
     def about(self) -> str | None:
-        """The proposal it is about, if any."""
+        """The proposal that the event concerns, if any."""
         return getattr(self, "proposal", None)
 
 
 class UseDescribed(_Act):
-    """A use is made, or described anew."""
+    """A use is created, or its description changed."""
 
     kind: Literal["use-described"] = "use-described"
     name: str = Field(min_length=1, max_length=LONGEST_USE_TITLE)
     description: Words = ""
     requirements: Requirements = Requirements()
     approvals: int = Field(default=1, ge=1, le=20)
-    """of different people, that move the alias ``approved``"""
+    """by different people, needed to move the alias ``approved``"""
     days: int | None = Field(default=None, ge=1, le=3650)
-    """for which an approval counts; ``None``: for ever"""
+    """for which an approval counts; ``None``: forever"""
 
 
 class Proposed(_Act):
@@ -74,7 +74,7 @@ class Proposed(_Act):
 
 
 class Waived(_Act):
-    """Somebody answers, by name, for a requirement that is not met or not decided."""
+    """Somebody takes responsibility, by name, for a requirement that is not met or not decided."""
 
     kind: Literal["waived"] = "waived"
     proposal: RunId
@@ -85,7 +85,7 @@ class Waived(_Act):
 
 
 class Remarked(_Act):
-    """A comment on a proposal, or on what one of its runs wrote to one prompt."""
+    """A comment on a proposal, or on one run's output for one prompt."""
 
     kind: Literal["remarked"] = "remarked"
     proposal: RunId
@@ -108,7 +108,7 @@ class Judged(_Act):
 
 
 class Withdrawn(_Act):
-    """Its author gives the proposal up."""
+    """The author withdraws the proposal."""
 
     kind: Literal["withdrawn"] = "withdrawn"
     proposal: RunId
@@ -123,15 +123,15 @@ class AliasMoved(_Act):
     setting: SettingId | None
     former: SettingId | None
     proposal: RunId | None = None
-    """by which it was moved"""
+    """that moved it"""
     evidence: str = ""
     comment: Words = ""
     weights: dict[str, str] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """of ``approved``, by role: what the evidence was measured with, for this alone is approved"""
+    """for ``approved``, by role: what the evidence was measured with, and the only weights approved"""
 
 
 class Voted(_Act):
-    """A blind vote between the setting's answer to one prompt and the baseline's; each person's last one counts."""
+    """A blind vote between the setting's and the baseline's answer to one prompt. Each person's last vote counts."""
 
     kind: Literal["voted"] = "voted"
     proposal: RunId
@@ -140,7 +140,7 @@ class Voted(_Act):
     position: int = Field(ge=0)
     choice: Choice
     left: Literal["setting", "baseline"]
-    """which of the two stood on the left"""
+    """which of the two was on the left"""
 
 
 Act = UseDescribed | Proposed | Waived | Remarked | Judged | Withdrawn | AliasMoved | Voted
@@ -148,7 +148,7 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(Annotated[Act, Field(discriminator="kin
 
 
 def read_act(data: object) -> Act:
-    """The act that a row holds. Raises ``DataDamaged`` for one that is damaged or of a newer version."""
+    """Return the event in a row. Raises ``DataDamaged`` if it is damaged or from a newer version."""
     try:
         return _ADAPTER.validate_python(data)
     except ValidationError:

@@ -1,4 +1,4 @@
-"""The prompts a run is measured on, and how an output is scored. No torch: the pages read this."""
+"""The prompts that a run is measured on, and how an output is scored. No torch, because the pages import this."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ TASKS: Registry[Task] = Registry(lambda: _BUILT_IN, lambda task: task.name, _tas
 
 
 def get_task(name: str) -> Task:
-    """The task of that name. Raises ``UnknownName``, which lists the known ones."""
+    """Return the task of that name. Raises ``UnknownName``, which lists the known ones."""
     try:
         return TASKS[name]
     except KeyError:

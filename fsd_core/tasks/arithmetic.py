@@ -1,4 +1,4 @@
-"""The task of the bundled pair, which ships with the program."""
+"""The task of the bundled pair, shipped with the program."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fsd_core.tasks.generators import long_problems
 ARITHMETIC_PROBLEMS = ASSETS / "bundled" / "arithmetic.jsonl"
 ARITHMETIC_PROBLEM_COUNT = 600
 
-# A final answer stands on a line of its own. Eighteen digits are more than any problem has, and keep a model that
-# repeats one digit for ever from being read as a number.
+# A final answer is alone on its line. Eighteen digits are more than any problem needs. The limit keeps a digit that a
+# model repeats endlessly from being read as a number.
 _ANSWER = re.compile(r"^#### +(-?[0-9]{1,18})[ \t\r]*$", re.MULTILINE)
 
 
@@ -29,9 +29,9 @@ class Arithmetic(Task):
         return _held_out()
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        """The last line ``#### <integer>`` is the answer; a text that was cut off before or in it is truncated."""
+        """Score the last line ``#### <integer>``. A text that was cut off before or in it is truncated."""
         answers = list(_ANSWER.finditer(text))
-        # Where the text was cut right behind a digit, more digits may have been to come.
+        # If the text was cut off right after a digit, more digits may have followed.
         if cut_off(stop_reason) and (not answers or answers[-1].end(1) == len(text)):
             return Score("truncated", None)
         answer = str(int(answers[-1][1])) if answers else None
@@ -48,7 +48,7 @@ def _held_out() -> tuple[Example, ...]:
 
 
 def write_held_out(path: Path = ARITHMETIC_PROBLEMS) -> int:
-    """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
+    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
     problems = long_problems.held_out(ARITHMETIC_PROBLEM_COUNT)
     rows = (
         {

@@ -1,4 +1,4 @@
-"""What a task is: prompts in a fixed order and a pure scorer."""
+"""A task: prompts in a fixed order and a pure scorer."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ Outcome = Literal["correct", "wrong", "truncated", "failed", "unscored"]
 
 @dataclass(frozen=True)
 class Example:
-    """One prompt, with its answer where one is known."""
+    """One prompt, with its answer if known."""
 
     id: str
     prompt: str
-    """what people read; of a conversation, all of it"""
+    """the text for people; all of it for a conversation"""
     reference: str | None
     messages: Messages = ()
     """a conversation in place of a single prompt"""
 
     @property
     def asked(self) -> str | Messages:
-        """What a model is given."""
+        """The input of a model."""
         return self.messages or self.prompt
 
 
 @dataclass(frozen=True)
 class Score:
-    """What came of one output; ``answer`` is what was read from the text."""
+    """The score of one output. ``answer`` is what was read from the text."""
 
     outcome: Outcome
     answer: str | None
 
 
 def cut_off(stop_reason: str) -> bool:
-    """Whether a text ended because there was no more room, and not of itself."""
+    """Return whether a text ended for lack of space, not by itself."""
     return stop_reason in ("length", "context")
 
 
 def judged(answer: str | None, example: Example, stop_reason: str) -> Score:
-    """The usual verdict: right if the answer is the reference; a text that was cut off before any is truncated."""
+    """Return the usual score: correct if the answer is the reference, truncated if cut off before any answer."""
     if answer is None and cut_off(stop_reason):
         return Score("truncated", None)
     if example.reference is None:
@@ -63,28 +63,28 @@ def judged(answer: str | None, example: Example, stop_reason: str) -> Score:
 
 @dataclass(frozen=True)
 class Split:
-    """One split of a dataset of the Hugging Face hub, and the file of a task that it becomes."""
+    """One split of a Hugging Face dataset, and the file of a task that is made from it."""
 
     file: str
-    """Below the data folder. With ``<subject>`` in its name it is one file for each ``subject`` of the rows."""
+    """Below the data folder. With ``<subject>`` in its name, there is one file for each ``subject`` of the rows."""
     repo: str
     licence: str
-    """the one that the dataset's authors give it"""
+    """as stated by the dataset's authors"""
     name: str | None
     split: str
     text: Callable[[Iterable[dict[str, Any]]], str]
     """rows → the file's content, as the benchmark's authors publish it"""
     files: int = 1
-    """how many there are, where its name has ``<subject>``"""
+    """number of files, if its name has ``<subject>``"""
 
 
 def as_lines(records: Iterable[Any]) -> str:
-    """JSON lines."""
+    """Return records as JSON lines."""
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def as_table(records: Iterable[Sequence[str]]) -> str:
-    """CSV without a header of its own."""
+    """Return records as CSV, without adding a header."""
     written = io.StringIO()
     csv.writer(written).writerows(records)
     return written.getvalue()
@@ -96,25 +96,25 @@ class Task(ABC):
     name: str
     title: str
     files: tuple[str, ...] = ()
-    """what it reads, below the data folder (``FSD_DATA_DIR``)"""
+    """files that it reads, below the data folder (``FSD_DATA_DIR``)"""
     hub: tuple[Split, ...] = ()
-    """where ``fetch`` gets them from; nothing for files that their authors alone give"""
+    """splits from which ``fetch`` makes them; empty for files that only their authors provide"""
 
     @abstractmethod
     def all_examples(self) -> tuple[Example, ...]:
-        """Every prompt, always in the same order: a position names the same prompt in every run.
+        """Return every prompt, always in the same order: a position is the same prompt in every run.
 
         Raises ``InvalidSetting`` if a file is missing or is not what its authors publish.
         """
 
     @abstractmethod
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
-        """Judges ``text``, which ended for ``stop_reason``: eos, length or context."""
+        """Score ``text``, which ended for ``stop_reason``: eos, length or context."""
 
     scored: bool = True
-    """whether an answer can be right or wrong; else texts are held against the target's own"""
+    """whether an answer can be right or wrong; otherwise texts are compared with the target's own"""
     published: int | None = None
-    """prompts that its authors' files hold, where that is known before they are here"""
+    """number of prompts in its authors' files, if known before these are here"""
 
     @property
     def has_files(self) -> bool:
@@ -136,18 +136,18 @@ class Task(ABC):
         return len(self.all_examples())
 
     def examples(self, limit: int) -> tuple[Example, ...]:
-        """The first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
+        """Return the first ``limit`` prompts. Raises ``InvalidSetting`` if the task has fewer."""
         self.check_limit(limit)
         return self.all_examples()[:limit]
 
     def examples_of(self, config: RunConfig) -> dict[int, Example]:
-        """The prompts of a run, by position. Raises ``InvalidSetting`` if the task has fewer."""
+        """Return the prompts of a run by position. Raises ``InvalidSetting`` if the task has fewer."""
         self.check_limit(config.first + config.limit)
-        every = self.all_examples()
-        return {position: every[position] for position in config.positions(len(every))}
+        examples = self.all_examples()
+        return {position: examples[position] for position in config.positions(len(examples))}
 
     def check_limit(self, limit: int) -> None:
-        """Raises ``InvalidSetting`` if the task has fewer prompts."""
+        """Raise ``InvalidSetting`` if the task has fewer prompts."""
         if not 1 <= limit <= self.size:
             raise InvalidSetting(
                 f"The task '{self.name}' has {self.size} prompt{'s' * (self.size != 1)}: expected a limit from 1 to "
@@ -156,7 +156,7 @@ class Task(ABC):
 
 
 def rows(file: str) -> list[Any]:
-    """The records of a benchmark file: JSON, JSON lines (also gzipped) or CSV without a header.
+    """Return the records of a benchmark file: JSON, JSON lines (also gzipped) or CSV without a header.
 
     Raises ``InvalidSetting`` if it is missing or cannot be read.
     """

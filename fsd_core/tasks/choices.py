@@ -1,4 +1,4 @@
-"""Multiple choice, answered by a letter: CommonsenseQA, MMLU and TruthfulQA."""
+"""Multiple choice, answered with a letter: CommonsenseQA, MMLU and TruthfulQA."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, as_table,
 LETTERS = "ABCDEFGHIJKLM"
 SUBJECTS = 57  # of MMLU
 _QUESTION = re.compile(r"\n[^\S\n]*(?:Question|Q):")
-_DRESS = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?(?=\{)|\\[()\[\]]|[$*_]")  # bold type and LaTeX
+_MARKUP = re.compile(r"\\(?:text|textbf|mathrm|mathbf) ?(?=\{)|\\[()\[\]]|[$*_]")  # bold type and LaTeX
 
-# A letter ends where a sentence, a line or a bracket does, or is a capital that is no word: "a dog", "I think", "D'oh".
+# A letter ends a sentence, a line or a bracket, or is a capital that is not a word as in "a dog", "I think", "D'oh".
 _ENDS = r"(?=[ \t]*(?:[,:;!?)\]}\"”\n]|\.(?!\w)|\Z))"
 _ENDED = rf"[A-HJ-Mb-hj-m]{_ENDS}|[AIai](?=[ \t]*(?:[:)\]}}\n]|\.(?!\w)|\Z))"
 _WITHIN = rf"[ \t:]{{0,4}}[(\[{{\"“]{{0,2}}({_ENDED}|[A-HJ-M]\b(?!['’-]|\.\w\.))"
-# Where a sentence may begin, "A dog" does with a word, and "A is right" does not.
+# At the start of a sentence, "A dog" begins with a word and "A is right" with a letter.
 _BEGINNING = rf"\s{{0,9}}[(\[{{\"“]{{0,2}}({_ENDED}|[B-HJ-M]\b(?!['’-]|\.\w\.)|A(?=\s(?:is|as|because|since)\b))"
 _FIRST = re.compile(_BEGINNING)
 _NAMED = (
@@ -35,36 +35,37 @@ _CONCLUDED = re.compile(rf"\b(?i:so|thus|hence|therefore|is|be|choose|pick|selec
 
 
 def chosen_letter(text: str, cut: bool = False) -> str | None:
-    """The letter that a text begins with; else the first behind ``\\boxed{``, behind "answer", or behind "option" or
-    "choice"; else the last behind words such as "so" and "would be".
+    """Return the letter that a text chooses, or ``None``.
 
-    ``cut``: whether the text was cut off: the "a" at its end may be an article.
+    It is the letter at the beginning; else the first after ``\\boxed{``, after "answer", or after "option" or "choice";
+    else the last after words such as "so" and "would be". ``cut``: whether the text was cut off. An "a" at its end may
+    then be an article.
     """
-    own, *invented = _QUESTION.split(text, maxsplit=1)
-    own = _DRESS.sub("", own)
-    if found := _FIRST.match(own):
-        return found[1].upper()
-    own += "…" if cut and not invented else ""
-    named = next((found for pattern in _NAMED if (found := pattern.search(own))), None)
-    letters = [letter for letter in named.groups() if letter] if named else _CONCLUDED.findall(own)
+    answer, *continuation = _QUESTION.split(text, maxsplit=1)
+    answer = _MARKUP.sub("", answer)
+    if match := _FIRST.match(answer):
+        return match[1].upper()
+    answer += "…" if cut and not continuation else ""
+    named = next((match for pattern in _NAMED if (match := pattern.search(answer))), None)
+    letters = [letter for letter in named.groups() if letter] if named else _CONCLUDED.findall(answer)
     return letters[-1].upper() if letters else None
 
 
 def multiple_choice(question: str, choices: list[str], answer: str = "") -> str:
-    """A question with lettered choices, and its answer in an example."""
+    """Return a question with lettered choices, followed by its answer if it is a worked example."""
     lettered = "".join(f"{letter}. {choice}\n" for letter, choice in zip(LETTERS, choices, strict=False))
     return f"{question}\n{lettered}Answer:{answer}"
 
 
 class Choices(Task):
-    """Scored by the letter that is chosen, see :func:`chosen_letter`."""
+    """Scored by the chosen letter, see :func:`chosen_letter`."""
 
     def score(self, text: str, example: Example, stop_reason: str) -> Score:
         return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
 
 
 def _csqa_lines(records: Iterable[dict[str, Any]]) -> str:
-    """The authors' file of what the hub has."""
+    """Return the content of the authors' file, made from the hub's records."""
     return as_lines(
         {
             "answerKey": row["answerKey"],
@@ -83,8 +84,8 @@ def _csqa_lines(records: Iterable[dict[str, Any]]) -> str:
 
 
 class CommonsenseQA(Choices):
-    """CommonsenseQA (Talmor et al. 2019), the 1,221 labelled questions of its dev split, after three of the training
-    split; the test split's labels are not public."""
+    """CommonsenseQA (Talmor et al. 2019): the 1,221 labelled questions of its dev split, each after three of the
+    training split. The test split's labels are not public."""
 
     name = "csqa"
     title = "CommonsenseQA"
@@ -117,9 +118,9 @@ def _mmlu_table(records: Iterable[dict[str, Any]]) -> str:
 
 
 class Mmlu(Choices):
-    """MMLU test (Hendrycks et al. 2021): the subject's five dev questions before each one, in the authors' wording.
+    """MMLU test (Hendrycks et al. 2021): each question after its subject's five dev questions, in the authors' wording.
 
-    The subjects take turns, so that any number of first prompts covers them all.
+    The subjects alternate, so that the first prompts cover them all.
     """
 
     name = "mmlu"
@@ -152,14 +153,14 @@ def _mmlu(folder: Path) -> tuple[Example, ...]:
 
 
 def _subjects(folder: Path) -> list[str]:
-    """Those with both files, in alphabetical order."""
+    """Return the subjects with both files, in alphabetical order."""
     tested = sorted(file.name.removesuffix("_test.csv") for file in folder.glob("*_test.csv"))
     return [name for name in tested if (folder / f"{name}_dev.csv").is_file()]
 
 
 def _subject(name: str) -> list[Example]:
-    told = name.replace("_", " ")
-    head = f"The following are multiple choice questions (with answers) about {told}.\n\n"
+    topic = name.replace("_", " ")
+    head = f"The following are multiple choice questions (with answers) about {topic}.\n\n"
     shots = "".join(
         f"{multiple_choice(row[0], row[1:5], ' ' + row[5])}\n\n" for row in rows(f"mmlu/{name}_dev.csv")[:5]
     )
@@ -182,8 +183,10 @@ def _truthfulqa_table(records: Iterable[dict[str, Any]]) -> str:
 
 
 class TruthfulQa(Choices):
-    """TruthfulQA MC1 (Lin et al. 2022), asked without examples: the best answer among the wrong ones, in an order drawn
-    from the question alone."""
+    """TruthfulQA MC1 (Lin et al. 2022), zero-shot: the best answer among the wrong ones.
+
+    The question alone seeds the order of the choices.
+    """
 
     name = "truthfulqa"
     title = "TruthfulQA, one right choice"
@@ -198,11 +201,11 @@ class TruthfulQa(Choices):
 @cache
 def _truthfulqa() -> tuple[Example, ...]:
     header, *records = rows("truthfulqa/TruthfulQA.csv")
-    at = {name: header.index(name) for name in ("Question", "Best Answer", "Incorrect Answers")}
+    columns = {name: header.index(name) for name in ("Question", "Best Answer", "Incorrect Answers")}
     examples = []
     for i, row in enumerate(records):
-        question, best = row[at["Question"]], row[at["Best Answer"]].strip()
-        wrong = [text.strip() for text in row[at["Incorrect Answers"]].split(";") if text.strip()]
+        question, best = row[columns["Question"]], row[columns["Best Answer"]].strip()
+        wrong = [text.strip() for text in row[columns["Incorrect Answers"]].split(";") if text.strip()]
         choices = [best, *wrong[: len(LETTERS) - 1]]
         random.Random(question).shuffle(choices)
         prompt = multiple_choice(f"{question}\nWhich of these is true? Answer with its letter.", choices)

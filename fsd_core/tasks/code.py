@@ -1,4 +1,4 @@
-"""Programs, scored by running them: HumanEval and MBPP. What runs them is :mod:`fsd_core.sandbox`."""
+"""Programs, scored by running them in :mod:`fsd_core.sandbox`: HumanEval and MBPP."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from fsd_core import sandbox
 from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, rows
 
 _BLOCK = re.compile(r"```[ \t]*(?:[\w+-]+[ \t]*)?\r?\n(.*?)(?:```|\Z)", re.DOTALL)
-# Where a bare completion of a function ends: at the next thing that stands at the margin.
+# A bare completion of a function ends at the next unindented line.
 _END = re.compile(r"\n(?=[^\s#)\]}])")
-# What begins a program at the margin, and what else may stand there within one.
+# Unindented lines that begin a program, and those that may follow within one.
 _BEGINS = re.compile(r"@\w|(?:def|class|async def) \w|import \w|from [\w.]+ import\b|\w+ *=[^=]")
 _WITHIN = re.compile(rf"{_BEGINS.pattern}|[#)\]}}]|(?:if|for|while|with) .*:|(?:else|try|finally):|(?:except|elif)\b")
 
 
 def block(text: str, names: Iterable[str]) -> str | None:
-    """The first fenced block of code that defines one of ``names``, else the first; ``None`` where there is none."""
+    """Return the first fenced block of code that defines one of ``names``, else the first block, else ``None``."""
     blocks, defines = _BLOCK.findall(text), _definition(names)
     return next((code for code in blocks if defines.search(code)), blocks[0] if blocks else None)
 
 
 def unfenced(text: str, names: Iterable[str]) -> str | None:
-    """The program in a text without a fence that defines one of ``names`` at the margin; ``None`` where none is.
+    """Return the program in a text without a fence that defines one of ``names`` unindented, or ``None``.
 
-    It begins with the first import, assignment, function or class, and ends behind the named one where prose begins.
+    It begins with the first import, assignment, function or class, and ends after the named one, where prose begins.
     """
     lines, defines = text.splitlines(), _definition(names)
     named = next((i for i, line in enumerate(lines) if defines.match(line)), None)
     if named is None:
         return None
     start = next(i for i, line in enumerate(lines) if _BEGINS.match(line))
-    behind = range(named + 1, len(lines))
-    end = next((i for i in behind if lines[i][:1].strip() and not _WITHIN.match(lines[i])), len(lines))
+    following = range(named + 1, len(lines))
+    end = next((i for i in following if lines[i][:1].strip() and not _WITHIN.match(lines[i])), len(lines))
     return "\n".join(lines[start:end]) + "\n"
 
 
 def _definition(names: Iterable[str]) -> re.Pattern[str]:
-    """A function or class of one of the names, at the margin."""
+    """Return the pattern of an unindented function or class with one of the names."""
     any_of = "|".join(re.escape(name) for name in sorted(names))
     return re.compile(rf"^(?:async def|def|class) +(?:{any_of})\b", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class CodeProblem:
-    """What the benchmark itself contributes to a judgement; see :func:`fsd_core.sandbox.judge`."""
+    """The benchmark's own part of a judgement. See :func:`fsd_core.sandbox.judge`."""
 
     tests: str
     given: str
@@ -56,25 +56,25 @@ class CodeProblem:
 
 
 class Programs(Task):
-    """Right if the problem's own tests pass; a program that was cut off and fails is truncated.
+    """Correct if the problem's own tests pass. A program that was cut off and fails is truncated.
 
-    Where programs cannot be confined the task is not available, and its prompts are refused.
+    If programs cannot be confined, the task is unavailable and its prompts are refused.
     """
 
     def program(self, text: str, example: Example) -> str:
-        """The model's code, as it is run."""
+        """Return the model's code, as it is run."""
         raise NotImplementedError
 
     def problem(self, example: Example) -> CodeProblem:
-        """How that code is judged."""
+        """Return how that code is judged."""
         raise NotImplementedError
 
     def prompts(self) -> tuple[Example, ...]:
-        """Every prompt of the benchmark's file."""
+        """Return every prompt of the benchmark's file."""
         raise NotImplementedError
 
     def all_examples(self) -> tuple[Example, ...]:
-        sandbox.require_sandbox()  # here, so that work is refused before it begins
+        sandbox.require_sandbox()  # here, so that a run is refused before it starts
         return self.prompts()
 
     @property
@@ -97,12 +97,12 @@ def _by_id(file: str) -> dict[str, dict]:
 
 
 class HumanEval(Programs):
-    """HumanEval (Chen et al. 2021), pass@1, asked as instruction: the function's head in a block of code.
+    """HumanEval (Chen et al. 2021), pass@1, asked as an instruction: the function's head in a block of code.
 
-    Read from the answer: its block of code with the function, else its first one; without any, the function where it
-    stands at the margin, with what is imported and defined around it; else the text itself as the function's body, up
-    to the next thing at the margin. What the prompt defines above the function is there either way, and the tests use
-    the prompt's own.
+    The program is the answer's block of code with the function, else its first block. Without a block, it is the
+    unindented function with the imports and definitions around it, else the text itself as the function's body, up to
+    the next unindented line. Each includes what the prompt defines above the function, and the tests use the prompt's
+    own version of that.
     """
 
     name = "humaneval"
@@ -127,7 +127,7 @@ class HumanEval(Programs):
         names = [row["entry_point"]]
         code = block(text, names)
         if code is None:
-            is_body = text.lstrip("\r\n")[:1].isspace()  # whatever else it goes on to write
+            is_body = text.lstrip("\r\n")[:1].isspace()  # whatever follows
             code = None if is_body else unfenced(text, names)
             return row["prompt"] + _END.split(text)[0] if code is None else _above(row) + code
         return (_above(row) if _definition(names).search(code) else row["prompt"]) + code
@@ -139,12 +139,12 @@ class HumanEval(Programs):
 
 
 def _above(row: dict) -> str:
-    """Imports and functions of a prompt of HumanEval that stand above the one to be written."""
+    """Return the imports and functions above the function to be written in a prompt of HumanEval."""
     return row["prompt"].partition(f"def {row['entry_point']}(")[0]
 
 
 class Mbpp(Programs):
-    """MBPP (Austin et al. 2021), its test split (problems 11 to 510), asked in the authors' words without examples."""
+    """MBPP (Austin et al. 2021), its test split (problems 11 to 510), zero-shot in the authors' wording."""
 
     name = "mbpp"
     title = "MBPP"
@@ -172,11 +172,11 @@ class Mbpp(Programs):
         return (unfenced(text, names) or text) if code is None else code
 
     def problem(self, example: Example) -> CodeProblem:
-        """The setup comes behind the code: it uses what that defines (problem 367)."""
+        """Return the problem. Its setup runs after the code and uses the code's definitions (problem 367)."""
         row = _by_id(self.files[0])[example.id]
         return CodeProblem("\n".join(row["test_list"]), row["test_setup_code"], _functions(row["code"]))
 
 
 def _functions(code: str) -> frozenset[str]:
-    """Names that a reference solution of MBPP defines. Problem 126 wants a function called ``sum``."""
+    """Return the names that a reference solution of MBPP defines. Problem 126 wants a function called ``sum``."""
     return frozenset(part.name for part in ast.parse(code).body if isinstance(part, ast.FunctionDef | ast.ClassDef))

@@ -10,7 +10,7 @@ from fsd_core.tasks.base import Example, Score, Task, rows
 
 EVERYDAY = ASSETS / "everyday" / "prompts.jsonl"
 
-# The 80 questions of multi-turn conversation have the categories of MT-Bench.
+# The 80 questions of multi-turn conversation carry the categories of MT-Bench.
 SPEC_BENCH = {
     "mt": "multi-turn conversation", "translation": "translation", "summarization": "summarisation",
     "qa": "question answering", "math": "mathematical reasoning", "rag": "retrieval-augmented generation",
@@ -19,7 +19,7 @@ _NAMES = {"math_reasoning": "math", **{name: name for name in ("translation", "s
 
 
 class OpenEnded(Task):
-    """Nothing is right or wrong: of a conversation the first turn is asked."""
+    """Nothing is right or wrong. Only the first turn of a conversation is used."""
 
     scored = False
 
@@ -28,9 +28,9 @@ class OpenEnded(Task):
 
 
 class Everyday(OpenEnded):
-    """What people ask a chat model, written for this program: ten prompts each of eight kinds.
+    """Typical prompts to a chat model, written for this program: ten prompts for each of eight kinds.
 
-    The kinds take turns, so that any number of first prompts is a mix: question, explanation, summary of a passage,
+    The kinds alternate, so that any number of first prompts is a mix: question, explanation, summary of a passage,
     rewriting, list, code, dialogue, translation.
     """
 

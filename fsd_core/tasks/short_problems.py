@@ -1,4 +1,4 @@
-"""The task of the pair that was taught word problems, which ships with the program."""
+"""The task of the pair that was trained on word problems, shipped with the program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORT_PROBLEM_COUNT = 200
 
 
 class ShortProblems(NumericTask):
-    """Held-out problems of :mod:`fsd_core.tasks.generators.one_step_problems`, asked and scored as published ones."""
+    """Held-out problems of :mod:`fsd_core.tasks.generators.one_step_problems`, asked and scored like published ones."""
 
     name = "short-problems"
     title = "Short word problems"
@@ -32,7 +32,7 @@ def _held_out() -> tuple[Example, ...]:
 
 
 def held_out_questions() -> frozenset[str]:
-    """What training leaves out."""
+    """Return the questions that training leaves out."""
     return frozenset(row["question"] for row in _rows())
 
 
@@ -42,7 +42,7 @@ def _rows() -> list[dict]:
 
 
 def write_held_out(path: Path = SHORT_PROBLEMS) -> int:
-    """Writes the held-out problems as JSON lines and returns how many; the same file on every call."""
+    """Write the held-out problems as JSON lines and return their number. Every call writes the same file."""
     problems = one_step_problems.held_out(SHORT_PROBLEM_COUNT)
     rows = (
         {

@@ -1,4 +1,4 @@
-"""Which tasks a pair is offered, and in which order. A run of any pair on any task is allowed."""
+"""The tasks that a pair is offered, and their order. A run of any pair on any task is allowed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fsd_core.tasks import TASKS, Task
 
 
 def suits(task: str, pair: PairSpec) -> bool:
-    """Whether a pair can make sense of a task: one that knows its own tasks alone shares them with no other pair. Who
-    brings a task knows what it is for."""
+    """Return whether a pair can make sense of a task. A narrow pair, which knows only its own tasks, shares them with
+    no other pair. Custom tasks suit every pair, because their authors know what they are for."""
     if task in pair.tasks or "@" in task:
         return True
     return not pair.narrow and not any(other.narrow and task in other.tasks for other in MODEL_PAIRS.values())
 
 
 def offered(pair: PairSpec, own: Iterable[Task] = ()) -> list[Task]:
-    """The tasks that can be run on this machine: those that the pair names, others that suit it, the rest. ``own`` are
-    those that people brought."""
+    """Return the tasks that can be run on this machine: first those that the pair names, then others that suit it, then
+    all others. ``own`` are custom tasks."""
 
     def rank(task: Task) -> int:
         if task.name in pair.tasks:
@@ -30,9 +30,9 @@ def offered(pair: PairSpec, own: Iterable[Task] = ()) -> list[Task]:
 
 
 def kept_or_first(task: str | None, pair: PairSpec, own: Iterable[Task] = ()) -> str:
-    """``task`` where it is available and suits the pair, or its latest version; else the first one that the pair is
-    offered."""
+    """Return ``task``, or its latest version, if it is available and suits the pair. Otherwise return the first task
+    that the pair is offered."""
     tasks = offered(pair, own)
-    latest = {one.name.partition("@")[0]: one.name for one in tasks}
-    now = latest.get((task or "").partition("@")[0])
-    return now if now is not None and suits(now, pair) else tasks[0].name
+    latest = {candidate.name.partition("@")[0]: candidate.name for candidate in tasks}
+    current = latest.get((task or "").partition("@")[0])
+    return current if current is not None and suits(current, pair) else tasks[0].name

@@ -10,7 +10,7 @@ from fsd_core.tasks.base import Example, Score, Split, Task, as_lines, cut_off, 
 from fsd_core.tasks.final_numbers import canonical, final_number
 
 MOST_SHOTS = 4
-_ANNOTATION = re.compile(r"<<[^>]*>>")  # the calculator's, which no model is asked to write
+_ANNOTATION = re.compile(r"<<[^>]*>>")  # for a calculator; no model is asked to write them
 
 
 class NumericTask(Task):
@@ -36,14 +36,14 @@ class Gsm8k(NumericTask):
 
 
 def worked(row: dict) -> str:
-    """The worked solution of a row of GSM8K as a model should write it; ends in ``#### `` and the number."""
+    """Return the worked solution of a row of GSM8K as a model should write it. It ends in ``#### `` and the number."""
     return _ANNOTATION.sub("", row["answer"])
 
 
 def after_examples(shots: Sequence[dict], question: str) -> str:
-    """A question behind rows of GSM8K with their worked solutions."""
-    shown = "".join(f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in shots)
-    return f"{shown}Question: {question}\nAnswer:"
+    """Return a question after rows of GSM8K with their worked solutions."""
+    examples = "".join(f"Question: {row['question']}\nAnswer: {worked(row)}\n\n" for row in shots)
+    return f"{examples}Question: {question}\nAnswer:"
 
 
 @cache
@@ -60,7 +60,7 @@ def _gsm8k() -> tuple[Example, ...]:
 
 
 class WordProblems(NumericTask):
-    """AddSub, SingleEq, MultiArith or SVAMP, asked without examples (Kojima et al. 2022) and scored like GSM8K."""
+    """AddSub, SingleEq, MultiArith or SVAMP, asked zero-shot (Kojima et al. 2022) and scored like GSM8K."""
 
     def __init__(self, name: str, title: str) -> None:
         self.name, self.title = name, title
@@ -71,7 +71,7 @@ class WordProblems(NumericTask):
 
 
 def zero_shot_prompt(problem: str) -> str:
-    """How a problem is put to a model without examples."""
+    """Return the prompt of a problem without examples."""
     return f"{problem.strip()}\n\nSolve the problem step by step. End with a line '#### ' and the number."
 
 

@@ -1,5 +1,4 @@
-"""The contract of a drafter and of a topology: :func:`check_drafter` and :func:`check_topology`, for those that
-ship and for plug-ins."""
+"""Contract of drafters and topologies: :func:`check_drafter` and :func:`check_topology`, built-in or plug-in."""
 
 from __future__ import annotations
 
@@ -50,20 +49,20 @@ _CHAINS = (
     (Speculative(), ChainTopology(length=1)),
     (Fuzzy(threshold=None, judge_bonus=True), ChainTopology(length=8)),
 )
-"""in the last of which a bonus is drafted"""
+"""the last one drafts a bonus token"""
 _TREES = ((Speculative(), DynamicTreeTopology(top_k=3, length=4, total_tokens=12)), (KSeq(), MultiDraftTopology()))
 Settings = TypeVar("Settings", bound=Frozen)
 
 
 @cache
 def toy_models() -> ModelSet:
-    """A random target, a draft that mostly agrees with it, and a random head: 40 tokens each."""
+    """Return a random target, a draft that mostly agrees with it, and a random head: 40 tokens each."""
     target = toy_model(40, seed=11)
     return ModelSet(LanguageModel(target), LanguageModel(related(target, noise=0.15, seed=12)), toy_head(target))
 
 
 def settings_of(kind: type[Settings]) -> list[Settings]:
-    """A drafter or a topology with its defaults, and with each of its options at the ends of its range."""
+    """Return a drafter or a topology with its defaults, and with each of its options at the ends of its range."""
     settings = [kind.checked()]
     for name, field in kind.model_fields.items():
         ends = [getattr(bound, end) for bound in field.metadata for end in ("ge", "le") if hasattr(bound, end)]
@@ -72,27 +71,28 @@ def settings_of(kind: type[Settings]) -> list[Settings]:
 
 
 def check_drafter(drafter: type[DrafterSettings], models: ModelSet | None = None) -> None:
-    """Raises ``AssertionError`` with a sentence where a drafter does not keep the contract.
+    """Raise ``AssertionError`` with a sentence if a drafter violates the contract.
 
     It has a title, and its settings survive JSON. In chains and in trees, and with each of its options at the ends of
-    its range, it answers with distributions. Exact decoding then writes the greedy target's text token for token. The
-    same seed gives the same text, whatever was written between. The target's cache holds the accepted tokens alone.
-    Each text of a batch equals its batch-size-1 result. A plug-in's author calls this in a test of the package.
-    ``models``: to draft with, where tiny random ones do not serve.
+    its range, it returns distributions. Exact decoding then writes the greedy target's text token for token. The same
+    seed gives the same text, whatever was written in between. The target's cache holds the accepted tokens only. Each
+    text of a batch equals its batch-size-1 result. A plug-in's author calls this in a test of the package. ``models``:
+    models to draft with, if tiny random ones are unsuitable.
     """
-    usual, *others = settings_of(drafter)
-    for settings in (usual, *others):
+    default, *variants = settings_of(drafter)
+    for settings in (default, *variants):
         _check_settings(settings, drafter.title)
-    for rule, topology in (*_CHAINS, *_TREES) if usual.has_distribution else _CHAINS:
-        _check(DecodingConfig.checked(acceptance=rule, drafter=usual, topology=topology), models)
-    for settings in others:
+    for rule, topology in (*_CHAINS, *_TREES) if default.has_distribution else _CHAINS:
+        _check(DecodingConfig.checked(acceptance=rule, drafter=default, topology=topology), models)
+    for settings in variants:
         _check(DecodingConfig(acceptance=_CHAIN[0], drafter=settings, topology=_CHAIN[1]), models)
 
 
 def check_topology(topology: type[TopologySettings], texts: int = 600) -> None:
-    """Raises ``AssertionError`` with a sentence where a topology does not keep the contract.
+    """Raise ``AssertionError`` with a sentence if a topology violates the contract.
 
-    As :func:`check_drafter`, with the draft model. A χ² test of so many ``texts`` must find the target's distribution.
+    The contract is that of :func:`check_drafter`, with the draft model. A χ² test of ``texts`` texts must find the
+    target's distribution.
     """
     for settings in settings_of(topology):
         _check_settings(settings, topology.title)
@@ -113,7 +113,7 @@ def check_topology(topology: type[TopologySettings], texts: int = 600) -> None:
 
 
 def _exact(judged_as: str) -> Rule:
-    """Exact decoding of what is judged so."""
+    """Return a lossless rule that judges drafts of this kind."""
     if judged_as in (CHAIN, TREE):
         return Speculative()
     kinds = (rule for rule in RULES.values() if rule.lossless and judged_as in rule.shapes and rule.drafts is None)
@@ -125,8 +125,8 @@ def _check_settings(settings: DrafterSettings | TopologySettings, title: str) ->
     part = "drafter" if isinstance(settings, DrafterSettings) else "topology"
     rule = Speculative() if part == "drafter" else _exact(settings.judged_as)  # type: ignore[union-attr]
     decoding = DecodingConfig.checked(acceptance=rule, **{part: settings})
-    again = getattr(SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding, part)
-    require(again == settings, f"{settings!r} is read back from JSON as {again!r}.")
+    restored = getattr(SettingConfig.model_validate(SettingConfig(decoding=decoding).as_json()).decoding, part)
+    require(restored == settings, f"{settings!r} is read back from JSON as {restored!r}.")
 
 
 def _check(config: DecodingConfig, models: ModelSet | None) -> None:
@@ -134,8 +134,8 @@ def _check(config: DecodingConfig, models: ModelSet | None) -> None:
     name = config.label
     method = _watched(compose(models, config.model_copy(update={"max_new_tokens": _TOKENS})))
     for prompt in _PROMPTS:
-        alone = _greedy(models, prompt)
-        require(_text(method, prompt, 0) == alone, f"'{name}' writes another text than the greedy target.")
+        reference = _greedy(models, prompt)
+        require(_text(method, prompt, 0) == reference, f"'{name}' writes another text than the greedy target.")
     sampled = config.model_copy(update={"sampling": _SAMPLED, "max_new_tokens": _TOKENS})
     method = _watched(compose(models, sampled))
     first = _checked_text(method, name)
@@ -156,7 +156,7 @@ def _text(method: Method, prompt: Sequence[int], seed: int) -> list[int]:
 
 
 def _checked_text(method: Method, name: str) -> list[int]:
-    """A text, after every round of which the target's cache was that of the text."""
+    """Return a text, checking the target's cache after every round."""
     with DecodingSession(method, _PROMPTS[0], 3, frozenset()) as session:
         while session.stop_reason is None:
             session.run_round()
@@ -175,26 +175,26 @@ def _check_side_by_side(models: ModelSet, config: DecodingConfig) -> None:
     decoder = PairDecoder(pair, config)
     decoder.eos = frozenset()
     prompts = [list(prompt) for prompt in _PROMPTS]
-    for place, text in decoder.generate_all(prompts, range(len(prompts)), rows=2):
-        same = text.tokens == decoder.generate(prompts[place], place).tokens
+    for index, text in decoder.generate_all(prompts, range(len(prompts)), rows=2):
+        same = text.tokens == decoder.generate(prompts[index], index).tokens
         require(same, f"'{config.label}' writes another text beside others than alone.")
 
 
-_written: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+_greedy_texts: dict[tuple[int, tuple[int, ...]], list[int]] = {}
 
 
 def _greedy(models: ModelSet, prompt: Sequence[int]) -> list[int]:
-    """What the target alone writes, written once."""
+    """Return the target's greedy text, cached."""
     key = id(models.target), tuple(prompt)
-    if key not in _written:
-        alone = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=_TOKENS)
-        _written[key] = _text(compose(models, alone), prompt, 0)
-    return _written[key]
+    if key not in _greedy_texts:
+        config = DecodingConfig(acceptance=Autoregressive(), max_new_tokens=_TOKENS)
+        _greedy_texts[key] = _text(compose(models, config), prompt, 0)
+    return _greedy_texts[key]
 
 
 @dataclass
 class _Watched:
-    """A drafter whose answers must be distributions."""
+    """A drafter whose outputs must be distributions."""
 
     drafter: Any
 
@@ -212,12 +212,13 @@ class _Watched:
 
     def _checked(self, row: DraftDistribution | None, count: int) -> DraftDistribution | None:
         for name, rows in () if row is None else (("warped", row.warped), ("raw", row.raw)):
-            who = type(self.drafter).__name__
+            drafter = type(self.drafter).__name__
             require(
-                rows.ndim == 2 and len(rows) == count, f"{who} answers with {name} of the shape {tuple(rows.shape)}."
+                rows.ndim == 2 and len(rows) == count,
+                f"{drafter} answers with {name} of the shape {tuple(rows.shape)}.",
             )
             sums = (rows.sum(-1) - 1).abs() < 1e-3
-            require(bool((rows >= 0).all() and sums.all()), f"{who} answers with {name} that is no distribution.")
+            require(bool((rows >= 0).all() and sums.all()), f"{drafter} answers with {name} that is no distribution.")
         return row
 
 

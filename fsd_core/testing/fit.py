@@ -1,4 +1,4 @@
-"""Distributions to try, and whether tokens are of one."""
+"""Distributions to try, and a test whether tokens follow one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Q_FAR = torch.tensor([0.05, 0.05, 0.10, 0.10, 0.20, 0.20, 0.00, 0.30])
 
 
 def require(holds: bool, sentence: str) -> None:
-    """Raises ``AssertionError`` with the sentence unless it holds."""
+    """Raise ``AssertionError`` with the sentence unless it holds."""
     if not holds:
         raise AssertionError(sentence)
 
 
 def fit(emitted: Tensor, distribution: Tensor) -> float:
-    """p-value of a χ² test that ``emitted`` [N] was drawn from ``distribution`` [V]; 0 if it has impossible tokens."""
+    """Return the p-value of a χ² test that ``emitted`` [N] follows ``distribution`` [V]; 0 with impossible tokens."""
     counts = torch.bincount(emitted, minlength=distribution.numel()).double()
     possible = distribution > 0
     if counts[~possible].any():

@@ -24,12 +24,12 @@ SAMPLED_FSD = DecodingConfig(
     sampling=SamplingConfig(temperature=1.0),
     max_new_tokens=10,
 )
-"""Ten tokens by a fuzzy rule at temperature 1."""
+"""ten tokens by a fuzzy rule at temperature 1"""
 Model = TypeVar("Model", bound=PreTrainedModel)
 
 
 def toy_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per byte, and one that ends a text; the last id is the end."""
+    """Return a tokenizer with one token per byte and an end token, which has the last id."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     core = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate([*alphabet, END])}, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -39,7 +39,7 @@ def toy_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, context: int = 256) -> LlamaForCausalLM:
-    """A random Llama in float32, its logits spread wide enough that tokens are clearly likelier than others."""
+    """Return a random Llama in float32. Its logits are spread wide, so some tokens are clearly likelier than others."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = LlamaForCausalLM(
@@ -53,7 +53,8 @@ def toy_model(vocabulary: int, seed: int, layers: int = 2, hidden: int = 32, con
 
 
 def related(model: Model, noise: float, seed: int) -> Model:
-    """A copy with every weight disturbed by ``noise`` times its standard deviation: a draft that mostly agrees."""
+    """Return a copy whose matrices are disturbed by ``noise`` of their standard deviation: a draft that mostly
+    agrees."""
     generator = torch.Generator().manual_seed(seed)
     copy = deepcopy(model)
     with torch.no_grad():
@@ -67,19 +68,19 @@ TOY = PairSpec("toy", "Toy pair", "Random weights.", Path("toy/target"), Path("t
 
 
 def toy_pair(noise: float = 0.3, seed: int = 0) -> LoadedPair:
-    """A random target and a disturbed copy of it as draft."""
+    """Return a random target with a disturbed copy of it as draft."""
     tokenizer = toy_tokenizer()
     target = toy_model(len(tokenizer), seed)
     return make_pair(TOY, tokenizer, target, related(target, noise, seed + 1))
 
 
 def in_memory(target: LanguageModel, draft: LanguageModel) -> LoadedPair:
-    """Two models as a pair, for prompts of token ids."""
+    """Return two models as a pair, for prompts of token ids."""
     return LoadedPair(TOY, toy_tokenizer(), target, draft, str(target.device), "float32")
 
 
 def save_toy_pair(folder: Path, noise: float = 0.3, seed: int = 0) -> str:
-    """Writes a toy pair under ``folder`` and returns the name it loads by."""
+    """Write a toy pair under ``folder`` and return the name that loads it."""
     pair = toy_pair(noise, seed)
     for role, model in (("target", pair.target), ("draft", pair.draft)):
         model.module.save_pretrained(folder / role)
@@ -90,7 +91,7 @@ def save_toy_pair(folder: Path, noise: float = 0.3, seed: int = 0) -> str:
 def toy_head(
     target: PreTrainedModel, generation: Generation = 1, seed: int = 0, covered: int | None = None
 ) -> EagleHead:
-    """A random EAGLE head for a random target; ``covered``: how many tokens it can draft, all by default."""
+    """Return a random EAGLE head for a random target. ``covered``: number of tokens it can draft, all by default."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return new_head(target, generation, None if covered is None else torch.arange(covered)).for_drafting()

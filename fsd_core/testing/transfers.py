@@ -1,4 +1,4 @@
-"""Finds where the host waits for the device."""
+"""Detects code that makes the host wait for the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "is_nonzero", "equal")
-"""operations whose result, or the shape of it, the host must know"""
+"""operations whose result, or its shape, the host must know"""
 
 
 class _Refusing(TorchDispatchMode):
@@ -30,8 +30,10 @@ class _Refusing(TorchDispatchMode):
 
 @contextmanager
 def no_waiting(device: torch.device) -> Iterator[None]:
-    """Raises ``RuntimeError`` where code in the block makes the host wait: on CUDA by torch's own check, elsewhere by
-    the operations that would do so there."""
+    """Raise ``RuntimeError`` if code in the block makes the host wait for the device.
+
+    On CUDA torch's own check detects it, elsewhere the names of the operations that would wait on CUDA.
+    """
     if device.type == "cuda":
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")

@@ -1,4 +1,4 @@
-"""The contract of a verifier of several drafts: :func:`check_verifier`, for those that ship and for plug-ins."""
+"""Contract of a multi-draft verifier: :func:`check_verifier`, for built-in verifiers and for plug-ins."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fsd_core.theory import optimal_acceptance
 
 
 def drafted(verifier: type[Verifier], q: Tensor, count: int, positions: int, seed: int) -> tuple[Drafts, Tensor]:
-    """So many positions with p = ``P``, drafts of q as a verifier is for, and uniforms for it. q: [V]"""
+    """Return positions with p = ``P``, drafts of q sampled as the verifier requires, and uniforms for it. q: [V]"""
     u = torch.rand(positions, 2 * count + 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     tokens = draw_several(q.expand(positions, -1), u[:, :count], verifier.sampling)
     if verifier.sampling == "greedy":
         q = q.scatter(0, likeliest(q[None], count - 1)[0], 0)
         q = q / q.sum()
-    wide = [rows.expand(positions, -1) for rows in (P, q)]
-    return Drafts(tokens.clamp_min(0), tokens >= 0, wide[0], wide[1]), u[:, count:]
+    expanded = [rows.expand(positions, -1) for rows in (P, q)]
+    return Drafts(tokens.clamp_min(0), tokens >= 0, expanded[0], expanded[1]), u[:, count:]
 
 
 def check_verifier(verifier: type[Verifier], positions: int = 400_000) -> None:
-    """Raises ``AssertionError`` with a sentence where a verifier does not keep the contract.
+    """Raise ``AssertionError`` with a sentence if a verifier violates the contract.
 
-    Of 1, 2 and 3 drafts, or as many as it couples, it writes tokens of the target's distribution. A χ² test over so
-    many ``positions`` checks this. It accepts as often as ``rate`` says, which is no more often than the optimum.
+    With 1, 2 and 3 drafts, or as many as it couples, it writes tokens of the target's distribution. A χ² test over
+    ``positions`` positions checks this. It accepts as often as ``rate`` says, which is no more often than the optimum.
     """
     kind = kind_of(verifier)
     exact_p = P.double() / P.double().sum()

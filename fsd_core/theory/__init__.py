@@ -1,7 +1,7 @@
-"""What multi-draft speculative decoding can reach: numbers alone, without torch.
+"""Limits of multi-draft speculative decoding, computed without torch.
 
-Distributions come in as arrays or tensors of shape [V] or [R,V]. What verifiers reach is computed by
-:func:`fsd_core.rules.rates.acceptance_rate`. numpy is imported on first use, because the rules import this package.
+Distributions are arrays or tensors of shape [V] or [R,V]. :func:`fsd_core.rules.rates.acceptance_rate` computes what
+verifiers reach. numpy is imported on first use, because the rules import this package.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distributions as they come in, and the checks that they are some."""
+"""Conversion and validation of distributions."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 from fsd_core.errors import InvalidSetting
 
 Vector = NDArray[Any]
-_FAR_FROM_ONE = 2.0**-8  # of a sum; in bfloat16 each number is off by less than this part of itself
+_FAR_FROM_ONE = 2.0**-8  # allowed error of a sum; above the relative rounding error of bfloat16
 
 
 def distributions(values: Any, name: str) -> Vector:
-    """An array or tensor of probabilities as float64 [R,V], each row divided by its sum.
+    """Return an array or tensor of probabilities as float64 [R,V], each row divided by its sum.
 
-    Raises ``InvalidSetting`` for what are no numbers or rows of different lengths, for another shape, for negative or
-    infinite numbers, and for rows far from a sum of 1.
+    Raises ``InvalidSetting`` for values that are not numbers, rows of different lengths, another shape, negative or
+    infinite numbers, and rows far from a sum of 1.
     """
-    if hasattr(values, "detach"):  # a tensor, wherever it lies
+    if hasattr(values, "detach"):  # a tensor on any device
         values = values.detach().cpu().double().numpy()
     try:
         if np.asarray(values).dtype.kind not in "fiub":
@@ -40,28 +40,31 @@ def distributions(values: Any, name: str) -> Vector:
 
 
 def for_each_row(target_probs: Any, draft_probs: Any, compute: Callable[[Vector, Vector], float]) -> Any:
-    """``compute(p, q)`` of two vectors [V] each: a float for one position, an array float64 [R] for several.
+    """Return ``compute(p, q)`` of two vectors [V]: a float for one position, float64 [R] for several.
 
-    A single row of one goes with all rows of the other. Raises ``InvalidSetting``.
+    A single row of one argument goes with all rows of the other. Raises ``InvalidSetting``.
     """
     p, q = distributions(target_probs, "target_probs"), distributions(draft_probs, "draft_probs")
-    one = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
+    is_single = np.ndim(target_probs) == 1 and np.ndim(draft_probs) == 1
     if p.shape[1] != q.shape[1] or (p.shape[0] != q.shape[0] and 1 not in (p.shape[0], q.shape[0])):
         raise InvalidSetting(
             f"target_probs and draft_probs do not fit: shapes {list(p.shape)} and {list(q.shape)}. Expected the same "
             "vocabulary, and as many positions."
         )
-    found = [compute(*pair) for pair in zip(*np.broadcast_arrays(p, q), strict=True)]
-    return float(found[0]) if one else np.array(found)
+    results = [compute(*pair) for pair in zip(*np.broadcast_arrays(p, q), strict=True)]
+    return float(results[0]) if is_single else np.array(results)
 
 
 def once_in(chance: Vector, count: int) -> Vector:
-    """1 − (1 − a)^n: what has the chance a happens at least once in n times. Keeps the digits of a small a."""
+    """Return 1 − (1 − a)^n: the chance that an event of probability a happens at least once in n trials.
+
+    Keeps the digits of a small a.
+    """
     certain = chance >= 1
     return np.where(certain, float(count > 0), -np.expm1(count * np.log1p(-np.where(certain, 0, chance))))
 
 
 def check_drafts(num_drafts: int) -> None:
-    """Raises ``InvalidSetting`` unless there is at least one draft."""
+    """Raise ``InvalidSetting`` unless there is at least one draft."""
     if isinstance(num_drafts, bool) or not isinstance(num_drafts, int | np.integer) or num_drafts < 1:
         raise InvalidSetting(f"num_drafts is {num_drafts!r}: expected a whole number of at least 1.")

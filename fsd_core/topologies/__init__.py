@@ -1,4 +1,4 @@
-"""The code of the topologies, which their settings name (``fsd_core.config.drafting``)."""
+"""The code of the topologies, named by their settings (``fsd_core.config.drafting``)."""
 
 from fsd_core.topologies.base import DraftTopology, DraftTree, TreeStructure
 

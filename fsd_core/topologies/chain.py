@@ -1,4 +1,4 @@
-"""One candidate per position: the shape of the original speculative decoding."""
+"""One candidate per position: the structure of the original speculative decoding."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Chain:
     def grow(
         self, first: DraftDistribution | None, source: Source, depth: int, uniforms: Tensor, greedy: bool
     ) -> DraftTree | None:
-        rows, tokens, row = [], [], first
-        while row is not None:
-            token = row.warped.argmax(-1) if greedy else draw(row.warped, uniforms[:, len(tokens)])
-            rows.append(row)
+        distributions, tokens, distribution = [], [], first
+        while distribution is not None:
+            token = distribution.warped.argmax(-1) if greedy else draw(distribution.warped, uniforms[:, len(tokens)])
+            distributions.append(distribution)
             tokens.append(token)
             if len(tokens) == depth:
                 break
-            row = source.extend(token)
+            distribution = source.extend(token)
         if not tokens:
             return None
         return DraftTree(
             tokens=torch.stack(tokens, 1),
             depth=len(tokens),
-            warped=torch.stack([row.warped for row in rows], 1),
-            raw=torch.stack([row.raw for row in rows], 1),
+            warped=torch.stack([distribution.warped for distribution in distributions], 1),
+            raw=torch.stack([distribution.raw for distribution in distributions], 1),
         )

@@ -18,9 +18,9 @@ class _Candidates(NamedTuple):
 
     tokens: Tensor
     scores: Tensor
-    """logarithm of the draft's probability of the way to the node"""
+    """log-probability of the path to the node, under the draft"""
     parents: Tensor
-    """among the candidates, −1 for the text"""
+    """indices among the candidates, −1 for the text"""
     levels: Tensor
     drawn_from: Tensor
 
@@ -29,13 +29,13 @@ class _Candidates(NamedTuple):
 
 
 class DynamicTree:
-    """EAGLE-2's (Li et al. 2024, arXiv 2406.16858, §4.1), for a text that stands alone in its batch.
+    """EAGLE-2's tree (Li et al. 2024, arXiv 2406.16858, §4.1), for a text that is alone in its batch.
 
-    Expand: the ``top_k`` likeliest tokens; then ``length`` − 1 times (their ``depth``) the ``top_k`` likeliest behind
-    each node of the frontier, of which the ``top_k`` best by score become the next frontier. Rerank: the best by score,
-    as many as make ``total_tokens`` with the root. A node's score is the draft's probability of the whole way to it, so
-    that no child is better than its parent; where they are equal the parent comes first. Ranks are by the raw
-    distribution, and nothing is drawn: which tokens are proposed does not depend on chance.
+    Expand: take the ``top_k`` likeliest tokens. Then ``length`` − 1 times (their ``depth``) take the ``top_k``
+    likeliest after each node of the frontier; the ``top_k`` best by score become the next frontier. Rerank: keep the
+    best by score, as many as make ``total_tokens`` with the root. A node's score is the draft's probability of the
+    whole path to it, so no child is better than its parent, and if they are equal the parent comes first. Ranks are by
+    the raw distribution and nothing is sampled, so the proposed tokens do not depend on chance.
     """
 
     side_by_side: ClassVar[bool] = False
@@ -57,22 +57,22 @@ class DynamicTree:
         candidates = _level(first.raw, min(self._top_k, first.raw.shape[-1]))
         warped, raw, width = [first.warped], [first.raw], len(candidates.tokens)
         frontier = torch.arange(width, device=candidates.tokens.device)  # among the candidates
-        parents = torch.full_like(frontier, -1)  # of the frontier, among what was fed
-        fed = torch.full_like(frontier, -1)  # of each candidate, its place among what was fed
+        parents = torch.full_like(frontier, -1)  # feeding indices of the frontier's parents
+        fed = torch.full_like(frontier, -1)  # feeding index of each candidate
         for level in range(1, depth):
             start = (level - 1) * width
             fed[frontier] = torch.arange(start, start + width, device=fed.device)
-            row = source.extend_level(candidates.tokens[frontier][None], parents)
-            warped.append(row.warped)
-            raw.append(row.raw)
-            more = _level(row.raw, width, frontier, candidates.scores[frontier], level, start + 1)
+            distribution = source.extend_level(candidates.tokens[frontier][None], parents)
+            warped.append(distribution.warped)
+            raw.append(distribution.raw)
+            more = _level(distribution.raw, width, frontier, candidates.scores[frontier], level, start + 1)
             best = more.scores.topk(width).indices
             frontier, parents = len(candidates.tokens) + best, start + best // width
             candidates, fed = candidates.and_(more), F.pad(fed, (0, len(more.tokens)), value=-1)
-        return self._reranked(candidates, fed, torch.cat(warped)[None], torch.cat(raw)[None], depth)
+        return self._rerank(candidates, fed, torch.cat(warped)[None], torch.cat(raw)[None], depth)
 
-    def _reranked(self, candidates: _Candidates, fed: Tensor, warped: Tensor, raw: Tensor, depth: int) -> DraftTree:
-        """The best of the candidates, in their order: level by level, children of one parent by rank."""
+    def _rerank(self, candidates: _Candidates, fed: Tensor, warped: Tensor, raw: Tensor, depth: int) -> DraftTree:
+        """Return the tree of the best candidates, in their order: level by level, children of one parent by rank."""
         best = candidates.scores.sort(descending=True, stable=True).indices[: self._nodes].sort().values
         order = torch.arange(len(best), device=best.device)
         new_indices = torch.full_like(candidates.parents, -1).scatter(0, best, order)
@@ -90,7 +90,8 @@ def _level(
     level: int = 0,
     first_row: int = 0,
 ) -> _Candidates:
-    """The ``width`` likeliest tokens behind each of F nodes, or behind the text. raw: [F,V]; frontier, scores: [F]"""
+    """Return the ``width`` likeliest tokens after each of F nodes, or after the text. raw: [F,V]; frontier,
+    scores: [F]"""
     values, tokens = raw.log().topk(width, -1)
     rows = torch.arange(len(raw), device=raw.device)
     parents = torch.full_like(rows, -1) if frontier is None else frontier

@@ -1,1 +1,1 @@
-"""MLflow, and where a result comes from."""
+"""Mirroring to MLflow, and the provenance of results."""

@@ -1,4 +1,4 @@
-"""The files that MLflow keeps of a run, written into a folder."""
+"""Artifacts of a run for MLflow, written into a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ TABLE = "generations.json"
 
 
 def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[GenerationView]:
-    """Configuration, metrics, figures, the table of generations and the traces; the generations, for their metrics."""
+    """Write configuration, metrics, figures, the table of generations and the traces. Returns the generations, whose
+    metrics are logged as well."""
     generations = repository.generations(run.id)
     (folder / "config.json").write_text(run.config.model_dump_json(indent=2), encoding="utf-8")
     if run.metrics is not None:
@@ -31,8 +32,8 @@ def write_artifacts(folder: Path, repository: Repository, run: RunView) -> list[
 
 
 def _write_table(path: Path, generations: list[GenerationView]) -> None:
-    """As MLflow's ``log_table`` writes it; that one would append to what an earlier copy has left."""
-    ours = ("id", "run_id", "sitting_id", "created_at")  # of the database alone
-    names = [field.name for field in fields(GenerationView) if field.name not in ours]
+    """Write the format of MLflow's ``log_table``, which itself would append to the table of an earlier copy."""
+    internal = ("id", "run_id", "sitting_id", "created_at")  # only meaningful in the database
+    names = [field.name for field in fields(GenerationView) if field.name not in internal]
     rows = [[getattr(generation, name) for name in names] for generation in generations]
     path.write_text(json.dumps({"columns": names, "data": rows}), encoding="utf-8")

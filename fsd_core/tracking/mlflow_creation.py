@@ -1,4 +1,4 @@
-"""A new MLflow store in SQLite: created whole, or not at all."""
+"""Creation of a new MLflow store in SQLite, as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CREATION_PATIENCE = 3  # seconds
 
 
 def create_store(uri: str, artifacts: Path) -> None:
-    """Creates MLflow's tables, unless ``uri`` is a store already or is no SQLite file.
+    """Create MLflow's tables, unless ``uri`` is already a store or is no SQLite file.
 
-    MLflow creates them in some fifty steps that are no transaction, and refuses a file with half of them for good. So
-    the tables are created in a file of their own, which then takes its place. What a process left that was killed while
-    MLflow created them in place is moved aside. One process at a time does this; the kernel releases the lock of one
-    that is killed. Raises ``OSError`` and what MLflow raises.
+    MLflow creates them in some fifty steps without a transaction, and permanently refuses a file with half of them. So
+    the tables are created in a separate file, which then replaces the store. A store left half-created in place by a
+    killed process is moved aside. A lock, which the kernel releases if its process is killed, admits one process at a
+    time. Raises ``OSError`` and what MLflow raises.
     """
     url = make_url(uri) if uri.startswith("sqlite") else None
     if url is None or not url.database:
@@ -36,8 +36,8 @@ def create_store(uri: str, artifacts: Path) -> None:
         if file.exists() and file.stat().st_size and not _unfinished(url):
             return
         new = file.with_name(f"{file.name}.new")
-        for left in (new, new.with_name(f"{new.name}-journal")):
-            left.unlink(missing_ok=True)
+        for leftover in (new, new.with_name(f"{new.name}-journal")):
+            leftover.unlink(missing_ok=True)
         _create(sqlite_url(new, "sqlite+pysqlite"), artifacts)
         if file.exists() and file.stat().st_size:
             aside = file.with_name(f"{file.name}.unfinished")
@@ -49,7 +49,7 @@ def create_store(uri: str, artifacts: Path) -> None:
 
 
 def _unfinished(url: URL) -> bool:
-    """Whether the file has nothing but some of MLflow's tables, and no run. ``False`` for what cannot be read."""
+    """Whether the file only has some of MLflow's tables and no run. ``False`` for an unreadable file."""
     engine = create_engine(url, connect_args={"timeout": CREATION_PATIENCE})
     try:
         with engine.connect() as connection:
@@ -67,8 +67,8 @@ def _unfinished(url: URL) -> bool:
     from mlflow.store.tracking.dbmodels.initial_models import Base as InitialBase
     from mlflow.store.tracking.dbmodels.models import Base
 
-    known = {*InitialBase.metadata.tables, *Base.metadata.tables}
-    foreign = {table for table in tables if table not in known and not table.startswith(("alembic_", "_alembic_"))}
+    expected = {*InitialBase.metadata.tables, *Base.metadata.tables}
+    foreign = {table for table in tables if table not in expected and not table.startswith(("alembic_", "_alembic_"))}
     return not foreign and version != _get_latest_schema_revision()
 
 

@@ -1,4 +1,4 @@
-"""Copies of ended runs in MLflow. The database is the truth; a copy may be made again at any time."""
+"""Copies of ended runs in MLflow. The database is the source of truth, so a copy can be made again at any time."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ _STATUS = {
 }
 _NAMED: dict[Alias, str] = {"approved": "fsd.approved_for", "candidate": "fsd.candidate_for"}
 _OPTIONAL = {"fsd.error", "fsd.task", "fsd.task_version", "fsd.speed_mixed", "mlflow.loggedArtifacts", *_NAMED.values()}
-_BATCH = 1000  # metrics that MLflow takes at once
+_BATCH = 1000  # most metrics that MLflow takes in one call
 
 
 class MlflowMirror:
-    """One MLflow store or server, reached anew for each run, for it may have gone or come since the last."""
+    """An MLflow store or server. Each run connects again, because the store may have come or gone since the last
+    one."""
 
     _client: MlflowClient
     _experiment: str
@@ -50,14 +51,14 @@ class MlflowMirror:
         self._uri = uri
 
     def sync(self, repository: Repository, run_id: str) -> str:
-        """Copies a run, or brings its copy up to date; returns MLflow's id of it.
+        """Copy a run or update its copy, and return its MLflow run id.
 
-        Raises ``TrackingUnavailable``; then the run stays unsynced and can be copied later.
+        Raises ``TrackingUnavailable``. The run then stays unsynced and can be copied later.
         """
         run = repository.run(run_id)
         named = repository.named(run.setting_id, run.weights)
         self._client, self._experiment = connect(self._uri)
-        with _scratch() as folder:
+        with _temporary_folder() as folder:
             generations = write_artifacts(folder, repository, run)
             with reached(self._uri):
                 parent = self._parent(repository, run.experiment_id)
@@ -69,16 +70,17 @@ class MlflowMirror:
         return copy
 
     def sync_pending(self, repository: Repository) -> int:
-        """Copies all ended runs that MLflow has not; how many. Raises ``TrackingUnavailable``."""
+        """Copy all ended runs that MLflow lacks and return their number. Raises ``TrackingUnavailable``."""
         pending = repository.unsynced_runs()
         for run in pending:
             self.sync(repository, run.id)
         return len(pending)
 
     def delete_pending(self, repository: Repository) -> int:
-        """Deletes the copies of what was deleted here; how many. Raises ``TrackingUnavailable``.
+        """Delete the copies of runs and experiments deleted here, and return their number. Raises
+        ``TrackingUnavailable``.
 
-        In a SQLite store for good, with their files; any other store keeps them in its trash until `mlflow gc`.
+        A SQLite store loses them for good, with their files. Other stores keep them in their trash until `mlflow gc`.
         """
         pending = repository.mlflow_deletions()
         if pending:
@@ -96,12 +98,12 @@ class MlflowMirror:
         if copy.info.lifecycle_stage == "active":
             self._client.delete_run(copy.info.run_id)
         root = artifact_root(self._uri)
-        if root is None:  # a store of others keeps its own trash
+        if root is None:  # an external store manages its own trash
             return
         files = Path(local_file_uri_to_path(str(copy.info.artifact_uri))).resolve()
         if files.is_relative_to(root.resolve()) and files.name == "artifacts":
             shutil.rmtree(files.parent, ignore_errors=True)
-        # What `mlflow gc` does for one run; that command would empty the whole trash.
+        # Same as `mlflow gc` for one run; the command itself would empty the whole trash.
         self._client._tracking_client.store._hard_delete_run(copy.info.run_id)
 
     def _copy(
@@ -115,7 +117,7 @@ class MlflowMirror:
         from mlflow.entities import Param, RunTag
 
         name = f"{run.label} · seed {run.seed}"
-        copy = self._find_run("fsd.run_id", run.id) or self._created(name, "fsd.run_id", run.id, run.started_at)
+        copy = self._find_run("fsd.run_id", run.id) or self._create_run(name, "fsd.run_id", run.id, run.started_at)
         optional = dict(_flat("fsd.provenance", run.provenance or {})) | {
             "fsd.speed_mixed": ", ".join(run.speed_mixed) or None,
             **_task_tags(run.task),
@@ -127,7 +129,7 @@ class MlflowMirror:
         tags = {key: str(value)[:5000] for key, value in optional.items() if value is not None}
         for key in set(self._client.get_run(copy).data.tags) - set(tags):
             if key in _OPTIONAL or key.startswith("fsd.provenance."):
-                self._client.delete_tag(copy, key)  # of an earlier copy
+                self._client.delete_tag(copy, key)  # left by an earlier copy
         self._client.log_batch(
             copy,
             params=[Param(key, str(value)) for key, value in _flat("", run.config.as_json())],
@@ -141,22 +143,22 @@ class MlflowMirror:
         return copy
 
     def _note(self, run: RunView) -> str:
-        """What MLflow shows as the run's description, in Markdown."""
-        if artifact_root(self._uri) is None:  # a server of others is not below our address, and does not know it
+        """Return the Markdown that MLflow displays as the description of the run."""
+        if artifact_root(self._uri) is None:  # an external server is not below our URL and does not know it
             return _summary(run)
         return f"{_summary(run)}\n\n[Open in FSD Lab]({OUR_RUN}{run.id})"
 
     def _parent(self, repository: Repository, experiment_id: str | None) -> str | None:
-        """The run under which those of an experiment are nested."""
+        """Return the MLflow run that an experiment's runs are nested under, created if missing."""
         if experiment_id is None:
             return None
         experiment = repository.experiment(experiment_id)
         parent = self._find_run("fsd.experiment_id", experiment_id)
         if parent is None:
-            parent = self._created(experiment.name, "fsd.experiment_id", experiment_id, experiment.created_at)
+            parent = self._create_run(experiment.name, "fsd.experiment_id", experiment_id, experiment.created_at)
             self._client.log_dict(parent, experiment.config.as_json(), "config.json")
         else:
-            self._client.update_run(parent, name=experiment.name)  # it may have another by now
+            self._client.update_run(parent, name=experiment.name)  # it may have been renamed
         if experiment.mlflow_run_id != parent:
             repository.set_experiment_mlflow(experiment_id, parent)
         return parent
@@ -173,12 +175,12 @@ class MlflowMirror:
         return runs[0].info.run_id if runs else None
 
     def _find_runs(self, tag: str, value: str) -> list[Run]:
-        """Those in the trash as well."""
+        """Find runs by a tag, including deleted ones in the trash."""
         from mlflow.entities import ViewType
 
         return list(self._client.search_runs([self._experiment], f"tags.`{tag}` = '{value}'", ViewType.ALL))
 
-    def _created(self, name: str, tag: str, value: str, started: datetime | None) -> str:
+    def _create_run(self, name: str, tag: str, value: str, started: datetime | None) -> str:
         start = _milliseconds(started) if started else None
         return self._client.create_run(self._experiment, start_time=start, tags={tag: value}, run_name=name).info.run_id
 
@@ -190,14 +192,14 @@ class MlflowMirror:
 
 
 def _task_tags(task: str) -> dict[str, str | None]:
-    """The name of a task and, of one's own, its version."""
+    """Return the tags for the name of a task and, for a custom one, its version."""
     name, _, version = task.partition("@")
     return {"fsd.task": name, "fsd.task_version": version or None}
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder for the files of a copy. Raises ``TrackingUnavailable`` where there is no room for them."""
+def _temporary_folder() -> Iterator[Path]:
+    """Yield a folder for the files of a copy. Raises ``TrackingUnavailable`` if the disk has no room for them."""
     try:
         with tempfile.TemporaryDirectory(prefix="fsd-mlflow-") as name:
             yield Path(name)
@@ -211,21 +213,21 @@ def _scratch() -> Iterator[Path]:
 
 
 def _metrics(run: RunView, generations: list[GenerationView]) -> Iterator[Metric]:
-    """The same moments each time, so that MLflow knows a metric that it has already."""
+    """Yield the metrics of a run. Timestamps do not vary, so MLflow recognises the metrics it already has."""
     from mlflow.entities import Metric
 
-    moment = _milliseconds(run.finished_at or run.created_at)
+    ended_at = _milliseconds(run.finished_at or run.created_at)
     for key, value in (run.metrics or {}).items():
         values = value if isinstance(value, list) else [value]
-        yield from (Metric(key, number, moment, i) for i, number in enumerate(values) if _is_number(number))
+        yield from (Metric(key, number, ended_at, i) for i, number in enumerate(values) if _is_number(number))
     for generation in generations:
         rates = {
             "prompt/tokens_per_second": (generation.tokens, generation.seconds),
             "prompt/acceptance_rate": (generation.accepted, generation.drafted),
         }
-        for key, (count, of) in rates.items():
-            if of > 0:
-                yield Metric(key, count / of, _milliseconds(generation.created_at), generation.position)
+        for key, (count, total) in rates.items():
+            if total > 0:
+                yield Metric(key, count / total, _milliseconds(generation.created_at), generation.position)
 
 
 def _is_number(value: Any) -> bool:
@@ -233,7 +235,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Nested fields as ``outer.inner``; what is not set is left out."""
+    """Yield nested fields as ``outer.inner``, without unset ones."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _flat(f"{prefix}.{key}" if prefix else key, inner)
@@ -242,15 +244,15 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _summary(run: RunView) -> str:
-    """One sentence. MLflow shows it as Markdown, so it holds numbers and our own words alone.
+    """Return one sentence about the run. MLflow displays it as Markdown, so it contains only numbers and fixed text.
 
-    The names of setting and task may come with an imported file; MLflow shows them elsewhere, as text.
+    The names of setting and task may come from an imported file. MLflow displays them elsewhere, as plain text.
     """
     done = f"{run.prompts_done:,} of {run.prompts_total:,} prompts"
-    found = run.metrics or {}
+    metrics = run.metrics or {}
     mark = MIXED_MARK * bool(run.speed_mixed)
-    shown = [metric for metric in listed() if _is_number(found.get(metric.key))]
-    parts = [f"{found[m.key]:.4g}{mark * m.timed} {m.key.replace('_', ' ')}" for m in shown]
+    displayed = [metric for metric in listed() if _is_number(metrics.get(metric.key))]
+    parts = [f"{metrics[m.key]:.4g}{mark * m.timed} {m.key.replace('_', ' ')}" for m in displayed]
     return f"{done}: {', '.join(parts)}." if parts else f"{done}: {run.status}."
 
 

@@ -1,4 +1,4 @@
-"""MLflow's store: reached quickly or given up quickly, made ready once."""
+"""Connection to MLflow's store with short timeouts, and its one-time preparation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 EXPERIMENT = "FSD Lab"
 STORE_PATIENCE = 3  # seconds
-LIMITS = {  # MLflow's own are two minutes and seven tries; what the user has set stays
+LIMITS = {  # MLflow's defaults are two minutes and seven tries; values set by the user stay
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": str(STORE_PATIENCE),
@@ -30,7 +30,7 @@ LIMITS = {  # MLflow's own are two minutes and seven tries; what the user has se
 
 
 def prepare_store(settings: Settings) -> None:
-    """Makes MLflow's folder and tables and the experiment, so that no later step waits for them.
+    """Create MLflow's folder, tables and experiment, so that no later step waits for them.
 
     Takes about six seconds the first time. Raises ``TrackingUnavailable``.
     """
@@ -38,7 +38,7 @@ def prepare_store(settings: Settings) -> None:
 
 
 def connect(uri: str) -> tuple[MlflowClient, str]:
-    """A client, and the id of the experiment that all runs are in. Raises ``TrackingUnavailable``."""
+    """Return a client and the id of the experiment that contains all runs. Raises ``TrackingUnavailable``."""
     for name, value in LIMITS.items():
         os.environ.setdefault(name, value)
     with reached(uri):
@@ -48,29 +48,30 @@ def connect(uri: str) -> tuple[MlflowClient, str]:
         from mlflow import MlflowClient
 
         client = MlflowClient(tracking_uri=uri)
-        found = client.get_experiment_by_name(EXPERIMENT)
-        if found is None:
+        experiment = client.get_experiment_by_name(EXPERIMENT)
+        if experiment is None:
             return client, client.create_experiment(EXPERIMENT, artifact_location=root.as_uri() if root else None)
-        if found.lifecycle_stage != "active":
-            client.restore_experiment(found.experiment_id)
-        return client, found.experiment_id
+        if experiment.lifecycle_stage != "active":
+            client.restore_experiment(experiment.experiment_id)
+        return client, experiment.experiment_id
 
 
 @contextmanager
 def reached(uri: str) -> Iterator[None]:
-    """Raises ``TrackingUnavailable`` for whatever the store or the server answers but what was asked."""
+    """Raise ``TrackingUnavailable`` for every error of the store or the server in the block."""
     from mlflow.exceptions import MlflowException
 
     try:
         yield
-    except FsdError:  # of our own database, say
+    except FsdError:  # such as an error of our own database
         raise
     except (MlflowException, SQLAlchemyError, OSError) as error:  # requests' errors are OSErrors
-        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_trouble(error)}") from error
+        raise TrackingUnavailable(f"MLflow at {_name(uri)} {_error_text(error)}") from error
 
 
-def _trouble(error: BaseException) -> str:
-    """The rest of the sentence, in words of the cause; MLflow's own quote the innards of its libraries."""
+def _error_text(error: BaseException) -> str:
+    """Return the rest of the error message, named by its cause. MLflow's own messages quote internals of its
+    libraries."""
     from mlflow.exceptions import MlflowException
     from requests.exceptions import ConnectionError, Timeout
 
@@ -86,16 +87,16 @@ def _trouble(error: BaseException) -> str:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and what led to it; MLflow raises its own in place of others."""
+    """Yield the error and its causes; MLflow wraps the errors of others in its own."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _reason(cause: BaseException) -> str:
-    """What a database driver or the system says, in its few words; empty for other errors."""
-    said = cause.orig if isinstance(cause, DBAPIError) else cause.strerror if isinstance(cause, OSError) else None
-    return str(said or "").strip().partition("\n")[0][:200]
+    """Return the short message of a database driver or the system; empty for other errors."""
+    message = cause.orig if isinstance(cause, DBAPIError) else cause.strerror if isinstance(cause, OSError) else None
+    return str(message or "").strip().partition("\n")[0][:200]
 
 
 def _is_database(uri: str) -> bool:
@@ -103,7 +104,7 @@ def _is_database(uri: str) -> bool:
 
 
 def _check_database(uri: str) -> None:
-    """Opens the store once, for MLflow itself would try for minutes."""
+    """Open the store once, because MLflow itself would retry for minutes."""
     if not _is_database(uri):
         return
     url = make_url(uri)
@@ -123,7 +124,8 @@ def _check_database(uri: str) -> None:
 
 
 def artifact_root(uri: str) -> Path | None:
-    """Files lie beside a SQLite store, and in the home for another database; a server knows its own place."""
+    """Return the folder of artifacts: beside a SQLite store, or in the home for another database. ``None`` for a
+    server, which has its own."""
     if not _is_database(uri):
         return None
     if uri.startswith("sqlite"):

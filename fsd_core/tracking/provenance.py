@@ -1,4 +1,4 @@
-"""Where a result comes from: what is needed to get it again, and nothing that names a machine or a person."""
+"""Provenance of a result: everything needed to reproduce it, and nothing that names a machine or a person."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def collect(device: str, dtype: str, threads: int, gpu: str | None = None) -> dict[str, Any]:
-    """Versions, git revision (``None`` outside a checkout), platform, processor, and how the models run.
+    """Return versions, git revision (``None`` outside a checkout), platform, processor, and how the models run.
 
-    ``gpu`` is the name of the graphics processor, where one computes.
+    ``gpu`` is the name of the graphics processor, if one computes.
     """
     return ({"gpu": gpu} if gpu else {}) | {
         "device": str(device), "dtype": str(dtype), "threads": threads,
@@ -27,18 +27,18 @@ def collect(device: str, dtype: str, threads: int, gpu: str | None = None) -> di
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 @cache
 def _git_revision() -> str | None:
-    """The commit, marked with ``+changes`` where files differ from it."""
+    """Return the commit, marked with ``+changes`` if files differ from it."""
     if not (_ROOT / ".git").exists():
         return None
     try:

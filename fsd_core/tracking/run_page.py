@@ -1,4 +1,4 @@
-"""The picture of a run that MLflow keeps: one small page that needs no network and no script."""
+"""Figures of a run for MLflow: one small page that needs no network and no script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAGE = """<!doctype html>
 </head><body>{svg}</body></html>
 """
 _STYLE: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: small, sharp and to be searched
+    "svg.fonttype": "none",  # text stays text: small, sharp and searchable
     "font.family": "sans-serif",
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -34,9 +34,9 @@ _STYLE: dict[Any, Any] = {
 
 
 def write_figures(path: Path, metrics: dict[str, Any], divergence: str) -> None:
-    """Acceptance by position of the draft and the histogram of divergences, as one HTML file of about 20 KB.
+    """Write acceptance by draft position and the histogram of divergences as one HTML file of about 20 KB.
 
-    ``divergence`` is the name of the divergence that was recorded.
+    ``divergence`` is the name of the recorded divergence.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure

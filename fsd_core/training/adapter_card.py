@@ -1,6 +1,6 @@
-"""Measures the adapter that ships for SmolLM2 and writes its model card: ``python -m fsd_core train card adapter``.
+"""Measures the shipped adapter for SmolLM2 and writes its model card: ``python -m fsd_core train card adapter``.
 
-The figures are of the pairs as they ship, on problems of test sets, which no training has seen.
+The figures are those of the shipped pairs, on problems of test sets, which no training has seen.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ The first {limit} problems of each set, greedily, answers of up to {longest} tok
 
 
 def accuracy(pair: LoadedPair, task: str, rule: AcceptanceConfig, limit: int) -> dict[str, Any]:
-    """Share of a task's first problems that are solved greedily, with Wilson's interval of 95 %."""
-    found = get_task(task)
-    examples = dict(enumerate(found.examples(limit)))
-    records = list(run_examples(PairDecoder(pair, setting(rule, 0.0)), found, examples, 0, 2 * ROWS))
+    """Return the share of a task's first problems that are solved greedily, with Wilson's interval of 95 %."""
+    problem_set = get_task(task)
+    examples = dict(enumerate(problem_set.examples(limit)))
+    records = list(run_examples(PairDecoder(pair, setting(rule, 0.0)), problem_set, examples, 0, 2 * ROWS))
     solved = sum(record.outcome == "correct" for record in records)
     low, high = wilson(solved, limit)
     return {"task": task, "rule": rule.kind, "problems": limit, "solved": solved, "low": low, "high": high}
 
 
 def measure_adapter(limit: int, report: Report) -> list[dict[str, Any]]:
-    """Accuracy of the contenders in turn, on every set of problems."""
+    """Return the accuracy of each contender on every set of problems."""
     rows: list[dict[str, Any]] = []
     for _, name, rule in _CONTENDERS:
         pair = load_pair(name)
@@ -71,7 +71,7 @@ def measure_adapter(limit: int, report: Report) -> list[dict[str, Any]]:
 
 
 def write_adapter_card(rows: list[dict[str, Any]]) -> None:
-    """Writes the card and, beside it, the rows of :func:`measure_adapter` that it shows."""
+    """Write the card and, next to it, the rows of :func:`measure_adapter` that it shows."""
     training, size = json.loads((_FOLDER / "training.json").read_text()), len(PROBLEM_SETS)
     table = [f"| | {' | '.join(f'`{task}`' for task in PROBLEM_SETS)} |", "|---|" + "---|" * size]
     for i, (title, _, _) in enumerate(_CONTENDERS):
@@ -89,6 +89,6 @@ def write_adapter_card(rows: list[dict[str, Any]]) -> None:
 
 
 def main(limit: int = 64, report: Report = lambda row: None) -> str:
-    """Measures and writes the card; returns its path."""
+    """Measure, write the card and return its path."""
     write_adapter_card(measure_adapter(limit, report))
     return str(_FOLDER / "README.md")

@@ -1,10 +1,9 @@
 """Trains the bundled pair: ``python -m fsd_core train bundled-pair --out FOLDER``.
 
-Both models are plain Llama architectures over one byte-level BPE tokenizer,
-trained from random weights on worked arithmetic problems
-(:mod:`fsd_core.tasks.generators.long_problems`). The draft is small enough to get the sums
-often wrong, which is what a draft is like. Each learns another house style, so that
-they differ in wording as well, as models of two makers do.
+Both models are plain Llama architectures over one byte-level BPE tokenizer, trained from random weights on worked
+arithmetic problems (:mod:`fsd_core.tasks.generators.long_problems`). The draft is so small that its sums are often
+wrong, as is typical of a draft. Each model learns its own house style, so that they also differ in wording, like models
+of two makers.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ CONTEXT = 512
 
 @dataclass(frozen=True)
 class BundledPlan:
-    """Size of one model, how long it is trained, and the style of its corpus."""
+    """Size of one model, its training schedule and the style of its corpus."""
 
     hidden: int
     layers: int
@@ -48,7 +47,7 @@ class BundledPlan:
     style: Style
 
 
-BUNDLED_PLANS = {  # the draft first: it is done in minutes, and can be looked at while the target learns
+BUNDLED_PLANS = {  # the draft first: it takes minutes and can be tested while the target trains
     "draft": BundledPlan(
         hidden=96, layers=2, intermediate=256, heads=4, kv_heads=4, schedule=Schedule(steps=650), style=DRAFT_STYLE
     ),
@@ -59,7 +58,7 @@ BUNDLED_PLANS = {  # the draft first: it is done in minutes, and can be looked a
 
 
 def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000) -> PreTrainedTokenizerFast:
-    """Byte-level BPE with single digits, so any text can be typed and no number is a word.
+    """Return a byte-level BPE tokenizer that encodes any text and splits every number into its digits.
 
     The texts have fewer than ``vocabulary`` distinct words, so merging ends earlier.
     """
@@ -84,10 +83,10 @@ def train_tokenizer(seed: int = 0, vocabulary: int = 640, samples: int = 20_000)
 
 
 def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A randomly initialised Llama of the planned size.
+    """Return a randomly initialised Llama of the planned size.
 
-    Attention is written out: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the
-    rest of a step.
+    Attention is eager: for texts this short, the backward pass of torch's fused one takes as long on a CPU as the rest
+    of a step.
     """
     torch.manual_seed(seed)
     model = LlamaForCausalLM(
@@ -112,16 +111,16 @@ def build_model(plan: BundledPlan, tokenizer: PreTrainedTokenizerFast, seed: int
 def batches(
     tokenizer: PreTrainedTokenizerFast, size: int, seed: int, without: frozenset[str], style: Style
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless ``(tokens[B,T], weights[B,T])``, rows of like length together; weight 0 on padding.
+    """Yield ``(tokens[B,T], weights[B,T])`` without end, rows of similar length together, with weight 0 on padding.
 
-    The question counts a tenth: its numbers are random, there is little in it to learn.
+    Question tokens weigh a tenth: their numbers are random, so there is little to learn.
     """
     shuffle = random.Random(seed)
     pad, end = (tokenizer.get_vocab()[token] for token in (PAD, END))
     source = long_problems.stream(seed, without, style)
     while True:
         pairs = list(islice(source, 24 * size))
-        # Through the tokenizer itself: its backend remembers the padding of the last call, and would add it here.
+        # Not through the backend, which remembers the padding of its last call and would add it here.
         prompts = tokenizer([problem.prompt for problem, _ in pairs])["input_ids"]
         answers = tokenizer([text for _, text in pairs])["input_ids"]
         rows = [(prompt, [*answer, end]) for prompt, answer in zip(prompts, answers, strict=True)]
@@ -144,15 +143,15 @@ def batches(
 def solved(
     model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, problems: list[long_problems.Problem], size: int = 100
 ) -> float:
-    """Share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
-    right, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
+    """Return the share of ``problems`` whose greedy continuation ends in the right ``#### answer``."""
+    correct, decode = 0, cast(Any, model).generate  # from a mixin that the type does not show
     for i in range(0, len(problems), size):
         part = problems[i : i + size]
         inputs = tokenizer([p.prompt for p in part], return_tensors="pt", padding=True, return_token_type_ids=False)
         out = decode(**inputs, max_new_tokens=96, do_sample=False, pad_token_id=tokenizer.pad_token_id)
         texts = tokenizer.batch_decode(out[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-        right += sum(text.rpartition("####")[2].strip() == str(p.answer) for text, p in zip(texts, part, strict=True))
-    return right / len(problems)
+        correct += sum(text.rpartition("####")[2].strip() == str(p.answer) for text, p in zip(texts, part, strict=True))
+    return correct / len(problems)
 
 
 def train_role(
@@ -163,21 +162,23 @@ def train_role(
     seed: int,
     report: Callable[[str, dict], None],
 ) -> dict:
-    """Trains one model into ``out/role`` with its log, and returns its figures. Resumes an interrupted training, and
-    leaves a model alone that this plan and seed have made."""
+    """Train one model into ``out/role`` with its log and return its figures.
+
+    Resumes an interrupted training. A model that this plan and seed have made is left alone.
+    """
     folder = out / role
     folder.mkdir(parents=True, exist_ok=True)
-    if (made := folder / "training.json").is_file():
-        figures = json.loads(made.read_text())
+    if (log_file := folder / "training.json").is_file():
+        figures = json.loads(log_file.read_text())
         if figures["plan"] == json.loads(json.dumps(asdict(plan))) and figures["seed"] == seed:
             return figures
     problems, watched = long_problems.held_out(_HELD_OUT), long_problems.held_out(WATCHED, seed=1)
-    unseen = frozenset(p.question for p in (*problems, *watched))
+    excluded = frozenset(p.question for p in (*problems, *watched))
     model = build_model(plan, tokenizer, seed)
     log = train(
         model,
         plan.schedule,
-        batches(tokenizer, plan.schedule.batch, seed, unseen, plan.style),
+        batches(tokenizer, plan.schedule.batch, seed, excluded, plan.style),
         weighted_loss,
         checkpoint=out / f"{role}.checkpoint",
         evaluate=lambda: {"accuracy": solved(model, tokenizer, watched)},
@@ -193,14 +194,14 @@ def train_role(
         "machine": f"{platform.machine()}, {torch.get_num_threads()} CPU threads, torch {torch.__version__}",
     }
     model.save_pretrained(folder)
-    tokenizer.backend_tokenizer.no_padding()  # what the evaluation asked for is no part of the tokenizer
+    tokenizer.backend_tokenizer.no_padding()  # padding was only for the evaluation
     tokenizer.save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps({**figures, "log": log}, indent=1) + "\n")
     return figures
 
 
 def main(out: Path, seed: int = 0, report: Callable[[str, dict], None] = lambda role, row: None) -> None:
-    """Trains tokenizer, draft and target into ``out`` and writes their model card."""
+    """Train tokenizer, draft and target into ``out`` and write their model card."""
     tokenizer = train_tokenizer()
     for role, plan in BUNDLED_PLANS.items():
         train_role(role, plan, tokenizer, out, seed, report)

@@ -1,4 +1,4 @@
-"""The model card of the bundled pair, written from the logs that lie beside the weights."""
+"""The model card of the bundled pair, written from the logs next to the weights."""
 
 from __future__ import annotations
 
@@ -60,31 +60,31 @@ _EXAMPLE = Problem("", ("14 + 6 = 20", "20 / 5 = 4"), 4)
 
 
 def _styles() -> str:
-    """The section on wording."""
+    """Return the section on wording."""
     target, draft = TARGET_STYLE.choices(), DRAFT_STYLE.choices()
-    apart = [_divergence(target[name], draft[name]) for name in target]
-    odds = [f"| {name} | {_told(target[name])} | {_told(draft[name])} |" for name in target]
+    divergences = [_divergence(target[name], draft[name]) for name in target]
+    odds = [f"| {name} | {_format_odds(target[name])} | {_format_odds(draft[name])} |" for name in target]
     favourites = [
         _EXAMPLE.solution(random.Random(0), style.favourites()).strip().replace("\n", " ⏎ ")
         for style in (TARGET_STYLE, DRAFT_STYLE)
     ]
     return _STYLES.format(
-        low=min(apart), high=max(apart), odds="\n".join(odds), target=favourites[0], draft=favourites[1]
+        low=min(divergences), high=max(divergences), odds="\n".join(odds), target=favourites[0], draft=favourites[1]
     )
 
 
-def _told(choice: Choice) -> str:
+def _format_odds(choice: Choice) -> str:
     return ", ".join(f"`{word}` {odds}" for word, odds in choice)
 
 
 def _divergence(target: Choice, draft: Choice) -> float:
-    """Jensen-Shannon divergence of two choices with the same words, in nats."""
+    """Return the Jensen-Shannon divergence of two choices with the same words, in nats."""
     p, q = ([odds / sum(odds for _, odds in choice) for _, odds in choice] for choice in (target, draft))
     return sum((x * log(2 * x / (x + y)) + y * log(2 * y / (x + y))) / 2 for x, y in zip(p, q, strict=True))
 
 
 def write_card(folder: Path) -> None:
-    """Writes ``folder/README.md`` from ``folder/{target,draft}/training.json``."""
+    """Write ``folder/README.md`` from ``folder/{target,draft}/training.json``."""
     logs = {role: json.loads((folder / role / "training.json").read_text()) for role in ("target", "draft")}
     rows = [
         ("Parameters", lambda d: f"{d['parameters']:,}"),

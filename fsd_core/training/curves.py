@@ -1,4 +1,4 @@
-"""Curves of a training in MLflow, drawn while it goes on."""
+"""Curves of a training in MLflow, drawn while it runs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fsd_core.tracking.mlflow_store import connect, reached
 
 @contextmanager
 def curves(uri: str, name: str, warn: Callable[[str], None]) -> Iterator[Callable[[dict], None]]:
-    """An MLflow run; yields what takes the rows of a training log, each number at its ``step``.
+    """Open an MLflow run and yield a function that takes the rows of a training log, each number at its ``step``.
 
-    The run ends as finished, or as failed if the block raises. MLflow being away never stops a training: ``warn`` is
-    told once and the rows that follow are dropped.
+    The run ends as finished, or as failed if the block raises. An unavailable MLflow never stops a training: ``warn``
+    is called once and later rows are dropped.
     """
     try:
         client, experiment = connect(uri)

@@ -1,4 +1,4 @@
-"""What a draft learns from: texts with the target's distribution at every token, most of them the target's own."""
+"""Training texts of a draft: the target's distribution at every token, and mostly the target's own words."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from fsd_core.models.prompt import encode_prompt
 from fsd_core.ops.sampling import draw
 
 TOP_TOKENS = 32
-"""of each distribution, the likeliest tokens; the rest shares too little to be worth its bytes"""
+"""number of likeliest tokens stored per distribution: the others have too little probability for their bytes"""
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """A prompt and an answer to it, by the target itself or read by it."""
+    """A prompt and an answer, written or read by the target."""
 
     tokens: Tensor
     """int32 [T], prompt first"""
     prompt: int
-    """tokens of the prompt"""
+    """number of prompt tokens"""
     top: Tensor
-    """int32 [T − prompt, KEPT]: the likeliest tokens at each place of the answer"""
+    """int32 [T − prompt, TOP_TOKENS]: the likeliest tokens at each position of the answer"""
     log_p: Tensor
-    """float16 [T − prompt, KEPT]: their log-probabilities under the raw target"""
+    """float16 [T − prompt, TOP_TOKENS]: their log-probabilities under the raw target"""
     states: Tensor | None = None
-    """bfloat16 [T − 1, ·]: states of the target at all tokens but the last, where they were asked for"""
+    """bfloat16 [T − 1, ·]: states of the target at all tokens but the last, if requested"""
 
 
 @torch.inference_mode()
@@ -48,56 +48,56 @@ def answer(
     generator: torch.Generator,
     layers: tuple[int, ...] = (),
 ) -> list[TrainingText]:
-    """Answers to prompts of similar length, each until its end token or ``limit`` tokens.
+    """Return answers to prompts of similar length, each up to its end token or ``limit`` tokens.
 
-    prompts: token ids. greedy: bool [B], which rows take the likeliest token; the others sample at temperature 1.
-    layers: whose states are kept, as ``AuxHiddenStates`` counts them.
+    prompts: token ids. greedy: bool [B], rows that take the likeliest token. The others sample at temperature 1.
+    layers: those whose states are stored, as ``AuxHiddenStates`` counts them.
     All rows advance together: while one still reads its prompt, others write. A row that has ended leaves the batch.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts])
     count, shortest, longest = len(prompts), int(lengths.min()), int(lengths.max())
-    given = torch.zeros(count, longest, dtype=torch.long)
+    prompt_tokens = torch.zeros(count, longest, dtype=torch.long)
     for row, prompt in enumerate(prompts):
-        given[row, : len(prompt)] = torch.tensor(prompt)
+        prompt_tokens[row, : len(prompt)] = torch.tensor(prompt)
     cache = target.new_cache(longest + limit, count)
-    rows = torch.arange(count)  # which answer each row of the batch writes
+    rows = torch.arange(count)  # index of the answer that each row of the batch writes
     written: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(count)]  # token, top, log_p
     end = torch.tensor(sorted(target.eos_tokens))
     ended = torch.zeros(count, dtype=torch.bool)
-    fed = given[:, :shortest]
+    fed = prompt_tokens[:, :shortest]
     aux, seen = AuxHiddenStates(layers) if layers else None, [[] for _ in range(count)]
-    for place in range(shortest, longest + limit):
+    for position in range(shortest, longest + limit):
         log_p = target.forward(fed, cache, logits_to_keep=1, aux_hidden_states=aux)[:, -1].log_softmax(-1)  # [B,V]
         if aux is not None:
             for row, states in zip(rows.tolist(), aux.states.bfloat16(), strict=True):
                 if not ended[row]:
                     seen[row].append(states)
         values, indices = log_p.topk(TOP_TOKENS)
-        drawn = draw(
+        sampled = draw(
             log_p.exp(), torch.rand(len(rows), generator=generator)
         )  # torch.multinomial takes ten times as long
-        drawn = torch.where(greedy[rows], indices[:, 0], drawn).int()
-        reading = place < lengths[rows]
-        if place < longest:
-            drawn = torch.where(reading, given[rows, place].int(), drawn)
-        kept = zip(drawn, indices.int(), values.half(), strict=True)
-        for row, token in zip(rows.tolist(), kept, strict=True):
-            if not ended[row] and place >= lengths[row]:
+        sampled = torch.where(greedy[rows], indices[:, 0], sampled).int()
+        reading = position < lengths[rows]
+        if position < longest:
+            sampled = torch.where(reading, prompt_tokens[rows, position].int(), sampled)
+        stored = zip(sampled, indices.int(), values.half(), strict=True)
+        for row, token in zip(rows.tolist(), stored, strict=True):
+            if not ended[row] and position >= lengths[row]:
                 written[row].append(token)
-        ended[rows] |= ~reading & torch.isin(drawn, end) | (place + 1 >= lengths[rows] + limit)
+        ended[rows] |= ~reading & torch.isin(sampled, end) | (position + 1 >= lengths[rows] + limit)
         alive = ~ended[rows]
         if not alive.any():
             break
-        fed = drawn[:, None].long()
+        fed = sampled[:, None].long()
         if alive.float().mean() < 0.8:  # copying a cache costs as much as a few tokens
             rows, fed = rows[alive], fed[alive]
             cache.keep_rows(alive.nonzero()[:, 0])
     parts = [[torch.stack(part) for part in zip(*tokens, strict=True)] for tokens in written]
     return [
         TrainingText(
-            torch.cat([torch.tensor(prompt).int(), drawn]), len(prompt), top, p, torch.cat(states) if states else None
+            torch.cat([torch.tensor(prompt).int(), sampled]), len(prompt), top, p, torch.cat(states) if states else None
         )
-        for prompt, states, (drawn, top, p) in zip(prompts, seen, parts, strict=True)
+        for prompt, states, (sampled, top, p) in zip(prompts, seen, parts, strict=True)
     ]
 
 
@@ -114,7 +114,7 @@ def write_texts(
     layers: tuple[int, ...] = (),
     report: Callable[[dict], None] = lambda row: None,
 ) -> None:
-    """Writes ``count`` texts as files under ``folder``; those that are there already are not written again.
+    """Write ``count`` texts as files under ``folder``. Existing files are not written again.
 
     Prompts of similar length are answered together. ``layers``: see :func:`answer`.
     """
@@ -137,7 +137,7 @@ def write_texts(
 
 
 def save_texts(texts: Sequence[TrainingText], file: Path) -> None:
-    """Writes texts as :func:`read_file` reads them; the file is there whole or not at all."""
+    """Write texts in the format of :func:`read_file`. The file appears completely or not at all."""
     states = [text.states for text in texts if text.states is not None]
     packed = {
         **({"states": torch.cat(states)} if states else {}),
@@ -153,13 +153,13 @@ def save_texts(texts: Sequence[TrainingText], file: Path) -> None:
 
 
 def read_texts(folder: Path) -> list[TrainingText]:
-    """Every text that has been written, in order."""
+    """Return every stored text, in order."""
     return [text for file in sorted(folder.glob("*.safetensors")) for text in read_file(file)]
 
 
 def read_file(file: Path) -> list[TrainingText]:
-    """The texts of one of the files that :func:`save_texts` writes."""
-    with safe_open(file, "pt") as stored:  # the states stay where they are
+    """Return the texts of one file of :func:`save_texts`."""
+    with safe_open(file, "pt") as stored:  # the states are not loaded
         tensors = {name: stored.get_tensor(name) for name in ("tokens", "lengths", "prompts", "top", "log_p")}
     answers = (tensors["lengths"] - tensors["prompts"]).tolist()
     parts = zip(
@@ -170,11 +170,11 @@ def read_file(file: Path) -> list[TrainingText]:
 
 
 Batch = tuple[Tensor, Tensor, Tensor, Tensor]
-"""tokens int64 [B,T]; judged bool [B,T], whose next token belongs to an answer; top int64 [N,KEPT]; p [N,KEPT]"""
+"""tokens int64 [B,T]; judged bool [B,T], true before answer tokens; top int64 [N,TOP_TOKENS]; p [N,TOP_TOKENS]"""
 
 
 def stack(texts: list[TrainingText]) -> Batch:
-    """Texts padded on the right (a causal model does not see the padding) and their distributions row by row."""
+    """Return texts padded on the right, which a causal model does not see, and their distributions row by row."""
     width = max(len(text.tokens) for text in texts)
     tokens = torch.zeros(len(texts), width, dtype=torch.long)
     judged = torch.zeros(len(texts), width, dtype=torch.bool)
@@ -186,7 +186,7 @@ def stack(texts: list[TrainingText]) -> Batch:
 
 
 def batches(texts: list[TrainingText], size: int, seed: int) -> Iterator[Batch]:
-    """Endless batches, texts of like length together, each text once per pass."""
+    """Yield batches without end, texts of similar length together, each text once per pass."""
     shuffle = random.Random(seed)
     while True:
         order = sorted(texts, key=lambda text: len(text.tokens) + shuffle.random() * 16)
@@ -196,25 +196,27 @@ def batches(texts: list[TrainingText], size: int, seed: int) -> Iterator[Batch]:
 
 
 def answer_logits(model: PreTrainedModel, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """A draft's logits where answers are predicted, [N,K], over the tokens that its head tells apart.
+    """Return a draft's logits where answers are predicted, [N,K], over the tokens of its reduced head.
 
-    Also the target's likeliest tokens as places among these, int64 [N,KEPT], and their probabilities, 0 for a token
-    that is not among them (its place is then any).
+    Also return the target's likeliest tokens as indices into these, int64 [N,TOP_TOKENS], and their probabilities, 0
+    for a token outside the reduced head, whose index is arbitrary.
     """
     device = model.device
     tokens, judged, top, p = (part.to(device) for part in batch)
     with torch.autocast(device.type, dtype=torch.bfloat16):
         hidden = model.model(tokens, use_cache=False).last_hidden_state  # [B,T,H]
         logits = model.lm_head.told_apart(hidden[judged])
-    place_of = torch.full((model.config.vocab_size,), -1, device=device)
-    place_of[model.lm_head.tokens] = torch.arange(logits.shape[-1], device=device)
-    at = place_of[top]
+    index_of = torch.full((model.config.vocab_size,), -1, device=device)
+    index_of[model.lm_head.tokens] = torch.arange(logits.shape[-1], device=device)
+    at = index_of[top]
     return logits, at.clamp_min(0), p * (at >= 0)
 
 
 def cross_entropy(model: PreTrainedModel, batch: Batch) -> Tensor:
-    """Mean over answer tokens of −Σ p ln q in nats, both among the tokens that the draft's head tells apart, p the
-    target's kept distribution. Hinton et al. 2015."""
+    """Return the mean over answer tokens of −Σ p ln q in nats (Hinton et al. 2015).
+
+    Both are over the tokens of the draft's reduced head, and p is the target's stored distribution.
+    """
     logits, at, p = answer_logits(model, batch)
     p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
     expected = (p * logits.gather(1, at).float()).sum(-1)
@@ -223,27 +225,27 @@ def cross_entropy(model: PreTrainedModel, batch: Batch) -> Tensor:
 
 @torch.inference_mode()
 def agreement(model: PreTrainedModel, texts: list[TrainingText], size: int = 16) -> dict[str, float]:
-    """How a draft would fare on texts it has not seen, per token.
+    """Return how a draft would fare on texts it has not seen, per token.
 
-    ``overlap``: mean of Σ min(p, q), the chance that a token drawn from q is accepted at temperature 1 (from below:
-    only the kept part of p counts). ``same_choice``: share of places where both like the same token best.
+    ``overlap``: mean of Σ min(p, q), the chance that a token sampled from q is accepted at temperature 1 (a lower
+    bound, because only the stored part of p counts). ``same_choice``: share of positions with the same likeliest token.
     """
     overlap = same = count = 0.0
     for i in range(0, len(texts), size):
         batch = stack(texts[i : i + size])
-        logits, at, known = answer_logits(model, batch)
-        raw = torch.cat([text.log_p for text in texts[i : i + size]]).float().exp().to(known.device)
+        logits, at, probabilities = answer_logits(model, batch)
+        raw = torch.cat([text.log_p for text in texts[i : i + size]]).float().exp().to(probabilities.device)
         q = logits.float().softmax(-1).gather(1, at)
-        overlap += float(torch.minimum(raw * (known > 0), q * (1 - model.config.rest_share)).sum())
-        same += float(((logits.argmax(-1) == at[:, 0]) & (known[:, 0] > 0)).sum())
+        overlap += float(torch.minimum(raw * (probabilities > 0), q * (1 - model.config.rest_share)).sum())
+        same += float(((logits.argmax(-1) == at[:, 0]) & (probabilities[:, 0] > 0)).sum())
         count += len(at)
     return {"overlap": round(overlap / count, 4), "same_choice": round(same / count, 4)}
 
 
 def common_tokens(texts: list[TrainingText], count: int, vocabulary: int, always: Iterable[int]) -> Tensor:
-    """The ``count`` tokens that the target gives most probability to in these texts, int64 [count] in ascending order.
+    """Return the ``count`` tokens with the most target probability in these texts, int64 [count], ascending.
 
-    ``always``: tokens that are among them whatever the texts say.
+    ``always``: tokens that are included whatever the texts say.
     """
     order = _mass(texts, vocabulary)
     order[list(always)] = float("inf")
@@ -251,13 +253,13 @@ def common_tokens(texts: list[TrainingText], count: int, vocabulary: int, always
 
 
 def share_of_others(texts: list[TrainingText], tokens: Tensor, vocabulary: int) -> float:
-    """Of the probability that is kept in these texts, the share of all tokens but ``tokens`` (int64 [K])."""
+    """Return the share of all tokens but ``tokens`` (int64 [K]) in the stored probability of these texts."""
     mass = _mass(texts, vocabulary)
     return float(1 - mass[tokens].sum() / mass.sum())
 
 
 def _mass(texts: list[TrainingText], vocabulary: int) -> Tensor:
-    """Expected number of times that each token is written, from what is kept; float64 [V]."""
+    """Return the expected number of occurrences of each token, from the stored distributions, float64 [V]."""
     mass = torch.zeros(vocabulary, dtype=torch.float64)
     for text in texts:
         mass.index_add_(0, text.top.flatten().long(), text.log_p.double().exp().flatten())

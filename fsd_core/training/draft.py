@@ -1,9 +1,9 @@
 """Trains a draft for a large target: ``python -m fsd_core train draft --target smollm2-135m --out FOLDER``.
 
-A few of the target's own layers between its own embedding and its own head, which learn to do the work of all of them
-on texts that the target itself wrote to questions of training splits, and on texts that exist and that it reads (Hinton
-et al. 2015; layers kept as in DistilBERT, arXiv 1910.01108). The head tells only the commonest tokens apart; see
-``models.reduced_vocab``.
+The draft is a few of the target's layers between the target's own embedding and head. They learn to do the work of all
+layers, on texts that the target wrote to questions of training splits and on existing texts that it read (Hinton et al.
+2015; layers kept as in DistilBERT, arXiv 1910.01108). The head covers only the commonest tokens
+(``models.reduced_vocab``).
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from fsd_core.training.loop import Schedule, earlier, train
 from fsd_core.training.prompts import training_prompts
 
 Report = Callable[[dict], None]
-HELD_OUT_ANSWERS = 64  # texts that are only looked at
+HELD_OUT_ANSWERS = 64  # texts for evaluation only
 
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """Size of the draft, of what it learns from, and how long."""
+    """Size of the draft and of its training data, and its schedule."""
 
     schedule: Schedule
     layers: tuple[int, ...] = (0, 1, 29)
-    """of the target's layers, which the draft begins with"""
+    """layers of the target that initialise the draft"""
     head_tokens: int = 16_384
     texts: int = 2_000
-    """that the target writes"""
+    """texts that the target writes"""
     longest_answer: int = 160
     existing: int = 6_000
     """texts that it reads"""
     longest_read: int = 200
-    """tokens of their answers"""
+    """answer tokens of these"""
     problems: int = 768
-    """texts that the target writes with each adapter that ships for it, to problems such as the adapter learnt from"""
+    """texts that the target writes with each shipped adapter for it, to problems like those the adapter learnt from"""
 
 
 DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.02, every=100))
@@ -70,15 +70,17 @@ DRAFT_PLAN = DraftPlan(Schedule(steps=1100, batch=16, adamw_lr=3e-3, muon_lr=0.0
 def build_draft(
     plan: DraftPlan, target: PreTrainedModel, name: str, texts: list[TrainingText], held_out: list[TrainingText]
 ) -> LlamaForCausalLM:
-    """A draft that has learnt nothing yet, with a head over the tokens that the target likes in ``texts``; how much it
-    likes others is seen in ``held_out``."""
+    """Return an untrained draft, with a head over the tokens that the target likes in ``texts``.
+
+    ``held_out`` shows how much it likes other tokens.
+    """
     vocabulary = target.config.vocab_size
     tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
-    rest = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    config = reduced_vocab.draft_config(target, name, len(plan.layers), plan.head_tokens, rest)
+    rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
+    config = reduced_vocab.draft_config(target, name, len(plan.layers), plan.head_tokens, rest_share)
     draft = reduced_vocab.assemble(config, target, tokens)
-    for own, kept in zip(draft.model.layers, plan.layers, strict=True):
-        own.load_state_dict(target.model.layers[kept].state_dict())
+    for layer, index in zip(draft.model.layers, plan.layers, strict=True):
+        layer.load_state_dict(target.model.layers[index].state_dict())
     draft.model.norm.load_state_dict(target.model.norm.state_dict())
     return draft
 
@@ -86,17 +88,17 @@ def build_draft(
 def write_all(
     target: str, folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report
 ) -> list[TrainingText]:
-    """What the target writes, alone and with its adapters; that of the target alone comes first."""
+    """Write the target's texts, alone and with its adapters, and return them. Those of the target alone come first."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     problems = (question for question, _ in adapter_problems(data, ADAPTER_PLAN.mix, seed + 1))
-    work = [("texts", None, training_prompts(data, seed), plan.texts)]
-    work += [
+    jobs = [("texts", None, training_prompts(data, seed), plan.texts)]
+    jobs += [
         (f"texts-{spec.name}", spec.adapter, problems, plan.problems)
         for spec in MODEL_PAIRS.values()
         if spec.adapter is not None and spec.target == TARGETS[target]
     ]
     texts = []
-    for name, adapter, questions, count in work:
+    for name, adapter, questions, count in jobs:
         module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
         model = LanguageModel(module if adapter is None else adapted(module, adapter))
         write_texts(model, tokenizer, questions, out / name, count, plan.longest_answer, report=report)
@@ -105,7 +107,7 @@ def write_all(
 
 
 def read_all(folder: Path, out: Path, data: Path, plan: DraftPlan, seed: int, report: Report) -> list[TrainingText]:
-    """What the target reads."""
+    """Return the texts that the target reads."""
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     module = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True)
     read_existing(
@@ -124,12 +126,13 @@ def main(
     report: Report = print,
     start: Path | None = None,
 ) -> dict:
-    """Writes texts, trains on them and saves the draft with its log under ``out``; returns its figures.
+    """Write texts, train on them, save the draft with its log under ``out`` and return its figures.
 
-    ``start``: the folder of an earlier draft, which is then trained on. Called again after an interruption it goes on:
-    texts that are written stay, and training resumes at its checkpoint. Raises ``UnknownName`` for a target it has no
-    plan for, ``ModelUnavailable`` if the target, the earlier draft or the questions cannot be had, and
-    ``InvalidSetting`` for too few texts.
+    ``start``: the folder of an earlier draft to train further. After an interruption, call it again: written texts are
+    kept, and training resumes at its checkpoint.
+
+    Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if the target, the earlier draft or the
+    questions cannot be had, and ``InvalidSetting`` for too few texts.
     """
     if target not in TARGETS:
         raise UnknownName(f"No draft can be trained for '{target}': expected one of {', '.join(TARGETS)}.")
@@ -145,8 +148,12 @@ def main(
             "ask for more with --texts."
         )
     held_out, texts = texts[:HELD_OUT_ANSWERS], texts[HELD_OUT_ANSWERS:]
-    whole = module.float()
-    draft = build_draft(plan, whole, target, texts, held_out) if start is None else reduced_vocab.load(start, whole)
+    target_model = module.float()
+    draft = (
+        build_draft(plan, target_model, target, texts, held_out)
+        if start is None
+        else reduced_vocab.load(start, target_model)
+    )
     log = train(
         draft,
         plan.schedule,
@@ -163,7 +170,7 @@ def main(
         "seed": seed,
         "start": before,
         "own_parameters": sum(p.numel() for p in draft.parameters() if p.requires_grad),
-        "share_of_target": round(_fed(draft) / _fed(module), 4),
+        "share_of_target": round(_parameters_read(draft) / _parameters_read(module), 4),
         "head_covers": round(1 - draft.config.rest_share, 5),
         "texts": len(texts),
         "answer_tokens": sum(len(text.top) for text in texts),
@@ -178,7 +185,7 @@ def main(
     return figures
 
 
-def _fed(model: PreTrainedModel) -> int:
-    """Parameters that a forward reads: all but the embedding, of which it reads a row a token."""
+def _parameters_read(model: PreTrainedModel) -> int:
+    """Return the number of parameters that a forward reads: all but the embedding, which costs a row per token."""
     head = cast(Any, model).lm_head.weight.numel()
     return head + sum(p.numel() for name, p in model.named_parameters() if ".layers." in name)

@@ -1,6 +1,6 @@
-"""Measures the draft that ships for SmolLM2 and writes its model card: ``python -m fsd_core train card``.
+"""Measures the shipped draft for SmolLM2 and writes its model card: ``python -m fsd_core train card``.
 
-The figures are of the pair as it ships, on prompts that no training has seen.
+The figures are those of the shipped pair, on prompts that no training has seen.
 """
 
 from __future__ import annotations
@@ -71,8 +71,10 @@ _READ = """\
 
 
 def acceptance(pair: LoadedPair, task: str, config: DecodingConfig, limit: int, rows: int = ROWS) -> dict[str, Any]:
-    """Mean acceptance length (tokens a round) and share of drafted tokens kept, on the first prompts, of which ``rows``
-    are written side by side."""
+    """Return mean acceptance length (tokens per round) and acceptance rate on the first prompts.
+
+    ``rows``: batch size.
+    """
     decoder = PairDecoder(pair, config)
     examples = get_task(task).examples(limit)
     prompts = [decoder.fitting(decoder.prompt_ids(example.prompt)) for example in examples]
@@ -91,7 +93,7 @@ def acceptance(pair: LoadedPair, task: str, config: DecodingConfig, limit: int, 
 
 
 def setting(rule: AcceptanceConfig, temperature: float) -> DecodingConfig:
-    """The rule as the cards try it."""
+    """Return the config with which the cards try the rule."""
     return DecodingConfig(
         acceptance=rule,
         topology=ChainTopology(length=DRAFT_LENGTH),
@@ -101,7 +103,7 @@ def setting(rule: AcceptanceConfig, temperature: float) -> DecodingConfig:
 
 
 def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str, Any]]:
-    """Acceptance of a pair's draft on every prompt set, greedily and at temperature 1."""
+    """Return the acceptance of a pair's draft on every prompt set, greedily and at temperature 1."""
     rows = []
     for task in PROMPT_SETS:
         for temperature in (0.0, 1.0):
@@ -111,7 +113,7 @@ def measure_draft(pair: LoadedPair, limit: int, report: Report) -> list[dict[str
 
 
 def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
-    """Writes the card and, beside it, the rows of :func:`measure_draft` that it shows."""
+    """Write the card and, next to it, the rows of :func:`measure_draft` that it shows."""
     training = json.loads((_FOLDER / "training.json").read_text())
     plan = training["plan"]
     before = {(row["task"], row["temperature"]): row for row in (training.get("start") or {}).get("measured", [])}
@@ -121,7 +123,7 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
         written=training["texts"] - training.get("texts_read", 0),
         tokens_written=training["answer_tokens"] - training.get("answer_tokens_read", 0),
         read=_READ.format(**training) if training.get("texts_read") else "",
-        begins=_begins(training),
+        begins=_initialisation(training),
         count=len(plan["layers"]),
         rest=1 - training["head_covers"],
         minutes=training["seconds"] / 60,
@@ -133,33 +135,33 @@ def write_draft_card(rows: list[dict[str, Any]], dtype: str) -> Path:
 
 
 def _table(rows: list[dict[str, Any]], before: dict[tuple[str, float], dict[str, Any]]) -> list[str]:
-    """One line per prompt set; where the draft that it began as was measured too, its mean acceptance length first."""
+    """Return one line per prompt set, with the earlier acceptance length first if the initial draft was measured."""
     table = ["| Prompts | temperature 0 | | temperature 1 | |", "|---|---|---|---|---|"]
-    told = "tokens a round, before → now" if before else "tokens a round"
-    table += [f"| | {told} | drafted tokens kept | {told} | drafted tokens kept |"]
+    heading = "tokens a round, before → now" if before else "tokens a round"
+    table += [f"| | {heading} | drafted tokens kept | {heading} | drafted tokens kept |"]
     for pair in zip(rows[::2], rows[1::2], strict=True):
         cells = []
         for row in pair:
             old = before.get((row["task"], row["temperature"]))
-            was = f"{old['acceptance_length']:.2f} → " if old else ""
-            cells += [f"{was}{row['acceptance_length']:.2f}", f"{row['acceptance_rate']:.0%}"]
+            prefix = f"{old['acceptance_length']:.2f} → " if old else ""
+            cells += [f"{prefix}{row['acceptance_length']:.2f}", f"{row['acceptance_rate']:.0%}"]
         table.append(f"| `{pair[0]['task']}` | {' | '.join(cells)} |")
     return table
 
 
-def _begins(training: dict[str, Any]) -> str:
+def _initialisation(training: dict[str, Any]) -> str:
     layers = f"layers {', '.join(map(str, training['plan']['layers']))} of the target"
     return f"{layers}, trained before for {before} texts" if (before := taught_before(training)) else layers
 
 
 def taught_before(training: dict[str, Any]) -> str:
-    """How long, and on how many texts, the model learnt that a training went on from; empty where it was the first."""
+    """Return steps, time and texts of the earlier training that a model went on from, or ``""`` for none."""
     if not (start := training.get("start")):
         return ""
     return f"{start['steps']:,} steps ({start['seconds'] / 60:.0f} min) on {start['texts']:,}"
 
 
 def main(limit: int = 16, report: Report = lambda row: None) -> Path:
-    """Measures and writes the card."""
+    """Measure and write the card."""
     pair = load_pair(DRAFTED)
     return write_draft_card(measure_draft(pair, limit, report), pair.dtype)

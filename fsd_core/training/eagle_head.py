@@ -1,7 +1,8 @@
 """Trains an EAGLE head: ``python -m fsd_core train eagle-head --target smollm2-135m --out FOLDER``.
 
 The head goes on from the target's own states (see ``models.eagle``). Generation 1 learns these states and the target's
-distributions (Li et al. 2024, §4.2); generation 3 these alone, also behind states of its own (Li et al. 2025, §3.1).
+distributions (Li et al. 2024, §4.2). Generation 3 learns only the distributions, also after states of its own (Li et
+al. 2025, §3.1).
 """
 
 from __future__ import annotations
@@ -33,34 +34,34 @@ from fsd_core.training.prompts import training_prompts
 from fsd_core.training.states import batches, lessons, stack
 
 Report = Callable[[dict], None]
-HELD_OUT_TEXTS = 64  # texts that are only looked at
+HELD_OUT_TEXTS = 64  # texts for evaluation only
 
 
 @dataclass(frozen=True)
 class HeadPlan:
-    """What a head is, what it learns from, and how long."""
+    """Size of a head, its training data and its schedule."""
 
     schedule: Schedule
     generation: Generation
     texts: int
     longest_answer: int
     steps: int
-    """states of its own that it is taught to go on from, less one: 1 is no training-time test"""
+    """one more than the number of its own states that it learns to go on from: 1 is no training-time test"""
     head_tokens: int | None = None
-    """that it tells apart; ``None``: all"""
+    """tokens that it covers; ``None``: all"""
     existing: int = 0
-    """texts that the target reads, beside those that it writes"""
+    """texts that the target reads, in addition to those that it writes"""
     side_by_side: int = 128
 
     @property
     def weights(self) -> dict[str, float]:
-        """Of the loss."""
+        """Weights of the loss."""
         first = self.generation == 1
         return {"states_weight": float(first), "distribution_weight": 0.1 if first else 1.0}
 
     @property
     def noise(self) -> float:
-        """Of the states that it learns from."""
+        """Width of the noise on the training states."""
         return 0.2 if self.generation == 1 else 0.0
 
 
@@ -84,8 +85,10 @@ def plan_for(
     texts: int | None = None,
     batches: int | None = None,
 ) -> HeadPlan:
-    """The plan of the head that ships for a target, changed where something is given. Raises ``UnknownName`` for a
-    target that has none, ``InvalidSetting`` for a generation that there is not."""
+    """Return the plan of the shipped head for a target, with the given changes.
+
+    Raises ``UnknownName`` for a target without a plan, ``InvalidSetting`` for an unknown generation.
+    """
     if target not in HEAD_PLANS:
         raise UnknownName(f"No EAGLE head can be trained for '{target}': expected one of {', '.join(HEAD_PLANS)}.")
     if generation not in (None, 1, 3):
@@ -102,20 +105,20 @@ def plan_for(
 
 def _questions(target: str, data: Path, seed: int) -> Iterator[str]:
     if target == "bundled":
-        # Not those that the target learnt from, so that it writes as it does to a stranger.
+        # Not those that the target was trained on, so that it writes as it does to new problems.
         without = frozenset(problem.question for problem in long_problems.held_out(ARITHMETIC_PROBLEM_COUNT))
         return (problem.prompt for problem, _ in long_problems.stream(seed + 7_000, without))
     return training_prompts(data, seed)
 
 
 def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_out: list[Any]) -> EagleHead:
-    """A head that begins with the target's last layer, as far as that fits."""
-    tokens, rest = None, 0.0
+    """Return a head that begins with the target's last layer, as far as that fits."""
+    tokens, rest_share = None, 0.0
     if plan.head_tokens is not None:
         vocabulary = target.config.vocab_size
         tokens = common_tokens(texts, plan.head_tokens, vocabulary, LanguageModel(target, lean=False).eos_tokens)
-        rest = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
-    head = new_head(target, plan.generation, tokens, rest)
+        rest_share = round(max(share_of_others(held_out, tokens, vocabulary), 1e-5), 5)
+    head = new_head(target, plan.generation, tokens, rest_share)
     layer: Any = head.layers[0]
     last = target.model.layers[-1]
     layer.mlp.load_state_dict(last.mlp.state_dict())
@@ -124,12 +127,12 @@ def build_head(plan: HeadPlan, target: PreTrainedModel, texts: list[Any], held_o
     if plan.generation == 3:
         head.norm.load_state_dict(target.model.norm.state_dict())
         width = target.config.hidden_size
-        with torch.no_grad():  # the latest of the three states is nearest to what the head has to tell
+        with torch.no_grad():  # the last of the three states is nearest to what the head predicts
             head.fc.weight[:, -width:] += torch.eye(width)
     return head
 
 
-def _taught_before(start: Path, plan: HeadPlan, target: PreTrainedModel) -> EagleHead:
+def _earlier_head(start: Path, plan: HeadPlan, target: PreTrainedModel) -> EagleHead:
     head = read_head(start, target)
     if head.generation != plan.generation:
         raise InvalidSetting(
@@ -148,12 +151,14 @@ def main(
     report: Report = print,
     start: Path | None = None,
 ) -> dict[str, Any]:
-    """Writes texts with states, trains on them and saves the head with its log under ``out``; returns its figures.
+    """Write texts with states, train on them, save the head with its log under ``out`` and return its figures.
 
-    ``start``: the folder of an earlier head, which is then trained on. Called again after an interruption it goes on.
-    Raises ``UnknownName`` for a target it has no plan for,
-    ``ModelUnavailable`` if the target, the earlier head or the questions cannot be had, ``IncompatibleModels`` for an
-    earlier head of another target, and ``InvalidSetting`` for one of another generation and for too few texts.
+    ``start``: the folder of an earlier head to train further. After an interruption, call it again: written texts are
+    kept, and training resumes at its checkpoint.
+
+    Raises ``UnknownName`` for a target without a plan, ``ModelUnavailable`` if the target, the earlier head or the
+    questions cannot be had, ``IncompatibleModels`` for an earlier head of another target, and ``InvalidSetting`` for
+    one of another generation and for too few texts.
     """
     plan, source = plan or plan_for(target), get_pair(target).target
     before, questions = None if start is None else earlier(start), _questions(target, data, seed)
@@ -179,12 +184,12 @@ def main(
             "ask for more with --texts."
         )
     held_out, written = written[:HELD_OUT_TEXTS], written[HELD_OUT_TEXTS:]
-    whole = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
-    torch.manual_seed(seed)  # what of the head does not come from the target
+    target_model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, use_safetensors=True).float()
+    torch.manual_seed(seed)  # for the parts of the head that are not from the target
     if start is None:
-        head = build_head(plan, whole, [lesson.text for lesson in written], [lesson.text for lesson in held_out])
+        head = build_head(plan, target_model, [lesson.text for lesson in written], [lesson.text for lesson in held_out])
     else:
-        head = _taught_before(start, plan, whole)
+        head = _earlier_head(start, plan, target_model)
     head.lm_head.requires_grad_(False)
     learner = HeadLoss(head, plan.steps, **plan.weights)
     watched = [stack(held_out[i : i + 16]) for i in range(0, HELD_OUT_TEXTS, 16)]

@@ -1,6 +1,6 @@
-"""Measures the EAGLE heads that ship and writes their model cards: ``python -m fsd_core train card head``.
+"""Measures the shipped EAGLE heads and writes their model cards: ``python -m fsd_core train card head``.
 
-The figures are of the pairs as they ship, on prompts that no training has seen.
+The figures are those of the shipped pairs, on prompts that no training has seen.
 """
 
 from __future__ import annotations
@@ -71,44 +71,46 @@ _LICENCES = {
 
 
 def folder_of(target: str) -> Path:
-    """Where the head of a pair ships."""
+    """Return the folder of a pair's shipped head."""
     head = get_pair(target).head
     assert isinstance(head, Path)
     return head
 
 
 def measure_head(pair: LoadedPair, limit: int, report: Report) -> list[dict[str, Any]]:
-    """Acceptance of draft and head, chain and tree, on every prompt set, greedily."""
+    """Return the acceptance of draft and head, chain and tree, on every prompt set, greedily."""
     rows = []
     for task in _PROMPTS[pair.spec.name]:
-        for name, (drafter, shape) in CONTENDERS.items():
-            config = DecodingConfig(acceptance=Speculative(), drafter=drafter, topology=shape, max_new_tokens=LONGEST)
+        for name, (drafter, topology) in CONTENDERS.items():
+            config = DecodingConfig(
+                acceptance=Speculative(), drafter=drafter, topology=topology, max_new_tokens=LONGEST
+            )
             rows.append({"contender": name} | acceptance(pair, task, config, limit, rows=1))
             report(rows[-1])
     return rows
 
 
 def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path:
-    """Writes the card and, beside it, the rows of :func:`measure_head` that it shows."""
+    """Write the card and, next to it, the rows of :func:`measure_head` that it shows."""
     folder = folder_of(target)
     training = json.loads((folder / "training.json").read_text())
-    plan, third = training["plan"], training["plan"]["generation"] == 3
+    plan, eagle3 = training["plan"], training["plan"]["generation"] == 3
     table = [f"| Prompts | {' | '.join(CONTENDERS)} |", "|---|" + "---|" * len(CONTENDERS)]
     size = len(CONTENDERS)
     for i in range(0, len(rows), size):
         cells = (f"{row['acceptance_length']:.2f}" for row in rows[i : i + size])
         table.append(f"| `{rows[i]['task']}` | {' | '.join(cells)} |")
     loss = "cross-entropy with the target's 32 likeliest tokens"
-    behind = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
+    states = f", also behind {plan['steps'] - 1} of its own states (EAGLE-3's training-time test)"
     card = _CARD.format(
         **{**plan["schedule"], **plan, **training, "note": f" {training.get('note', '')}".rstrip()},
         before=f", taught before for {before} other texts" if (before := taught_before(training)) else "",
-        kind="EAGLE-3" if third else "EAGLE",
+        kind="EAGLE-3" if eagle3 else "EAGLE",
         read=_READ.format(count) if (count := training.get("texts_read")) else "",
-        reads="three states" if third else "the last state",
+        reads="three states" if eagle3 else "the last state",
         head=f"{plan['head_tokens']:,} rows of its head" if plan["head_tokens"] else "its head",
         questions=_QUESTIONS[target],
-        loss=(loss if third else f"smooth L1 of the states and 0.1 × {loss}") + (behind if plan["steps"] > 1 else ""),
+        loss=(loss if eagle3 else f"smooth L1 of the states and 0.1 × {loss}") + (states if plan["steps"] > 1 else ""),
         steps_done=training["log"][-1]["step"],
         minutes=training["seconds"] / 60,
         licence=_LICENCES[target],
@@ -121,7 +123,7 @@ def write_head_card(target: str, rows: list[dict[str, Any]], dtype: str) -> Path
 
 
 def main(limit: int = 8, report: Report = lambda row: None) -> str:
-    """Measures and writes the cards of all heads; returns their paths."""
+    """Measure, write the cards of all heads and return their paths."""
     written = []
     for target in _PROMPTS:
         pair = load_pair(target)

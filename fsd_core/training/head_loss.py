@@ -1,4 +1,4 @@
-"""What an EAGLE head is taught: the distributions that the target gave, also behind states of its own."""
+"""The loss of an EAGLE head: it learns the target's distributions, also after states of its own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fsd_core.models.eagle import EagleHead
 from fsd_core.training.states import TrainingBatch
 
 DECAY = 0.8
-"""weight of each further step against the one before"""
+"""weight of each further step relative to the one before"""
 
 
 @dataclass
 class _Unrolled:
     """Attention over slots of several steps at once.
 
-    At step j a slot's state is the head's own of step j − 1, j slots of which lie between it and the last that the
-    target told. So it sees the slots of step 0 up to j before it, and of the steps between, one slot each.
+    At step j a slot's state is the head's own of step j − 1, and j such slots lie between it and the last state from
+    the target. So it attends to the slots of step 0 up to j before it, and to one slot of each step in between.
     """
 
     keys: list[Tensor]
@@ -37,20 +37,24 @@ class _Unrolled:
         slots = torch.arange(query.shape[2], device=query.device)
         hidden = slots[None] > slots[:, None] - step
         scores = (query @ self.keys[0].transpose(2, 3)).masked_fill(hidden, -torch.inf)
-        shifts = [step - other for other in range(1, step + 1)]
-        own = [(query * k.roll(shift, 2)).sum(-1, keepdim=True) for k, shift in zip(self.keys[1:], shifts, strict=True)]
-        weights = (torch.cat([scores, *own], -1).float() / query.shape[-1] ** 0.5).softmax(-1).to(query.dtype)
-        told, added = weights.split([len(slots), step], -1)
-        mixed = told @ self.values[0]
+        shifts = [step - earlier for earlier in range(1, step + 1)]
+        step_scores = [
+            (query * k.roll(shift, 2)).sum(-1, keepdim=True) for k, shift in zip(self.keys[1:], shifts, strict=True)
+        ]
+        weights = (torch.cat([scores, *step_scores], -1).float() / query.shape[-1] ** 0.5).softmax(-1).to(query.dtype)
+        target_weights, step_weights = weights.split([len(slots), step], -1)
+        mixed = target_weights @ self.values[0]
         for i, (v, shift) in enumerate(zip(self.values[1:], shifts, strict=True)):
-            mixed = mixed + added[..., i : i + 1] * v.roll(shift, 2)
+            mixed = mixed + step_weights[..., i : i + 1] * v.roll(shift, 2)
         return mixed
 
 
 class HeadLoss(nn.Module):
-    """A head with what it needs to learn. ``steps``: how many states of its own it is taught to go on from, less one
-    (EAGLE-3's training-time test). ``states_weight``: of the states' own error; ``distribution_weight``: of the
-    cross-entropy."""
+    """A head with the parameters of its training.
+
+    ``steps``: one more than the number of its own states that it learns to go on from (EAGLE-3's training-time test).
+    ``states_weight``: weight of the error of the states; ``distribution_weight``: of the cross-entropy.
+    """
 
     def __init__(self, head: EagleHead, steps: int, states_weight: float, distribution_weight: float) -> None:
         super().__init__()
@@ -62,7 +66,7 @@ class HeadLoss(nn.Module):
         self.register_buffer("place_of", place_of, persistent=False)
 
     def unroll(self, batch: TrainingBatch, steps: int) -> list[Tensor]:
-        """The head's states at every slot, step by step: [B,T,H] each."""
+        """Return the head's states at every slot, step by step: [B,T,H] each."""
         head, attend, unrolled = self.head, _Unrolled([], []), []
         position_ids = torch.arange(batch.tokens.shape[1], device=batch.tokens.device)[None]
         states = head.begin(batch.states)
@@ -72,25 +76,28 @@ class HeadLoss(nn.Module):
         return unrolled
 
     def distribution(self, states: Tensor, batch: TrainingBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """At the judged slots: logits over the tokens that the head tells apart, [N,K]; the distribution's tokens as
-        places among these, int64 [N,KEPT]; and their probabilities, 0 for those that are not among them."""
+        """Return what the loss compares at the judged slots.
+
+        These are logits over the tokens of the reduced head, [N,K]; the distribution's tokens as indices into these,
+        int64 [N,TOP_TOKENS]; and their probabilities, 0 for tokens outside the reduced head.
+        """
         logits = self.head.told_apart(states[batch.judged])
         at = self.get_buffer("place_of")[batch.top]
         return logits.float(), at.clamp_min(0), batch.p * (at >= 0)
 
 
 def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
-    """Mean over slots and steps of −Σ p ln q in nats, and of the states' smooth L1 error, as they are weighted.
+    """Return the weighted mean over slots and steps of −Σ p ln q in nats and of the states' smooth L1 error.
 
-    Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: the latter alone, over several steps.
+    Li et al. 2024, §4.2: SmoothL1(f) + 0.1 · cross-entropy; Li et al. 2025, §3.1: only the latter, over several steps.
     """
     total, weights = torch.zeros(()), 0.0
     with torch.autocast(batch.states.device.type, dtype=torch.bfloat16):
         for step, states in enumerate(lessons.unroll(batch, lessons.steps)):
             logits, at, p = lessons.distribution(states, batch)
             p = p / p.sum(-1, keepdim=True).clamp_min(1e-6)
-            told = (p * logits.gather(1, at)).sum(-1)
-            part = lessons.distribution_weight * (logits.logsumexp(-1) - told).mean()
+            expected = (p * logits.gather(1, at)).sum(-1)
+            part = lessons.distribution_weight * (logits.logsumexp(-1) - expected).mean()
             if lessons.states_weight:
                 error = F.smooth_l1_loss(states[batch.judged].float(), batch.following[batch.judged].float())
                 part = part + lessons.states_weight * error
@@ -100,10 +107,10 @@ def loss(lessons: HeadLoss, batch: TrainingBatch) -> Tensor:
 
 @torch.inference_mode()
 def agreement(lessons: HeadLoss, held_out: list[TrainingBatch]) -> dict[str, float]:
-    """How a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
+    """Return how a head fares on texts that it has not seen, at each slot and for as many steps as it is taught.
 
-    ``overlap``: mean of Σ min(p, q), as if the kept part of p were all of it; ``same_choice``: share of slots where
-    both like the same token best, at the first step, and at the last.
+    ``overlap``: mean of Σ min(p, q), as if the stored part of p were all of it. ``same_choice``: share of slots where
+    both have the same likeliest token at the first step; ``same_choice_last``: at the last.
     """
     overlap, same, count = 0.0, [0.0] * lessons.steps, 0
     with torch.autocast(held_out[0].states.device.type, dtype=torch.bfloat16):

@@ -23,41 +23,44 @@ REPORT_EVERY = 25  # steps
 
 @dataclass(frozen=True)
 class Schedule:
-    """``steps`` batches; rates rise over 50 steps, stay until half of them are done, then fall linearly to zero."""
+    """``steps`` batches. Rates rise over 50 steps, stay until half of the steps, then fall linearly to zero."""
 
     steps: int
     batch: int = 64
     adamw_lr: float = 3e-3
     muon_lr: float | None = 0.02
-    """of matrices between hidden states; ``None``: AdamW takes these too"""
+    """rate of matrices between hidden states; ``None``: AdamW takes these too"""
     every: int = 250
     """steps between two evaluations, each followed by a checkpoint"""
 
     def factor(self, step: int) -> float:
-        """Share of the peak rates at a step."""
+        """Return the share of the peak rates at a step."""
         return min(1.0, (step + 1) / 50, (self.steps - step) / (0.5 * self.steps))
 
 
 def learning(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that are not frozen, by name."""
+    """Return the parameters that are not frozen, by name."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def make_optimizers(model: nn.Module, schedule: Schedule) -> list[tuple[torch.optim.Optimizer, float]]:
-    """Muon (Jordan et al. 2024) for matrices between hidden states, AdamW for embeddings and norms; each with its peak
-    rate."""
-    parameters, made = learning(model), []
-    # In the model's order: a checkpoint knows a matrix by its place among them, also in another process.
+    """Return the optimizers, each with its peak rate: Muon (Jordan et al. 2024) for matrices between hidden states,
+    AdamW for embeddings and norms."""
+    parameters, optimizers = learning(model), []
+    # In the model's order, because a checkpoint identifies a matrix by its index, also in another process.
     hidden = [name for name, p in parameters.items() if p.ndim == 2 and "embed" not in name]
     if schedule.muon_lr is not None:
         muon = torch.optim.Muon((parameters.pop(name) for name in hidden), lr=schedule.muon_lr, weight_decay=0.01)
-        made.append((muon, schedule.muon_lr))
+        optimizers.append((muon, schedule.muon_lr))
     adamw = torch.optim.AdamW(parameters.values(), lr=schedule.adamw_lr, betas=(0.9, 0.95), weight_decay=0.0)
-    return [*made, (adamw, schedule.adamw_lr)]
+    return [*optimizers, (adamw, schedule.adamw_lr)]
 
 
 def weighted_loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean next-token cross-entropy in nats, each token by its weight. batch: tokens int64 [B,T], weights [B,T]."""
+    """Return the mean next-token cross-entropy in nats, each token by its weight.
+
+    batch: tokens int64 [B,T], weights [B,T].
+    """
     tokens, weights = batch
     with torch.autocast(model.device.type, dtype=torch.bfloat16):
         logits = model(tokens[:, :-1]).logits  # [B,T-1,V]
@@ -75,10 +78,10 @@ def train(
     evaluate: Callable[[], dict[str, float]],
     report: Callable[[dict], None],
 ) -> list[dict]:
-    """Trains in place; returns the log: step, loss, seconds, and after each evaluation the figures that it gives.
+    """Train in place and return the log: step, loss, seconds, and after each evaluation its figures.
 
-    A checkpoint, of what is not frozen, is removed at the end; where one lies, training goes on from it with the
-    batches that come after.
+    A checkpoint holds what is not frozen. If one exists, training goes on from it with the batches that come after. It
+    is removed at the end.
     """
     optimizers = make_optimizers(model, schedule)
     start, log = 0, []
@@ -89,7 +92,7 @@ def train(
             optimizer.load_state_dict(state)
         start, log = saved["step"], saved["log"]
     before = log[-1]["seconds"] if log else 0.0
-    begun = time.perf_counter()
+    started = time.perf_counter()
     model.train()
     for step, batch in zip(range(start, schedule.steps), islice(batches, start, None), strict=False):
         for optimizer, peak in optimizers:
@@ -106,7 +109,7 @@ def train(
             row = {
                 "step": done,
                 "loss": round(loss.item(), 4),
-                "seconds": round(before + time.perf_counter() - begun, 1),
+                "seconds": round(before + time.perf_counter() - started, 1),
             }
             if done % schedule.every == 0:
                 model.eval()
@@ -126,15 +129,14 @@ def train(
 
 
 def earlier(folder: Path) -> dict:
-    """What the ``training.json`` of an earlier model says of how it was made: texts, tokens and steps; and
-    ``measured``, the rows of its card, where these were kept.
+    """Return how an earlier model was trained, from its ``training.json``: texts, tokens, seconds and steps.
 
-    Raises ``ModelUnavailable`` where there is none.
+    ``measured`` has the rows of its card, if these were stored. Raises ``ModelUnavailable`` if there is no such file.
     """
     if not (file := folder / "training.json").is_file():
         raise ModelUnavailable(f"{folder} holds no model to train on: expected a folder with {file.name} and weights.")
-    told = json.loads(file.read_text())
-    found = {key: told[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": told["log"][-1]["step"]}
+    data = json.loads(file.read_text())
+    facts = {key: data[key] for key in ("texts", "answer_tokens", "seconds")} | {"steps": data["log"][-1]["step"]}
     if (measured := folder / "measured.json").is_file():
-        found["measured"] = json.loads(measured.read_text())["rows"]
-    return found
+        facts["measured"] = json.loads(measured.read_text())["rows"]
+    return facts

@@ -1,4 +1,4 @@
-"""Questions of training splits, to be answered by a model that a draft learns from. Never of a test split."""
+"""Questions for a model that a draft learns from, always of training splits, never of a test split."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fsd_core.errors import ModelUnavailable
 from fsd_core.tasks.word_problems import MOST_SHOTS, after_examples
 
 MIX = {"gsm8k": 0.2, "worked": 0.08, "dolly": 0.42, "csqa": 0.06, "mbpp": 0.06, "passages": 0.18}
-"""shares of the kinds of questions: sums, sums behind worked ones, instructions, choices, code, texts to sum up"""
+"""shares of the kinds of questions: sums, sums after worked ones, instructions, choices, code, texts to summarise"""
 
 
 def training_prompts(data: Path, seed: int = 0, mix: Mapping[str, float] = MIX) -> Iterator[str]:
-    """Questions without end, in an order of the seed alone.
+    """Yield questions without end, in an order of the seed alone.
 
     ``data``: a folder with ``gsm8k/train.jsonl``, ``dolly/dolly_train.json``, ``csqa/train_rand_split.jsonl``,
-    ``mbpp/mbpp.jsonl`` (of which problems 601 to 974, its training split, are used), and of ``tinystories_sample`` the
-    stories and the passages of WikiText's training split. Raises ``ModelUnavailable`` if one is missing.
+    ``mbpp/mbpp.jsonl`` (only its training split, problems 601 to 974), and in ``tinystories_sample`` the stories and
+    the passages of WikiText's training split. Raises ``ModelUnavailable`` if one is missing.
     """
     shuffle = random.Random(seed)
     with named_if_missing():
@@ -38,7 +38,7 @@ def training_prompts(data: Path, seed: int = 0, mix: Mapping[str, float] = MIX) 
 
 @contextmanager
 def named_if_missing() -> Iterator[None]:
-    """Raises ``ModelUnavailable``, which names the file, where one of training questions is missing."""
+    """Raise ``ModelUnavailable``, which names the file, if a file of training questions is missing."""
     try:
         yield
     except FileNotFoundError as error:
@@ -66,8 +66,8 @@ def _gsm8k(data: Path) -> list[str]:
 
 
 def _worked(data: Path, shuffle: random.Random) -> list[str]:
-    """Each problem behind one to four others with their solutions."""
-    rows = shuffle.sample(found := json_lines(data / "gsm8k" / "train.jsonl"), len(found))
+    """Return each problem after one to four others with their solutions."""
+    rows = shuffle.sample(problems := json_lines(data / "gsm8k" / "train.jsonl"), len(problems))
     shots = [shuffle.randint(1, MOST_SHOTS) for _ in rows]
     return [
         after_examples(rows[max(0, i - count) : i], row["question"])
@@ -76,17 +76,17 @@ def _worked(data: Path, shuffle: random.Random) -> list[str]:
 
 
 def _passages(data: Path, shuffle: random.Random) -> list[str]:
-    """Texts to be summed up, and questions of Dolly that have a text, between other texts."""
-    texts, asked = prose(data), []
+    """Return texts to summarise, and questions of Dolly about a text, which stands next to another one."""
+    texts, questions = prose(data), []
     for row in dolly(data):
-        if own := row["input"].strip()[:1200]:
-            passages = "\n\n".join(shuffle.sample([own, shuffle.choice(texts)[:600]], 2))
-            asked.append(f"{passages}\n\n{row['instruction'].strip()}")
-    return [f"Summarize: {text[:1600]}" for text in texts] + asked
+        if passage := row["input"].strip()[:1200]:
+            passages = "\n\n".join(shuffle.sample([passage, shuffle.choice(texts)[:600]], 2))
+            questions.append(f"{passages}\n\n{row['instruction'].strip()}")
+    return [f"Summarize: {text[:1600]}" for text in texts] + questions
 
 
 def prose(data: Path) -> list[str]:
-    """Stories, and passages of WikiText's training split."""
+    """Return stories, and passages of WikiText's training split."""
     return [
         text.strip()
         for name in ("tinystories", "wikitext")
@@ -95,12 +95,12 @@ def prose(data: Path) -> list[str]:
 
 
 def dolly(data: Path) -> list[dict[str, Any]]:
-    """Rows with an ``instruction``, an ``input`` that may be empty, and an ``output``."""
+    """Return rows with an ``instruction``, an ``input`` that may be empty, and an ``output``."""
     return json.loads((data / "dolly" / "dolly_train.json").read_text(encoding="utf-8"))
 
 
 def instruction(row: dict[str, Any]) -> str:
-    """What a row of Dolly asks."""
+    """Return the question of a row of Dolly."""
     return "\n\n".join(filter(None, (row["instruction"].strip(), row["input"].strip()[:1500])))
 
 
@@ -113,6 +113,6 @@ def _csqa(data: Path) -> list[str]:
 
 
 def mbpp(data: Path) -> list[tuple[str, str]]:
-    """Tasks of the training split and their programs."""
+    """Return the tasks of the training split and their programs."""
     rows = json_lines(data / "mbpp" / "mbpp.jsonl")
     return [(row.get("prompt") or row["text"], row["code"]) for row in rows if 601 <= row["task_id"] <= 974]

@@ -1,8 +1,8 @@
 """Measures where leniency is free for a pair, traded, and ruinous: ``python -m fsd_core train calibration``.
 
-All settings of a way of sampling write the same held-out problems, many at once, which decides what they solve. Then
-they take turns problem by problem on some of them, one text at a time, which decides how fast they are. Each is held
-against the fastest draft length of exact speculative decoding. :mod:`fsd_core.models.calibrations` reads the file.
+All settings of a sampling method write the same held-out problems in large batches, which shows what they solve. Then
+they take turns problem by problem on some of these, one text at a time, which shows how fast they are. Each is compared
+with the fastest draft length of exact speculative decoding. :mod:`fsd_core.models.calibrations` reads the file.
 """
 
 from __future__ import annotations
@@ -26,18 +26,21 @@ from fsd_core.tasks import get_task
 
 SEED = 0
 LIMIT, TIMED, ROWS = 600, 100, 50
-"""problems for what is solved, problems for times, and how many texts are written at once where no time is taken"""
+"""problems to solve, problems to time, and the batch size when nothing is timed"""
 SWEPT_SAMPLINGS: dict[str, dict[str, float]] = {
     "greedy": {"temperature": 0.0},
     "sampled": {"temperature": 1.0},
-    "sampled, top-p 0.95": {"temperature": 1.0, "top_p": 0.95},  # the guard then keeps digits that the target rules out
+    "sampled, top-p 0.95": {
+        "temperature": 1.0,
+        "top_p": 0.95,
+    },  # the guard then refuses digits that the target rules out
 }
 EXACT_LENGTHS, LENIENT_LENGTHS = (4, 5, 6), (8, 16)
 THRESHOLDS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 _MARGIN = 2.0
 """points of accuracy that a free threshold may lose at most"""
 RUIN = 0.15
-"""of accuracy, that a ruinous threshold loses at least"""
+"""share of accuracy that a ruinous threshold loses at least"""
 
 Report = Callable[[dict[str, Any]], None]
 Row = dict[str, Any]
@@ -46,7 +49,7 @@ _REGIONS = {"non-inferior": "free", "worse": "traded", "undecided": "open"}
 
 
 def settings(sampling: Mapping[str, float]) -> list[dict[str, Any]]:
-    """What is measured of a way of sampling, as options: the target alone, exact SD, FSD by threshold and length."""
+    """Return the settings of a sampling method, as options: target alone, exact SD, FSD by threshold and length."""
     exact = [{**sampling, "acceptance": "speculative", "draft_length": length} for length in EXACT_LENGTHS]
     lenient = [
         {**sampling, "acceptance": "fsd-reducible", "divergence": "js", "threshold": threshold, "draft_length": length}
@@ -57,27 +60,30 @@ def settings(sampling: Mapping[str, float]) -> list[dict[str, Any]]:
 
 
 def judged(rows: Sequence[Row], solved: Sequence[Mapping[int, bool]]) -> list[Row]:
-    """The rows, each with its speed as a ratio to the fastest exact one (``speedup``), the difference of its accuracy
-    to that one's with its interval of 95 % (``low`` to ``high``), and its ``region``: ``ruined`` where it loses
-    ``RUIN`` or more, else by the verdict that Compare gives: ``free`` if non-inferior within the margin, ``traded`` if
-    worse, ``open`` where the prompts are too few to tell. ``solved``: of each row, which prompts were solved."""
+    """Return the rows, each compared with the fastest exact one.
+
+    Added are the ratio of speeds (``speedup``), the ``difference`` in accuracy with its interval of 95 % (``low`` to
+    ``high``), and the ``region``: ``ruined`` if the row loses ``RUIN`` or more, else by the verdict of Compare:
+    ``free`` if non-inferior within the margin, ``traded`` if worse, ``open`` if the prompts are too few to decide.
+    ``solved``: which prompts each row solved.
+    """
     base = fastest(rows, "speculative")
-    told = []
-    for row, ours in zip(rows, solved, strict=True):
-        paired = paired_difference(ours, solved[rows.index(base)])
+    compared = []
+    for row, row_solved in zip(rows, solved, strict=True):
+        paired = paired_difference(row_solved, solved[rows.index(base)])
         region = "ruined" if paired.difference <= -RUIN else _REGIONS[verdict(paired, _MARGIN).kind]
         speedup = row["tokens_per_second"] / base["tokens_per_second"]
         low, high = paired.interval
-        told.append(
+        compared.append(
             row | {"speedup": speedup, "difference": paired.difference, "low": low, "high": high, "region": region}
         )
-    return told
+    return compared
 
 
 def fastest(rows: Sequence[Row], rule: str, region: str | None = None) -> Row:
-    """The row of most tokens per second among a rule's, in a region or in any; ``{}`` if there is none."""
-    among = [row for row in rows if row["acceptance"] == rule and (region is None or row["region"] == region)]
-    return max(among, key=lambda row: row["tokens_per_second"], default={})
+    """Return the row with the most tokens per second among a rule's, in one region or in any, or ``{}`` for none."""
+    candidates = [row for row in rows if row["acceptance"] == rule and (region is None or row["region"] == region)]
+    return max(candidates, key=lambda row: row["tokens_per_second"], default={})
 
 
 def main(
@@ -88,15 +94,16 @@ def main(
     file: Path | None = None,
     report: Report = lambda row: None,
 ) -> Path:
-    """Measures a pair in every way of sampling and writes ``file``: for each its rows, the fastest exact and the
-    fastest free setting, and a problem that both solve and the loosest does not.
+    """Measure a pair with every sampling method and write ``file``.
 
-    ``task`` is the one that suits the pair best, and ``file`` lies beside the models, where they are ``None``. Raises
-    ``InvalidSetting`` for a pair whose models have no folder of their own, and for a task without answers.
+    For each method it holds the rows, the fastest exact and the fastest free setting, and a problem that both solve and
+    the loosest setting does not. By default, ``task`` is the one that suits the pair best, and ``file`` lies next to
+    the models. Raises ``InvalidSetting`` for a pair whose models have no folder of their own, for a task without
+    answers, and if more prompts are to be timed than solved.
     """
     spec = get_pair(pair)
     task = task or spec.tasks[0]
-    file = file or spec.calibration or _beside(spec)
+    file = file or spec.calibration or _default_file(spec)
     if timed > limit:
         raise InvalidSetting(f"{timed} prompts cannot be timed of {limit}: expected at most as many as are solved.")
     if get_task(task).examples(1)[0].reference is None:
@@ -105,40 +112,40 @@ def main(
             f"{'arithmetic' if pair == 'bundled' else 'short-problems'}."
         )
     models = load_pair(pair)
-    told = {
+    summary = {
         "pair": pair, "task": task, "prompts": limit, "timed": timed, "seed": SEED, "margin": _MARGIN,
         "machine": f"{platform.machine()}, {models.dtype}, {torch.get_num_threads()} CPU threads",
     }  # fmt: skip
     parts: dict[str, Any] = {}
     for name, sampling in SWEPT_SAMPLINGS.items():
-        parts[name] = _measured(models, task, settings(sampling), limit, timed, report)
-        file.write_text(json.dumps(told | {"samplings": parts}, indent=1) + "\n")
+        parts[name] = _measure(models, task, settings(sampling), limit, timed, report)
+        file.write_text(json.dumps(summary | {"samplings": parts}, indent=1) + "\n")
     return file
 
 
-def _beside(spec: PairSpec) -> Path:
+def _default_file(spec: PairSpec) -> Path:
     if not isinstance(spec.target, Path):
         raise InvalidSetting(f"The pair {spec.name} has no folder for a calibration: expected bundled or path:FOLDER.")
     return spec.target.parent / "calibration.json"
 
 
-def _measured(
+def _measure(
     models: LoadedPair, task: str, options: Sequence[dict[str, Any]], limit: int, timed: int, report: Report
 ) -> dict[str, Any]:
-    """One way of sampling; the last of ``options`` is the loosest."""
+    """Measure one sampling method. The last of ``options`` is the loosest."""
     written = compare(options, task, limit, pair=models, seed=SEED, batch=ROWS)
     speeds = compare(options, task, timed, pair=models, seed=SEED)
-    found, solved = [], []
-    for option, run, alone in zip(options, written.runs, speeds.runs, strict=True):
-        if run.metrics and alone.metrics:
+    measured, solved = [], []
+    for option, run, timed_run in zip(options, written.runs, speeds.runs, strict=True):
+        if run.metrics and timed_run.metrics:
             figures = {key: run.metrics[key] for key in _FIGURES if run.metrics.get(key) is not None}
-            found.append(option | figures | {"tokens_per_second": alone.metrics["tokens_per_second"]})
+            measured.append(option | figures | {"tokens_per_second": timed_run.metrics["tokens_per_second"]})
             solved.append({i: outcome == "correct" for i, outcome in written.outcomes[run.id].items()})
-    rows = judged(found, solved)
+    rows = judged(measured, solved)
     for row in rows:
         report(row)
     exact, free = fastest(rows, "speculative"), fastest(rows, "fsd-reducible", "free")
-    telling = [i for i in range(limit) if free and solved[rows.index(exact)][i] and solved[rows.index(free)][i]]
+    solved_by_both = [i for i in range(limit) if free and solved[rows.index(exact)][i] and solved[rows.index(free)][i]]
     examples = get_task(task).examples(limit)
-    example = next((examples[i].id for i in telling if not solved[-1][i]), None)
+    example = next((examples[i].id for i in solved_by_both if not solved[-1][i]), None)
     return {"exact": exact, "free": free, "example": example, "rows": rows}

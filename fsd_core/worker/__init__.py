@@ -1,1 +1,1 @@
-"""The process that owns a device, the devices, the services beside it and their locks."""
+"""The worker process, its devices, the services of the web process, and their locks."""

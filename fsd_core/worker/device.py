@@ -1,4 +1,4 @@
-"""What a worker computes on: a device that is this process's own, or one that is lent for each call."""
+"""Where a worker computes: on a device of this process, or on one that is lent for each call."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from fsd_core.worker.pair_cache import PairCache
 
 
 class Device(Protocol):
-    """Computes what jobs ask for, and knows nothing of the database. Errors are those of ``load_pair``, and
+    """A device that executes jobs without access to the database. Raises the errors of ``load_pair``, and
     ``DeviceUnavailable``."""
 
     def start(self) -> str:
-        """Called once, from the thread that works; the device's name for the pages."""
+        """Prepare the device and return its name for the pages. Called once, from the worker's thread."""
         ...
 
     def fit(self) -> None:
-        """Called before every prompt."""
+        """Adjust the number of threads. Called before every prompt."""
         ...
 
     def preload(self) -> None:
-        """What the first click should not wait for."""
+        """Load the pair that the first click should not wait for."""
         ...
 
     def aside(self) -> AbstractContextManager[None]:
-        """Around other jobs that are done between two prompts of one."""
+        """Wrap other jobs that run between two prompts of a job."""
         ...
 
     def generator(self, job_id: str) -> AbstractContextManager[TextGenerator]:
-        """Writes the prompts of a job's runs."""
+        """Return a generator for the prompts of a job's runs."""
         ...
 
     def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
-        """See ``playground.stream``. ``written``: what the job's stream has already."""
+        """See ``playground.stream``. ``written`` holds the chunks that the job's stream already has."""
         ...
 
     def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
-        """Asks the run's pair."""
+        """Return a function that queries the run's pair."""
         ...
 
 
 DeviceFactory = Callable[[Settings, OnProgress], Device]
-"""of the installation's settings, and of what is told about steps that take long"""
+"""builds a device from the settings of the installation and a callback for the progress of long steps"""
 
 
 class LocalDevice:
-    """The pairs are in this process, and so are its threads."""
+    """A device whose pairs and threads belong to this process."""
 
     def __init__(self, settings: Settings, on_progress: OnProgress) -> None:
         self._settings = settings
@@ -74,11 +74,11 @@ class LocalDevice:
         threads.fit()
 
     def preload(self) -> None:
-        """The pair that pages offer first, which ships with the program."""
+        """Load the pair that pages offer first, which ships with the program."""
         self.pair(next(iter(MODEL_PAIRS)))
 
     def pair(self, name: str, device: str = "auto", dtype: str = "auto") -> LoadedPair:
-        """A pair, for which the threads are chosen from now on."""
+        """Return a pair and choose the threads for it from now on."""
         pair = self._pairs(name, device, dtype)
         threads.adopt(pair)
         self.adopted = pair
@@ -86,12 +86,12 @@ class LocalDevice:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """The next prompt has its pair's threads again."""
-        ours = self.adopted
+        """Restore the threads of the current pair after the block."""
+        current = self.adopted
         yield
-        if ours is not None and self.adopted is not ours:
-            threads.adopt(ours)
-            self.adopted = ours
+        if current is not None and self.adopted is not current:
+            threads.adopt(current)
+            self.adopted = current
 
     def generator(self, job_id: str) -> AbstractContextManager[TextGenerator]:
         return nullcontext(LocalGenerator(self.pair))

@@ -1,7 +1,7 @@
-"""Who a job's GPU is charged to.
+"""Attribution of a job's GPU time to the visitor who requested it.
 
-ZeroGPU finds the visitor in the context of Gradio's event, which the thread that works does not have. So the context in
-which a job was asked for is kept, in this process, for as long as it is good for.
+ZeroGPU identifies the visitor by the context of Gradio's event, which the worker's thread does not have. So this
+process stores the context of each request until it expires.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ import time
 from contextvars import Context, copy_context
 
 GOOD_FOR = 120.0
-"""seconds; what names a visitor to ZeroGPU has been seen to expire after 170"""
+"""seconds; ZeroGPU's token of a visitor has been seen to expire after 170"""
 
 _lock = threading.Lock()
 _kept: dict[str, tuple[Context, float]] | None = None
 
 
 def keep() -> None:
-    """Contexts are wanted from now on: this process is the one that does the jobs."""
+    """Start storing contexts: this process executes the jobs."""
     global _kept
     _kept = {}
 
 
 def note(job_id: str) -> None:
-    """The job is asked for here and now."""
-    moment = time.monotonic()
+    """Remember the current context as the job's requester."""
+    now = time.monotonic()
     with _lock:
         if _kept is not None:
-            for old in [id for id, (_, since) in _kept.items() if moment - since > GOOD_FOR]:
-                del _kept[old]
-            _kept[job_id] = copy_context(), moment
+            for expired in [id for id, (_, since) in _kept.items() if now - since > GOOD_FOR]:
+                del _kept[expired]
+            _kept[job_id] = copy_context(), now
 
 
 def context_of(job_id: str) -> Context:
-    """A context to ask for a GPU in; nobody's where the visitor's is not known, or too old."""
+    """Return the context to request a GPU in. It is empty if the visitor's is unknown or too old."""
     with _lock:
         context, since = (_kept or {}).get(job_id, (None, 0.0))
     if context is None or time.monotonic() - since > GOOD_FOR:

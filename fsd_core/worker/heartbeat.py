@@ -1,4 +1,4 @@
-"""Says every two seconds that the worker lives, and renews its hold on what it works on."""
+"""A heartbeat every two seconds, which also renews the leases of claimed jobs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ IDLE = "idle"
 
 
 class Heartbeat:
-    """A thread, since a prompt may take longer than a lease; a context manager. Every beat is a session of its own."""
+    """A thread, since a prompt may take longer than a lease. Used as a context manager; each beat is its own
+    session."""
 
     def __init__(self, repository: Repository, device: str, lease: float) -> None:
-        """``lease``: seconds that a job stays ours without a beat."""
+        """``lease``: seconds until a claim without a heartbeat expires."""
         self.activity = IDLE
-        """what the worker is busy with, as the pages show it"""
+        """current work of the worker, as displayed on the pages"""
         self._repository, self._device, self._lease = repository, device, lease
-        self._held: dict[str, str] = {}  # job id: claim token
+        self._tokens: dict[str, str] = {}  # job id: claim token
         self._lost: set[str] = set()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -42,19 +43,19 @@ class Heartbeat:
 
     @contextmanager
     def holding(self, job: JobView) -> Iterator[None]:
-        """Renews the job's lease meanwhile."""
+        """Renew the lease of the job during the block."""
         assert job.claim_token is not None
-        before = self.activity
-        self._held[job.id] = job.claim_token
+        previous = self.activity
+        self._tokens[job.id] = job.claim_token
         try:
             yield
         finally:
-            del self._held[job.id]
+            del self._tokens[job.id]
             self._lost.discard(job.id)
-            self.activity = before
+            self.activity = previous
 
     def lost(self, job: JobView) -> bool:
-        """Whether another worker has the job now, as can be after a time without a database."""
+        """Whether another worker has taken the job, as may happen after an outage of the database."""
         return job.id in self._lost
 
     def _beat(self) -> None:
@@ -62,7 +63,7 @@ class Heartbeat:
         while True:
             try:
                 self._repository.report_worker(os.getpid(), socket.gethostname(), self._device, self.activity)
-                for job_id, token in list(self._held.items()):
+                for job_id, token in list(self._tokens.items()):
                     if not self._repository.heartbeat(job_id, token, self._lease):
                         self._lost.add(job_id)
                 silent = False

@@ -1,4 +1,4 @@
-"""The worker as a thread of the web process, for a machine that lends its device to that process alone (ZeroGPU)."""
+"""The worker as a thread of the web process, for a machine that lends its device only to that process (ZeroGPU)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ RETRY, PATIENCE = 5.0, 10.0  # seconds
 
 
 class InProcess:
-    """Does the home's jobs; a context manager. A worker that ends early is made anew, as a supervisor would."""
+    """Executes the jobs of the home. A context manager; a worker that ends early is restarted, as a supervisor would
+    do."""
 
     def __init__(self, settings: Settings) -> None:
-        """Call it from the main thread, before the pages are built. Raises ``PackageMissing``."""
+        """Build the worker. Call it from the main thread, before the pages are built. Raises ``PackageMissing``."""
         self._settings = settings
         self._worker = Worker(settings, RemoteDevice)
         self._stop = threading.Event()
@@ -35,16 +36,16 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._worker.stop()
-        self._thread.join(PATIENCE)  # what is not given back by then, the next worker takes up
+        self._thread.join(PATIENCE)  # the next worker takes over jobs that are not handed back by then
 
     def _work(self) -> None:
-        told = ""
+        last_message = ""
         while not self._stop.is_set():
             try:
                 self._worker.run_as_thread()
             except Exception as error:
                 message = str(error) if isinstance(error, WorkerRunning) else user_message(error)
-                if message != told:
+                if message != last_message:
                     logger.warning("Nothing is generated here yet: %s", message)
-                told = message
+                last_message = message
                 self._stop.wait(RETRY)

@@ -1,4 +1,4 @@
-"""Runs that a process does itself, without the worker: those of the command line and of the library."""
+"""Runs that the command line or the library executes without the worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def open_repository(settings: Settings) -> Repository:
-    """The database, made first where there is none yet. An outdated one is refused, for others may be using it."""
+    """Open the database, which is created first if it is missing. An outdated database is refused, because other
+    processes may be using it."""
     from fsd_core.storage.database import connection
     from fsd_core.storage.database.repository import Repository
 
@@ -32,7 +33,7 @@ def open_repository(settings: Settings) -> Repository:
 
 
 def has_database(settings: Settings) -> bool:
-    """Whether there is a database, or one on a server may be."""
+    """Whether the database exists. Always true for a server, which is not queried."""
     from fsd_core.storage.database import connection
 
     path = connection.sqlite_path(connection.parse(settings.resolved_database_url))
@@ -40,19 +41,19 @@ def has_database(settings: Settings) -> bool:
 
 
 def as_it_stands(experiment: ExperimentView, home: Path) -> ExperimentView:
-    """The experiment, ``stopped`` where a process of this home that did it by itself is gone before its end: the
-    database says ``running`` until somebody goes on with it."""
+    """Return the experiment with its actual status. It is ``stopped`` if a process of this home ran it without the
+    worker and died, while the database says ``running`` until somebody continues it."""
     path = home / "runs" / f"{experiment.id}.lock"
-    left = experiment.under_way and experiment.job_id is None and path.exists() and lock.holder(path) is None
-    return replace(experiment, status="stopped") if left else experiment
+    abandoned = experiment.under_way and experiment.job_id is None and path.exists() and lock.holder(path) is None
+    return replace(experiment, status="stopped") if abandoned else experiment
 
 
 @contextmanager
 def alone(repository: Repository, home: Path, what: str, id: str) -> Iterator[Writing]:
-    """Works on a run, or on all runs of an experiment, as the only process of this home; yields what tells of the
-    prompts that are being written, for the process that comes after a kill. Raises as ``handling.alone`` does."""
-    with run_actions.alone(home, what, id) as held:
-        words = LockMetadata(held, pid=os.getpid())
-        repository.worker_lost(*words.inherited)
-        words.settle()
-        yield words.writing
+    """Lock a run, or an experiment with all its runs, for this process. Yields a function that records the prompts
+    being written, for the process that follows a kill. Raises as ``run_actions.alone`` does."""
+    with run_actions.alone(home, what, id) as run_lock:
+        metadata = LockMetadata(run_lock, pid=os.getpid())
+        repository.worker_lost(*metadata.inherited)
+        metadata.settle()
+        yield metadata.writing

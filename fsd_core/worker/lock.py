@@ -1,7 +1,7 @@
-"""One process per thing: an exclusive lock on a file, which the kernel releases when its holder dies, however it dies.
+"""An exclusive lock on a file. The kernel releases it when its holder dies, for whatever reason.
 
-The holder writes into the file who it is and what it is doing. A killed holder's words stay there, so that the next
-holder knows what was going on when it died.
+The holder writes its identity and current work into the file. The entry of a killed holder stays there, so the next
+holder knows what was in progress.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
-_held: WeakSet[Lock] = WeakSet()
+_locks: WeakSet[Lock] = WeakSet()
 
 
 class Lock:
@@ -24,44 +24,45 @@ class Lock:
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.last_words = _read(descriptor)
-        """what the holder before this one had signed last; ``{}`` if it ended properly, or never signed"""
+        """last metadata of the previous holder; ``{}`` if it ended properly or never wrote any"""
         os.ftruncate(descriptor, 0)
-        _held.add(self)
+        _locks.add(self)
 
     def sign(self, **about: Any) -> None:
-        """Writes who holds the lock, ``pid`` at least, in one system call: a kill leaves the old words or the new."""
+        """Write metadata of the holder, ``pid`` at least, in one system call. A kill leaves either the old or the new
+        entry."""
         size = os.fstat(self.descriptor).st_size
         os.pwrite(self.descriptor, json.dumps(about).encode().ljust(size), 0)
 
     def close(self) -> None:
-        """Gives the lock back, with nothing left to say."""
-        _held.discard(self)
+        """Clear the metadata and release the lock."""
+        _locks.discard(self)
         os.ftruncate(self.descriptor, 0)
         os.close(self.descriptor)
 
 
-def _leave_to_parent() -> None:
-    """In a process that was forked: a lock that it kept open would outlive its holder."""
-    for lock in list(_held):
+def _close_in_child() -> None:
+    """Close inherited locks in a forked process. Otherwise a lock would outlive its holder."""
+    for lock in list(_locks):
         with suppress(OSError):
             os.close(lock.descriptor)
-    _held.clear()
+    _locks.clear()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 def acquire(path: Path, patience: float = 1.0) -> Lock | None:
-    """Locks the file; ``None`` while another process holds it.
+    """Lock the file, or return ``None`` while another process holds it.
 
-    ``patience`` is in seconds: a reader of :func:`holder` has the lock for a moment too.
+    ``patience`` is in seconds, because a reader in :func:`holder` also has the lock for a moment.
     """
     deadline = time.monotonic() + patience
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_still(path, descriptor):
+            if _is_same_file(path, descriptor):
                 return Lock(descriptor)
         except BlockingIOError:
             if time.monotonic() >= deadline:
@@ -72,7 +73,7 @@ def acquire(path: Path, patience: float = 1.0) -> Lock | None:
 
 
 def holder(path: Path) -> dict[str, Any] | None:
-    """What the holder of the lock has written; ``{}`` if it has not yet; ``None`` if nobody holds it."""
+    """Return the metadata of the lock's holder, ``{}`` before it wrote any, or ``None`` if nobody holds the lock."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -86,8 +87,8 @@ def holder(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def _is_still(path: Path, descriptor: int) -> bool:
-    """Whether the path names the open file: the last holder may have removed it while others waited."""
+def _is_same_file(path: Path, descriptor: int) -> bool:
+    """Whether the path still names the open file. The last holder may have removed it while others waited."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
@@ -95,9 +96,9 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 
 def _read(descriptor: int) -> dict[str, Any]:
-    """The words in the file; ``{}`` where a crash of the machine has left something else."""
+    """Return the metadata in the file, or ``{}`` if a crash of the machine has left something else."""
     try:
-        words = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        metadata = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
     except ValueError:
         return {}
-    return words if isinstance(words, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

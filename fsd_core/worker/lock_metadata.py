@@ -1,6 +1,6 @@
-"""What a process is working on, kept in its lock's file: the next process reads there what a killed one was doing.
+"""Work in progress, recorded in a process's lock file. The next process reads there what a killed one was doing.
 
-Written before every prompt, so it costs one system call and no transaction.
+An entry is written before every prompt, at the cost of one system call and no transaction.
 """
 
 from __future__ import annotations
@@ -18,62 +18,62 @@ Prompts = Mapping[str, Sequence[int]]
 
 
 class LockMetadata:
-    """The holder's words. Until :meth:`settle`, those of the holder before it are carried along."""
+    """The metadata of the holder. Until :meth:`settle`, the entry of the previous holder is carried along."""
 
     def __init__(self, lock: Lock, **about: Any) -> None:
         self._lock, self._about = lock, about
         self._claims, self._prompts = _claims(lock.last_words), _prompts(lock.last_words)
-        self._sign()
+        self._write()
 
     @property
     def inherited(self) -> tuple[Claims, Prompts]:
-        """What the holder before this one was doing when it was killed; empty if it ended properly."""
+        """Claims and prompts of the previous holder when it was killed; empty if it ended properly."""
         return dict(self._claims), dict(self._prompts)
 
     def settle(self) -> None:
-        """What was inherited is dealt with."""
+        """Drop the inherited entry once it is handled."""
         self._claims, self._prompts = {}, {}
-        self._sign()
+        self._write()
 
     def idle(self) -> None:
-        """For the first time there is nothing to do, and the first pair is loaded."""
+        """Record that the worker is idle for the first time, with the first pair loaded."""
         if "idle" not in self._about:
             self._about["idle"] = True
-            self._sign()
+            self._write()
 
     @contextmanager
     def working_on(self, job_id: str, token: str) -> Iterator[None]:
-        """A claimed job."""
+        """Record a claimed job during the block."""
         self._claims[job_id] = token
-        self._sign()
+        self._write()
         try:
             yield
         finally:
             del self._claims[job_id]
-            self._sign()
+            self._write()
 
     @contextmanager
     def writing(self, run_id: str, positions: Sequence[int]) -> Iterator[None]:
-        """Prompts of a run that are being written."""
+        """Record the prompts of a run that are being written during the block."""
         self._prompts = {run_id: list(positions)}
-        self._sign()
+        self._write()
         try:
             yield
         finally:
             self._prompts = {}
-            self._sign()
+            self._write()
 
-    def _sign(self) -> None:
+    def _write(self) -> None:
         self._lock.sign(**self._about, claims=self._claims, prompts=self._prompts)
 
 
-def _claims(words: Mapping[str, Any]) -> dict[str, str]:
-    found = words.get("claims")
-    return {str(job_id): str(token) for job_id, token in found.items()} if isinstance(found, dict) else {}
+def _claims(metadata: Mapping[str, Any]) -> dict[str, str]:
+    claims = metadata.get("claims")
+    return {str(job_id): str(token) for job_id, token in claims.items()} if isinstance(claims, dict) else {}
 
 
-def _prompts(words: Mapping[str, Any]) -> dict[str, list[int]]:
-    found = words.get("prompts")
-    if not isinstance(found, dict):
+def _prompts(metadata: Mapping[str, Any]) -> dict[str, list[int]]:
+    prompts = metadata.get("prompts")
+    if not isinstance(prompts, dict):
         return {}
-    return {str(run_id): [p for p in positions if isinstance(p, int)] for run_id, positions in found.items()}
+    return {str(run_id): [p for p in positions if isinstance(p, int)] for run_id, positions in prompts.items()}

@@ -1,4 +1,4 @@
-"""Brings ended runs to MLflow, whenever MLflow is there."""
+"""Copies ended runs to MLflow whenever MLflow is reachable."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_INTERVAL = 30.0  # seconds between two looks for runs that MLflow lacks
+_INTERVAL = 30.0  # seconds between two queries for runs that MLflow lacks
 
 
 class Mirroring:
-    """Nothing that goes wrong here stops a run: it is told once and tried again when the worker is idle.
+    """Mirrors runs without ever stopping one: an error is logged once, and the worker retries when idle.
 
-    ``wanted`` says whether the worker has something better to do; what is left then waits.
+    ``wanted`` returns whether the worker has more urgent work, which postpones the remaining copies.
     """
 
     def __init__(self, uri: str, repository: Repository, wanted: Callable[[], bool]) -> None:
@@ -38,12 +38,12 @@ class Mirroring:
         return MlflowMirror(self._uri)
 
     def after_runs(self) -> None:
-        """Mirrors what has ended, unless MLflow did not answer the last time: the next job should not wait for it."""
+        """Mirror ended runs, unless MLflow did not answer the last time: the next job should not wait for it."""
         if not self._down:
             self._sync()
 
     def when_idle(self) -> None:
-        """Mirrors what is left, every 30 seconds."""
+        """Mirror the remaining runs every 30 seconds."""
         if time.monotonic() >= self._next:
             self._sync()
 
@@ -63,7 +63,7 @@ class Mirroring:
             if not self._down:
                 logger.warning("%s", error)
             self._down = True
-        except Exception:  # a fault of ours must not cost a run either
+        except Exception:  # our own bugs must not cost a run either
             if not self._down:
                 logger.exception("Runs are mirrored later, after an unexpected error:")
             self._down = True

@@ -1,8 +1,8 @@
 """MLflow's pages over our own store: ``python -m fsd_core.worker.mlflow_server``, with ``FSD_*`` variables.
 
-MLflow's own server has no login, lets whoever reaches it change everything, and has files read and written anywhere.
-Ours listens on a socket that its owner alone can open, and lets runs be looked at. The web process stands before it
-(:mod:`dashboard.server.mlflow_pages`) and lets in those who are signed in.
+MLflow's own server has no login. Anybody who reaches it can change everything and have files read and written anywhere.
+Ours listens on a socket that only its owner can open, and only allows viewing of runs. The web process in front of it
+(:mod:`dashboard.server.mlflow_pages`) admits signed-in users.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def serve_artifacts_of(folder: Path) -> None:
-    """From now on MLflow finds artifacts in ``folder`` alone, wherever a run says that its own are."""
+    """Restrict MLflow to artifacts in ``folder``, whatever location a run names."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import PERMISSION_DENIED
     from mlflow.store.artifact.artifact_repository_registry import get_registered_artifact_repositories
@@ -42,18 +42,18 @@ def serve_artifacts_of(folder: Path) -> None:
     root = folder.resolve()
 
     def repository(artifact_uri: str, **options: str | None) -> ArtifactRepository:
-        found = LocalArtifactRepository(artifact_uri, **options)
-        if not Path(found.artifact_dir).resolve().is_relative_to(root):
+        artifacts = LocalArtifactRepository(artifact_uri, **options)
+        if not Path(artifacts.artifact_dir).resolve().is_relative_to(root):
             raise MlflowException("These artifacts lie outside of the store and are not shown.", PERMISSION_DENIED)
-        return found
+        return artifacts
 
     registered: dict[str, Any] = get_registered_artifact_repositories()
-    registered.clear()  # other schemes would have the server connect to hosts that a run names
+    registered.clear()  # with other schemes the server would connect to hosts that a run names
     registered.update({"": repository, "file": repository})
 
 
 def build_app(store: str, artifacts: Path) -> ASGIApp:
-    """MLflow's application over a store, for reading."""
+    """Return MLflow's application over a store, restricted to reading."""
     from mlflow.server.constants import ARTIFACT_ROOT_ENV_VAR, BACKEND_STORE_URI_ENV_VAR
     from mlflow.server.fastapi_app import app
     from mlflow.server.handlers import initialize_backend_stores
@@ -66,7 +66,7 @@ def build_app(store: str, artifacts: Path) -> ASGIApp:
 
 
 def _store(settings: Settings) -> tuple[str, Path]:
-    """The store's URI, which means the same in every working directory, and the folder of its artifacts."""
+    """Return the store's URI, valid in every working directory, and the folder of its artifacts."""
     uri = settings.resolved_mlflow_uri
     if not uri.startswith("sqlite"):
         return uri, settings.mlflow_folder / "artifacts"
@@ -76,21 +76,21 @@ def _store(settings: Settings) -> tuple[str, Path]:
 
 
 def serve(settings: Settings, held: lock.Lock) -> None:
-    """Serves until SIGTERM. The lock says where."""
+    """Serve until SIGTERM. The lock file names the socket."""
     about = {"pid": os.getpid(), "supervised": SUPERVISED in os.environ}
     held.sign(**about)
-    if left := held.last_words.get("socket"):  # of one that was killed
+    if old_socket := held.last_words.get("socket"):  # of a server that was killed
         with suppress(OSError):
-            Path(left).unlink()
-            Path(left).parent.rmdir()
+            Path(old_socket).unlink()
+            Path(old_socket).parent.rmdir()
     store, artifacts = _store(settings)
     artifacts.mkdir(parents=True, exist_ok=True)
-    os.chdir(artifacts.parent)  # whatever MLflow writes by a relative path belongs there
+    os.chdir(artifacts.parent)  # base of every relative path that MLflow writes to
     app = build_app(store, artifacts)
-    # Not in the home: a socket's path is short, and a network's or a bucket's file system has no sockets.
+    # Not in the home: socket paths must be short, and network or bucket file systems have no sockets.
     short = None if len(os.fsencode(tempfile.gettempdir())) < 70 else "/tmp"
     with (
-        tempfile.TemporaryDirectory(prefix="fsd-pages-", dir=short) as folder,  # for its owner alone
+        tempfile.TemporaryDirectory(prefix="fsd-pages-", dir=short) as folder,  # readable by its owner only
         socket.socket(socket.AF_UNIX) as listener,
     ):
         listener.bind(path := f"{folder}/mlflow")
@@ -101,7 +101,7 @@ def serve(settings: Settings, held: lock.Lock) -> None:
 
 def main() -> None:
     bound_log_lines()
-    # uvicorn stops on this signal and then raises it anew: leave by the door, so that nothing is left behind.
+    # uvicorn stops on this signal and then raises it again: exit normally, so that the files are cleaned up.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = get_settings()
     if (held := lock.acquire(settings.home / LOCK)) is None:

@@ -1,7 +1,7 @@
-"""MLflow's pages as a service of the web process, which imports no mlflow: how they are started, found, and read.
+"""MLflow's pages as a service of the web process, which does not import mlflow: how to start, find and read them.
 
-They listen on a Unix socket in a folder that is its owner's alone, so nobody else on the machine reaches them past the
-sign-in, and no port is needed. The holder of ``mlflow.lock`` says in it where the socket is.
+They listen on a Unix socket in a folder that only its owner can open. So nobody else on the machine bypasses the
+sign-in, and no port is needed. The holder of ``mlflow.lock`` records the socket's path in it.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ MLFLOW_READ_PATHS = {
         rf"{_API}/(runs/get|artifacts/list|metrics/get-history(-bulk|-bulk-interval)?)",
         rf"{_API}/(registered-models|model-versions)/search",
         r"/ajax-api/3.0/mlflow/server-info",
-        r"/ajax-api/2.0/mlflow/gateway-proxy",  # asked by every list of runs; says that there is no gateway
+        r"/ajax-api/2.0/mlflow/gateway-proxy",  # requested by every list of runs; answers that no gateway exists
     ),
-    "POST": (  # questions that are too long for an address
-        r"/graphql",  # MLflow's has queries alone
+    "POST": (  # queries too long for a URL
+        r"/graphql",  # MLflow's has queries only
         rf"{_API}/(experiments/(search|search-datasets)|runs/search|logged-models/search)",
         r"/(ajax-)?api/3.0/mlflow/traces/search",
     ),
 }
-"""Patterns of MLflow's addresses that people need to look at runs; every other one is closed."""
+"""Patterns of the MLflow URLs needed to view runs; all others are closed."""
 
 
 def mlflow_service(settings: Settings, environment: dict[str, str]) -> Service:
-    """MLflow's server over our own store: one process that serves, no job runner."""
+    """Return MLflow's server over our own store: one process, no job runner."""
     command = (sys.executable, "-m", "fsd_core.worker.mlflow_server")
     environment = {**environment, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DEPLOYMENTS_TARGET": ""}
     return Service("MLflow", command, settings.home / LOCK, settings.home / "logs" / "mlflow.log", environment)
 
 
 def mlflow_socket(home: Path) -> str | None:
-    """Where MLflow's pages of a home listen; ``None`` while they do not."""
+    """Return the socket of a home's MLflow pages, or ``None`` while they are down."""
     return (lock.holder(home / LOCK) or {}).get("socket")

@@ -1,4 +1,4 @@
-"""Time given to a calibration that its minutes ended."""
+"""More time for a calibration that ran out of minutes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def go_on(repository: Repository, home: Path, id: str, minutes: float | None = None) -> float:
-    """Leaves it to the worker to try the finalists of a calibration for so many minutes more, by default as many as
-    it is expected to want; the minutes.
+    """Grant a calibration more minutes, by default as many as its finalists are expected to need, and leave the work to
+    the worker. Returns the minutes.
 
-    Raises ``InvalidSetting`` where something else than the time ended it, or nobody can say how long it will take; as
-    ``grant_minutes`` does; and ``FsdError`` while another process works on it.
+    Raises ``InvalidSetting`` if it did not end by time or the time needed is unknown; as ``grant_minutes`` does; and
+    ``FsdError`` while another process works on it.
     """
     with alone(home, "experiment", id):
         more = ended_by_time(repository, id).more

@@ -1,9 +1,9 @@
-"""Two to four settings on one prompt, side by side: their rounds take turns, each on its own clock.
+"""Two to four settings on one prompt, side by side. Their rounds alternate, each on its own clock.
 
-Each turn begins with another setting than the last, since the first round behind a write to the database is slower.
+Each turn starts with the next setting, since the first round after a write to the database is slower.
 
-What a job has written lies in its stream of chunks. A job that a lost worker left half-way is generated again from
-the start, which gives the same tokens, and only what is not in the stream yet is added to it.
+The output of a job is in its stream of chunks. A job that a lost worker left half-way is generated again from the
+start, which gives the same tokens, and only tokens missing from the stream are added.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ def generate(
     write: Callable[[list[Chunk]], None],
     check: Callable[[], None],
 ) -> None:
-    """Does a playground job.
+    """Execute a playground job.
 
-    ``written``: the chunks that its stream has already. ``write`` appends chunks; ``check`` is called about every
-    100 ms and stops the work by raising. What is wrong with one setting is told in its chunk, and the others go on.
+    ``written``: the chunks that its stream already has. ``write`` appends chunks; ``check`` is called about every 100
+    ms and stops the work by raising. An error of one setting is reported in its chunk, and the others continue.
     """
     follow(stream(job, pair, written), write, check)
 
 
 def follow(chunks: Iterable[list[Chunk]], write: Callable[[list[Chunk]], None], check: Callable[[], None]) -> None:
-    """Stores what :func:`stream` gives, wherever it runs, and asks before each part whether to go on."""
+    """Store the chunks of :func:`stream`, wherever it runs, and call ``check`` before each batch."""
     check()
-    for some in chunks:
-        if some:
-            write(some)
+    for batch in chunks:
+        if batch:
+            write(batch)
         check()
 
 
 def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Generator[list[Chunk]]:
-    """The chunks that the job's stream lacks, every 100 ms those of meanwhile."""
+    """Yield the chunks that the job's stream lacks, batched every 100 ms."""
     sent: Counter[int] = Counter()
     ended = set()
     for chunk in written:
@@ -54,14 +54,14 @@ def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Ge
             ended.add(chunk.setting)
     streams = [SettingStream(i, pair, sent[i]) for i in range(len(job.settings)) if i not in ended]
     try:
-        for one in streams:
-            one.begin(job)
+        for setting in streams:
+            setting.begin(job)
         flushed = -math.inf  # the first tokens do not wait
         first = 0
-        while any(not one.done for one in streams):
-            for one in streams[first:] + streams[:first]:
-                if not one.done:
-                    one.run_round()
+        while any(not setting.done for setting in streams):
+            for setting in streams[first:] + streams[:first]:
+                if not setting.done:
+                    setting.run_round()
             first = (first + 1) % len(streams)
             if time.monotonic() - flushed >= FLUSH_SECONDS:
                 yield _news(streams)
@@ -69,9 +69,9 @@ def stream(job: PlaygroundJob, pair: LoadedPair, written: Iterable[Chunk]) -> Ge
         if news := _news(streams):
             yield news
     finally:
-        for one in streams:
-            one.close()
+        for setting in streams:
+            setting.close()
 
 
 def _news(streams: list[SettingStream]) -> list[Chunk]:
-    return [one.chunk() for one in streams if one.has_news]
+    return [setting.chunk() for setting in streams if setting.has_news]

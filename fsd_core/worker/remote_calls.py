@@ -1,10 +1,10 @@
-"""What is computed on a device that is lent: one function, whose call may run in a forked process.
+"""Calls to a remote device: one function, which may run in a forked process.
 
-A call and its answers are frozen values that travel by pickle, so nothing that is passed in comes back changed, and no
-repository, pair or decoder is passed at all. The process that answers loads the pairs itself, and keeps them for the
-calls after. It touches no database: the caller records what it is answered.
+A call and its answers are frozen values that are pickled. So nothing passed in comes back changed, and no repository,
+pair or decoder is passed at all. The answering process loads the pairs itself and keeps them for later calls. It does
+not touch the database: the caller stores the answers.
 
-An error is an answer too, as its sentence: of an exception in its process ZeroGPU tells the name of the class alone.
+An error is also sent as an answer, by its message, because ZeroGPU passes on only the class name of an exception.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from fsd_core.worker import playground
 from fsd_core.worker.pair_cache import PairCache
 
 SHARE = 0.75
-"""of the time that a call may take, after which nothing more is begun"""
+"""share of a call's time limit after which no new work starts"""
 
 
 @dataclass(frozen=True)
 class PairRef:
-    """A pair by its name, and how it runs."""
+    """A pair by its name, with its device and dtype."""
 
     pair: str
     device: str = "auto"
@@ -44,14 +44,14 @@ class PairRef:
 
 @dataclass(frozen=True)
 class DescribeCall:
-    """Answered by the provenance of what the pair writes, a dict."""
+    """Query for the provenance of the pair's output. Answered by a dict."""
 
     where: PairRef
 
 
 @dataclass(frozen=True)
 class PairQuery:
-    """Answered by what a function answers of the pair."""
+    """Query that applies a function to the pair. Answered by its result."""
 
     where: PairRef
     question: Callable[[LoadedPair], Any]
@@ -64,12 +64,12 @@ class PlaygroundCall:
     where: PairRef
     job: PlaygroundJob
     written: tuple[Chunk, ...]
-    """what its stream has already"""
+    """chunks already in its stream"""
 
 
 @dataclass(frozen=True)
 class RunBatch:
-    """Some prompts of one run, by position, that are written side by side or one after the other."""
+    """Prompts of one run, by position, written as batches of ``batch`` texts."""
 
     run_id: str
     where: PairRef
@@ -82,12 +82,12 @@ class RunBatch:
 
 @dataclass(frozen=True)
 class RunSlice:
-    """Prompts of runs in the order in which they are to be written, as many as the time allows, but at least the first
-    piece. Answered by :class:`WrittenPrompt` and :class:`Failed`."""
+    """Prompts of runs in the order of writing, as many as the time allows, but at least the first piece. Answered by
+    :class:`WrittenPrompt` and :class:`Failed`."""
 
     pieces: tuple[RunBatch, ...]
     own: tuple[tuple[str, CustomTask], ...] = ()
-    """by the name that pieces give them: the tasks that the database has, which the call does not read"""
+    """custom tasks by their name in the pieces; they are passed because the call does not read the database"""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class WrittenPrompt:
-    """A prompt of a run."""
+    """A written prompt of a run."""
 
     run_id: str
     record: GenerationRecord
@@ -109,7 +109,7 @@ class WrittenPrompt:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why there is no more: of one run, or of the call."""
+    """The error that ended a run or, without a run id, the call."""
 
     sentence: str
     run_id: str | None = None
@@ -119,11 +119,12 @@ Call = DescribeCall | PairQuery | PlaygroundCall | RunSlice | Bounds
 
 
 def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
-    """The answers to a call, the last of them :class:`Failed` where it comes to nothing.
+    """Yield the answers to a call. The last one is :class:`Failed` if the call fails.
 
-    ``device``: the installation's, for what says ``auto``. ``seconds``: how long the device is lent; ``None`` for ever.
+    ``device``: the installation's, used for ``auto``. ``seconds``: how long the device is lent, or ``None`` for
+    unlimited.
     """
-    ends = None if seconds is None else time.monotonic() + SHARE * seconds
+    deadline = None if seconds is None else time.monotonic() + SHARE * seconds
     try:
         match call:
             case DescribeCall(where):
@@ -131,9 +132,9 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
             case PairQuery(where, question):
                 yield question(_pair(device, where))
             case PlaygroundCall():
-                yield from _speak(call, device, seconds, ends)
+                yield from _playground_chunks(call, device, seconds, deadline)
             case RunSlice():
-                yield from _write(call, device, ends)
+                yield from _written_prompts(call, device, deadline)
             case Bounds(where, texts, sampling):
                 yield from bounds.rates(_pair(device, where), texts, sampling)
     except Exception as error:
@@ -142,7 +143,7 @@ def answer(call: Call, device: str, seconds: float | None) -> Generator[Any]:
 
 @cache
 def _pairs(device: str) -> PairCache:
-    """This process's own."""
+    """Return the pair cache of this process."""
     return PairCache(device)
 
 
@@ -150,13 +151,13 @@ def _pair(device: str, where: PairRef):
     return _pairs(device)(where.pair, where.device, where.dtype)
 
 
-def _speak(
-    call: PlaygroundCall, device: str, seconds: float | None, ends: float | None
+def _playground_chunks(
+    call: PlaygroundCall, device: str, seconds: float | None, deadline: float | None
 ) -> Iterator[list[Chunk] | Failed]:
     stream = playground.stream(call.job, _pair(device, call.where), call.written)
     for chunks in stream:
         yield chunks
-        if _over(ends) and next(stream, None) is not None:
+        if _expired(deadline) and next(stream, None) is not None:
             yield Failed(
                 f"The text was stopped, because ZeroGPU lends a GPU for {seconds:g} seconds a call: ask for fewer new "
                 "tokens, or set FSD_GPU_SECONDS to more."
@@ -164,28 +165,28 @@ def _speak(
             return
 
 
-def _write(call: RunSlice, device: str, ends: float | None) -> Iterator[WrittenPrompt | Failed]:
+def _written_prompts(call: RunSlice, device: str, deadline: float | None) -> Iterator[WrittenPrompt | Failed]:
     decoders: dict[str, PairDecoder] = {}
-    own = dict(call.own)
+    custom_tasks = dict(call.own)
     failed: set[str] = set()
     for piece in call.pieces:
-        if decoders and _over(ends):
+        if decoders and _expired(deadline):
             return
         if piece.run_id in failed:
             continue
         try:
-            task = own.get(piece.task) or get_task(piece.task)
+            task = custom_tasks.get(piece.task) or get_task(piece.task)
             examples = task.all_examples()
-            some = {position: examples[position] for position in piece.positions}
+            selected = {position: examples[position] for position in piece.positions}
             if (decoder := decoders.get(piece.run_id)) is None:
                 decoder = decoders[piece.run_id] = PairDecoder(_pair(device, piece.where), piece.decoding)
-                warm_up(decoder, next(iter(some.values())))
-            for record in run_examples(decoder, task, some, piece.seed, piece.batch):
+                warm_up(decoder, next(iter(selected.values())))
+            for record in run_examples(decoder, task, selected, piece.seed, piece.batch):
                 yield WrittenPrompt(piece.run_id, record)
         except Exception as error:
             failed.add(piece.run_id)
             yield Failed(user_message(error), piece.run_id)
 
 
-def _over(ends: float | None) -> bool:
-    return ends is not None and time.monotonic() > ends
+def _expired(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline

@@ -1,4 +1,4 @@
-"""A device that is lent for each call, as ZeroGPU does; elsewhere the call runs in this process, on what it has."""
+"""A device that is lent for each call, as ZeroGPU does. Elsewhere the call runs in this process, on its device."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from fsd_core.worker.remote_calls import (
 )
 
 MOST_PIECES = 200
-"""of one call: more than its time allows need not travel"""
+"""maximum number of pieces in a call, which has no time for more"""
 
 _T = TypeVar("_T")
 Ask = Callable[[Call], Generator[Any]]
 
 
 class RemoteDevice:
-    """See ``device.Device``. The thread that works loads no pair itself: a forked process finds torch untouched."""
+    """See ``device.Device``. The worker's thread loads no pair itself, so a forked process finds torch unused."""
 
     def __init__(self, settings: Settings, on_progress: OnProgress) -> None:
         self._settings, self._on_progress = settings, on_progress
@@ -60,15 +60,15 @@ class RemoteDevice:
         gpu_billing.keep()
 
     def start(self) -> str:
-        # Several threads would be at work beside the pages, and a process that is forked from them would hang.
+        # With several threads at work beside the pages, a forked process would hang.
         threads.fix(self._settings.threads or 1)
         return self.name
 
     def fit(self) -> None:
-        """The number of threads is fixed."""
+        """Do nothing: the number of threads is fixed."""
 
     def preload(self) -> None:
-        """Nothing on ZeroGPU, where a GPU would be charged for it."""
+        """Load the first pair, except on ZeroGPU, which would charge a GPU for it."""
         if not self._is_zero_gpu:
             self._describe("", PairRef(next(iter(MODEL_PAIRS))))
 
@@ -84,88 +84,87 @@ class RemoteDevice:
             generator.close()
 
     def playground(self, job_id: str, asked: PlaygroundJob, written: Sequence[Chunk]) -> Generator[list[Chunk]]:
-        where = PairRef(asked.pair)
-        self._obtain(where)
-        return self._ask(job_id, PlaygroundCall(where, asked, tuple(written)))
+        pair_ref = PairRef(asked.pair)
+        self._download(pair_ref)
+        return self._ask(job_id, PlaygroundCall(pair_ref, asked, tuple(written)))
 
     def bounds(self, job_id: str, run: RunView) -> bounds.Ask:
-        where = _where(run)
-        self._obtain(where)
+        pair_ref = _pair_ref(run)
+        self._download(pair_ref)
 
         def ask(texts: list[bounds.SampledPositions], sampling: SamplingConfig) -> Iterator[bounds.Rates]:
-            # A call each, so that none takes long: a position is a second's work.
+            # One call per text, so that none takes long: a position takes about a second.
             for text in texts:
-                yield from self._ask(job_id, Bounds(where, (text,), sampling))
+                yield from self._ask(job_id, Bounds(pair_ref, (text,), sampling))
 
         return ask
 
-    def _describe(self, job_id: str, where: PairRef) -> dict[str, Any]:
-        """The provenance of what a pair writes, asked once for each pair."""
-        if where not in self._described:
-            self._obtain(where)
-            with closing(self._ask(job_id, DescribeCall(where))) as answers:
-                self._described[where] = next(answers) | {EXECUTOR: self.name}
-        return dict(self._described[where])
+    def _describe(self, job_id: str, pair_ref: PairRef) -> dict[str, Any]:
+        """Return the provenance of a pair's output, requested once per pair."""
+        if pair_ref not in self._described:
+            self._download(pair_ref)
+            with closing(self._ask(job_id, DescribeCall(pair_ref))) as answers:
+                self._described[pair_ref] = next(answers) | {EXECUTOR: self.name}
+        return dict(self._described[pair_ref])
 
-    def _obtain(self, where: PairRef) -> None:
-        """Fetches what is not on this machine, while no GPU waits for it."""
-        obtain_pair(get_pair(where.pair), self._on_progress)
+    def _download(self, pair_ref: PairRef) -> None:
+        """Download missing models before a GPU is requested."""
+        obtain_pair(get_pair(pair_ref.pair), self._on_progress)
 
     def _ask(self, job_id: str, call: Call) -> Generator[Any]:
-        """The answers to a call. Raises ``FsdError`` with the sentence of one that came to nothing, and
-        ``DeviceUnavailable`` where no device is lent, or it is taken back."""
+        """Yield the answers to a call. Raises ``FsdError`` with the message of a failed call, and ``DeviceUnavailable``
+        if no device is lent or it is taken back."""
         context = gpu_billing.context_of(job_id)
         answers = self._answer(call, self._settings.device, self._seconds)
         try:
             while True:
                 try:
-                    found = context.run(next, answers, None)
+                    item = context.run(next, answers, None)
                 except Exception as error:
-                    told = str(getattr(error, "message", error)).strip().rstrip(".")
+                    text = str(getattr(error, "message", error)).strip().rstrip(".")
                     raise DeviceUnavailable(
-                        f"{self.name} lent no GPU, or took it back ({told}). What is finished is kept: try again later."
+                        f"{self.name} lent no GPU, or took it back ({text}). What is finished is kept: try again later."
                     ) from error
-                if found is None:
+                if item is None:
                     return
-                if isinstance(found, Failed) and found.run_id is None:
-                    raise FsdError(found.sentence)
-                yield found
+                if isinstance(item, Failed) and item.run_id is None:
+                    raise FsdError(item.sentence)
+                yield item
         finally:
             context.run(answers.close)
 
 
 class RemoteGenerator:
-    """See ``generator.TextGenerator``. Asks for the prompts that are to come in slices, each of as many as its
-    call has time for.
+    """See ``generator.TextGenerator``. Requests upcoming prompts in slices of as many as one call has time for.
 
-    A call that ends, or is ended, after it has brought something is followed by the next.
+    A call that ends or is interrupted is followed by the next one, provided that it brought a result.
     """
 
     def __init__(self, ask: Ask, describe: Callable[[PairRef], dict[str, Any]]) -> None:
         self._ask, self._describe = ask, describe
         self._plan: list[tuple[RunView, tuple[int, ...]]] = []
-        self._own: dict[str, CustomTask] = {}
+        self._tasks: dict[str, CustomTask] = {}
         self._answers: Generator[Any] | None = None
 
     def close(self) -> None:
-        """Ends the call that is under way."""
+        """End the running call."""
         if self._answers is not None:
             self._answers.close()
             self._answers = None
 
     def open(self, run: RunView) -> dict[str, Any]:
-        return self._describe(_where(run))
+        return self._describe(_pair_ref(run))
 
     def warm_up(self, run: RunView, example: Example) -> None:
-        """Each call does so for the runs that it writes."""
+        """Do nothing: each call warms up the runs that it writes."""
 
     def plan(self, plan: Plan) -> None:
         self._plan = [(run, tuple(positions)) for run, positions in plan]
 
     def ask(self, pair: str, device: str, dtype: str, question: Callable[[LoadedPair], _T]) -> _T:
-        where = PairRef(pair, device, dtype)
-        self._describe(where)  # fetches the pair
-        with closing(self._ask(PairQuery(where, question))) as answers:
+        pair_ref = PairRef(pair, device, dtype)
+        self._describe(pair_ref)  # fetches the pair
+        with closing(self._ask(PairQuery(pair_ref, question))) as answers:
             return next(answers)
 
     def threads(self) -> int:
@@ -173,49 +172,49 @@ class RemoteGenerator:
 
     def write(self, run: RunView, task: Task, examples: Mapping[int, Example]) -> Iterator[GenerationRecord]:
         if isinstance(task, CustomTask):
-            self._own[run.task] = task
-        left = list(examples)
-        while left:
-            found = self._next(run, left)
-            if isinstance(found, Failed) and found.run_id == run.id:
-                raise FsdError(found.sentence)
-            if isinstance(found, WrittenPrompt) and found.run_id == run.id and found.record.position in left:
-                left.remove(found.record.position)
-                yield found.record
+            self._tasks[run.task] = task
+        remaining = list(examples)
+        while remaining:
+            item = self._next(run, remaining)
+            if isinstance(item, Failed) and item.run_id == run.id:
+                raise FsdError(item.sentence)
+            if isinstance(item, WrittenPrompt) and item.run_id == run.id and item.record.position in remaining:
+                remaining.remove(item.record.position)
+                yield item.record
 
-    def _next(self, run: RunView, left: Sequence[int]) -> Any:
-        """The next answer; ``None`` where the call is over, and the next one is to be made."""
-        new = self._answers is None
+    def _next(self, run: RunView, remaining: Sequence[int]) -> Any:
+        """Return the next answer, or ``None`` if the call is over and a new one has to be made."""
+        is_new = self._answers is None
         if self._answers is None:
-            pieces = self._pieces(run, left)
-            own = {piece.task: self._own[piece.task] for piece in pieces if piece.task in self._own}
-            self._answers = self._ask(RunSlice(pieces, tuple(own.items())))
+            pieces = self._pieces(run, remaining)
+            tasks = {piece.task: self._tasks[piece.task] for piece in pieces if piece.task in self._tasks}
+            self._answers = self._ask(RunSlice(pieces, tuple(tasks.items())))
         try:
-            found = next(self._answers, None)
+            item = next(self._answers, None)
         except DeviceUnavailable:
             self._answers = None
-            if new:
+            if is_new:
                 raise
             return None
-        if found is None:
+        if item is None:
             self._answers = None
-            if new:
+            if is_new:
                 raise DeviceUnavailable("A GPU was lent, and nothing was written on it: resume this later.")
-        return found
+        return item
 
-    def _pieces(self, run: RunView, left: Sequence[int]) -> tuple[RunBatch, ...]:
-        """What is left of this turn, and behind it what is planned."""
-        at = next((i for i, (other, some) in enumerate(self._plan) if other.id == run.id and left[0] in some), None)
-        # Prompts that a process died with are done alone, so what follows on them is not what is planned.
-        ahead = [] if at is None or run.losses else self._plan[at + 1 : at + MOST_PIECES]
-        known = takewhile(lambda turn: turn[0].task in TASKS or turn[0].task in self._own, ahead)
-        return tuple(_piece(one, some) for one, some in [(run, tuple(left)), *known])
+    def _pieces(self, run: RunView, remaining: Sequence[int]) -> tuple[RunBatch, ...]:
+        """Return the remaining prompts of this run, followed by the planned ones."""
+        at = next((i for i, (r, prompts) in enumerate(self._plan) if r.id == run.id and remaining[0] in prompts), None)
+        # Prompts that a process died with are written one at a time, so the plan does not apply to their successors.
+        later = [] if at is None or run.losses else self._plan[at + 1 : at + MOST_PIECES]
+        sendable = takewhile(lambda turn: turn[0].task in TASKS or turn[0].task in self._tasks, later)
+        return tuple(_piece(r, prompts) for r, prompts in [(run, tuple(remaining)), *sendable])
 
 
-def _where(run: RunView) -> PairRef:
+def _pair_ref(run: RunView) -> PairRef:
     return PairRef(run.pair, run.config.device, run.config.dtype)
 
 
 def _piece(run: RunView, positions: tuple[int, ...]) -> RunBatch:
     config = run.config
-    return RunBatch(run.id, _where(run), run.decoding, run.task, run.seed, config.batch, positions)
+    return RunBatch(run.id, _pair_ref(run), run.decoding, run.task, run.seed, config.batch, positions)

@@ -1,4 +1,4 @@
-"""Runs and experiments resumed and deleted by people: never while a process is working on them."""
+"""Resuming and deleting runs and experiments, never while a process is working on them."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 
 @contextmanager
 def alone(home: Path, what: str, id: str) -> Iterator[lock.Lock]:
-    """Holds the lock of a run that stands alone, or of an experiment, as the only process of this home.
+    """Hold the lock of a single run or of an experiment, as the only process of this home.
 
-    Raises ``FsdError``, which names the other process, if there is one.
+    Raises ``FsdError``, which names the other process, if the lock is taken.
     """
     path = home / "runs" / f"{id}.lock"
     path.parent.mkdir(exist_ok=True)
-    held = lock.acquire(path)
-    if held is None:
+    run_lock = lock.acquire(path)
+    if run_lock is None:
         pid = (lock.holder(path) or {}).get("pid", "unknown")
         raise FsdError(f"Another process ({pid}) is working on the {what} {id}: wait until it ends, or stop it first.")
     try:
-        yield held
-        path.unlink(missing_ok=True)  # whoever waited for this file finds nothing to do
+        yield run_lock
+        path.unlink(missing_ok=True)  # a process that waited for this file finds nothing to do
     finally:
-        held.close()
+        run_lock.close()
 
 
 @contextmanager
 def nobody_else(home: Path) -> Iterator[None]:
-    """Holds the locks of the application and of the worker. Raises ``FsdError`` while either of them runs."""
+    """Hold the locks of the application and of the worker. Raises ``FsdError`` while either of them runs."""
     with ExitStack() as locks:
         for name, what in (("app.lock", "The application"), ("worker.lock", "A worker")):
-            held = lock.acquire(home / name)
-            if held is None:
+            file_lock = lock.acquire(home / name)
+            if file_lock is None:
                 pid = (lock.holder(home / name) or {}).get("pid", "unknown")
                 raise FsdError(f"{what} (process {pid}) is using {home}: stop it first.")
-            locks.callback(held.close)
+            locks.callback(file_lock.close)
         yield
 
 
 def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
-    """Leaves what is left of a run or an experiment (``kind``) to the worker; its name.
+    """Queue the remaining work of a run or an experiment (``kind``) for the worker and return its name.
 
     Raises as ``reopen_runs`` does, and ``FsdError`` while another process works on it.
     """
@@ -61,7 +61,7 @@ def resume(repository: Repository, home: Path, kind: str, id: str) -> str:
 
 
 def delete(repository: Repository, home: Path, kind: str, id: str, who: Person = LOCAL) -> Deletion:
-    """Deletes a run or an experiment (``kind``) for good; the log of changes says who did.
+    """Delete a run or an experiment (``kind``) for good. The log of changes records the person.
 
     Raises as the repository does, and ``FsdError`` while another process works on it.
     """
@@ -71,7 +71,8 @@ def delete(repository: Repository, home: Path, kind: str, id: str, who: Person =
 
 
 def _resolve(repository: Repository, kind: str, id: str) -> tuple[str, list[str], tuple[str, str]]:
-    """Name, runs, and what is locked: a run of an experiment is covered by it. Raises ``UnknownName``."""
+    """Return the name, the run ids and the lock. A run of an experiment is covered by the experiment's lock. Raises
+    ``UnknownName``."""
     if kind == "experiment":
         experiment = repository.experiment(id)
         return experiment.name, [run.id for run in experiment.runs], ("experiment", id)

@@ -1,4 +1,4 @@
-"""A process beside the web process that is started again when it dies, detected by the lock file that it holds."""
+"""A process beside the web process that is restarted when it dies. Its lock file shows whether it runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fsd_core.worker import lock
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_WAIT, LONGEST_WAIT, SETTLED = 1.0, 30.0, 60.0  # seconds; settled: alive that long, so the next wait is short
+SHORTEST_WAIT, LONGEST_WAIT, SETTLED = 1.0, 30.0, 60.0  # seconds; a process alive for SETTLED has its wait reset
 LOG_LIMIT = 1_000_000  # bytes
 SUPERVISED = "FSD_SUPERVISED"
-"""set in the environment of what a supervisor starts"""
+"""environment variable of processes that a supervisor starts"""
 
 
 class Service:
-    """One child process, known by the lock it holds: started when nobody holds it, and again when it dies."""
+    """A child process, identified by its lock. It is started while nobody holds the lock, and again when it dies."""
 
     def __init__(self, name: str, command: Sequence[str], path: Path, log: Path, environment: dict[str, str]) -> None:
         self.name, self.command, self.path, self.log = name, command, path, log
@@ -33,20 +33,20 @@ class Service:
 
     @property
     def pid(self) -> int | None:
-        """The process that serves now, ours or that of an earlier web process."""
+        """The process that serves now, started by this or by an earlier web process."""
         about = lock.holder(self.path)
         if about and "pid" in about:
             return about["pid"]
         return self._process.pid if self._process and self._process.poll() is None else None
 
     @property
-    def _ours_to_end(self) -> int | None:
-        """The process, unless somebody started it by hand."""
+    def _supervised_pid(self) -> int | None:
+        """The process to end; ``None`` if somebody started it by hand."""
         about = lock.holder(self.path) or {}
         return self.pid if about.get("supervised", True) else None
 
     def keep_alive(self) -> None:
-        """Starts the process if there is none and it is time to."""
+        """Start the process if none runs and its wait is over."""
         if self._process is not None and (status := self._process.poll()) is not None:
             self._ended(status)
         if self.pid is None and time.monotonic() >= self._not_before:
@@ -55,9 +55,9 @@ class Service:
     def _ended(self, status: int) -> None:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)  # what it may have left behind
-        lived = time.monotonic() - self._started
-        self._wait = SHORTEST_WAIT if lived > SETTLED else self._wait
+            os.killpg(self._process.pid, signal.SIGKILL)  # child processes that it may have left behind
+        lifetime = time.monotonic() - self._started
+        self._wait = SHORTEST_WAIT if lifetime > SETTLED else self._wait
         self._process, self._not_before = None, time.monotonic() + self._wait
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         if lock.holder(self.path) is None:
@@ -74,14 +74,14 @@ class Service:
         self._started = time.monotonic()
 
     def ask_to_stop(self) -> None:
-        """Sends SIGTERM to the process, if a supervisor started it, this one or an earlier one."""
-        if pid := self._ours_to_end:
+        """Send SIGTERM to the process, if this or an earlier supervisor started it."""
+        if pid := self._supervised_pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
     def wait(self, deadline: float) -> bool:
-        """Whether the process has ended by ``deadline`` on the monotonic clock."""
-        while (pid := self._ours_to_end) is not None:
+        """Return whether the process has ended by ``deadline`` on the monotonic clock."""
+        while (pid := self._supervised_pid) is not None:
             if time.monotonic() > deadline:
                 logger.warning("%s (process %d) has not ended yet and is not waited for.", self.name, pid)
                 return False

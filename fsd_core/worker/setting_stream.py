@@ -1,4 +1,4 @@
-"""One setting of a playground job: its text written round by round, on its own clock, and told in chunks."""
+"""One setting of a playground job: its text, written round by round on its own clock and sent in chunks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _WARM_UP_ROUNDS = 2  # the first rounds of a process are slow and would be charg
 
 @dataclass
 class SettingStream:
-    """One setting of a job: its session, its clock, and what it has written since the last chunk."""
+    """One setting of a job: its session, its clock, and its output since the last chunk."""
 
     index: int
     pair: LoadedPair
     sent: int = 0
-    """tokens that are in the stream already"""
+    """tokens already in the stream"""
     session: DecodingSession | None = None
     error: str | None = None
     pending: list[EmittedToken] = field(default_factory=list)
     end_sent: bool = False
-    """whether the stream has its end"""
+    """whether the final chunk was sent"""
     tokens: int = 0
     rounds: int = 0
     drafted: int = 0
@@ -52,11 +52,11 @@ class SettingStream:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something for a chunk to tell."""
+        """Whether a new chunk would have content."""
         return bool(self.pending) or (self.done and not self.end_sent)
 
     def begin(self, job: PlaygroundJob) -> None:
-        """Opens the session, or notes why that cannot be."""
+        """Open the session, or record why it cannot be opened."""
         try:
             decoder = PairDecoder(self.pair, job.decoding(self.index))
             ids = decoder.prompt_ids(job.prompt)
@@ -67,7 +67,7 @@ class SettingStream:
             self._fail(error)
 
     def run_round(self) -> None:
-        """One round."""
+        """Run one round."""
         assert self.session is not None
         try:
             with self._clock():
@@ -79,18 +79,18 @@ class SettingStream:
         self.drafted += len(record.drafted)
         self.accepted += record.accepted
         emitted = self._builder.add(record, last=self.done)
-        self.pending += emitted[max(0, self.sent - self.tokens) :]  # the page has the others
+        self.pending += emitted[max(0, self.sent - self.tokens) :]  # the page already has the earlier ones
         self.tokens += len(emitted)
 
     @contextmanager
     def _clock(self) -> Iterator[None]:
-        begun, of_cpu = time.perf_counter(), time.process_time()
+        wall_start, cpu_start = time.perf_counter(), time.process_time()
         yield
-        self.seconds += time.perf_counter() - begun
-        self.cpu_seconds += time.process_time() - of_cpu
+        self.seconds += time.perf_counter() - wall_start
+        self.cpu_seconds += time.process_time() - cpu_start
 
     def close(self) -> None:
-        """Gives the session's buffers back to the next."""
+        """Return the buffers of the session for reuse."""
         if self.session is not None:
             self.session.close()
 
@@ -100,7 +100,7 @@ class SettingStream:
         logger.warning("Setting %d of a playground job failed: %s", self.index, self.error)
 
     def chunk(self) -> Chunk:
-        """Everything since the last chunk."""
+        """Return everything since the last chunk."""
         tokens, self.pending = tuple(self.pending), []
         self.end_sent = self.done
         figures = StreamFigures.of(

@@ -1,8 +1,8 @@
 """Keeps the worker and MLflow's pages running beside the web process, which imports neither torch nor mlflow.
 
-Both are processes of their own session: they outlive a web process that is killed, and the next one detects them by
-their lock files (``fsd_core.worker.lock``) instead of starting a second of each. Of several web processes on one home
-one supervises; another takes over when that one is gone.
+Both run in their own sessions, so they outlive a killed web process. The next web process detects them by their lock
+files (``fsd_core.worker.lock``) instead of starting a second copy. If several web processes share a home, one of them
+supervises, and another takes over when it is gone.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ logger = logging.getLogger(__name__)
 
 ROOT = Path(__file__).resolve().parents[2]
 TICK = 0.5  # seconds
-HEAD_START = 20.0  # seconds that the worker has to be ready before MLflow's pages take a share of the processor
+HEAD_START = 20.0  # seconds for the worker to become ready before MLflow's pages share the processor
 
 
 class Supervisor:
-    """The worker, unless the web process computes, and MLflow's pages, where the store of runs is ours to serve; a
-    context manager."""
+    """A context manager for the worker, unless the web process computes, and for MLflow's pages, if we serve the store
+    of runs."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ``InvalidSetting`` if the home cannot be written to."""
+        """Build the services. Raises ``InvalidSetting`` if the home is not writable."""
         settings.make_folders()
-        # What is started gets the settings we have, however we came by them, and finds the project from anywhere.
+        # Pass on the effective settings from any source and the project's import path, but not the sign-in secret.
         own = {f"FSD_{name}".upper(): str(value) for name, value in settings.model_dump().items() if value is not None}
         path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-        known = {name: value for name, value in os.environ.items() if name != "OAUTH_CLIENT_SECRET"}  # none of theirs
-        environment = {**known, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
+        inherited = {name: value for name, value in os.environ.items() if name != "OAUTH_CLIENT_SECRET"}
+        environment = {**inherited, **own, "PYTHONPATH": path, "MLFLOW_DISABLE_TELEMETRY": "true"}
         logs = settings.home / "logs"
         command = (sys.executable, "-m", "fsd_core", "worker")
         self.worker = Service("The worker", command, settings.home / "worker.lock", logs / "worker.out", environment)
@@ -47,14 +47,14 @@ class Supervisor:
         self.settings = settings
         self._stop = threading.Event()
         self._lock: lock.Lock | None = None
-        self._begun = 0.0
+        self._started = 0.0
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
 
     def _supervises(self) -> bool:
-        """Whether this process is the one of the home that supervises; it becomes so when no other is left."""
-        if self._lock is None and (held := lock.acquire(self.settings.home / "app.lock", patience=0)) is not None:
-            held.sign(pid=os.getpid())
-            self._lock = held
+        """Return whether this process supervises the home. It takes over if no other process does."""
+        if self._lock is None and (app_lock := lock.acquire(self.settings.home / "app.lock", patience=0)) is not None:
+            app_lock.sign(pid=os.getpid())
+            self._lock = app_lock
         return self._lock is not None
 
     def _watch(self) -> None:
@@ -62,18 +62,19 @@ class Supervisor:
             for service in self._due() if self._supervises() else ():
                 try:
                     service.keep_alive()
-                except OSError as error:  # no process, no disk: told, and tried again
+                except OSError as error:  # such as no free process or disk space: log and retry
                     logger.warning("%s cannot be started: %s", service.name, error)
             self._stop.wait(TICK)
 
     def _due(self) -> list[Service]:
-        """What should be running by now: the worker at once, the others when it is idle for the first time, or late."""
-        late = time.monotonic() - self._begun > HEAD_START
+        """Return the services that should run by now: the worker at once, the others when it is first idle or
+        ``HEAD_START`` is over."""
+        late = time.monotonic() - self._started > HEAD_START
         ready = late or "idle" in (lock.holder(self.worker.path) or {})
         return [service for service in self.services if ready or service is self.worker]
 
     def __enter__(self) -> Supervisor:
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         self._thread.start()
         return self
 
@@ -81,7 +82,8 @@ class Supervisor:
         self.stop()
 
     def stop(self, patience: float = 10.0) -> None:
-        """Ends what it supervises. A worker in the middle of a long prompt may take longer than ``patience``, in s."""
+        """End the supervised services. A worker in the middle of a long prompt may take longer than ``patience``
+        seconds."""
         self._stop.set()
         self._thread.join()
         if self._lock is None:

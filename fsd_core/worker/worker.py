@@ -1,7 +1,7 @@
-"""The worker: the one of a home that generates, in a process of its own or, where it has to be, in the web process.
+"""The worker, one per home, which executes queued jobs in its own process or, if necessary, in the web process.
 
-Whatever it does is a row of the ``jobs`` table, claimed under a lease that a thread renews. A worker that is killed
-leaves its job to the next, which goes on at the first prompt that is not recorded.
+All its work consists of rows in the ``jobs`` table, claimed under a lease that a thread renews. A killed worker leaves
+its job to the next one, which continues at the first unrecorded prompt.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 LEASE = 10.0  # seconds
-POLL = 0.2  # seconds between two looks at an empty queue
+POLL = 0.2  # seconds between two polls of an empty queue
 FIRST_RETRY, LAST_RETRY = 0.5, 10.0  # seconds to wait for a database that does not answer
 WAITED_FOR = (PlaygroundJob.kind, FetchJob.kind)
-"""work that people wait for in front of a page: it goes before an experiment's next prompt"""
+"""interactive jobs, which run before an experiment's next prompt"""
 STALLS_ALLOWED = 3
-"""so many workers in a row may be lost over a job without anything to show for it"""
+"""number of workers in a row that may be lost on a job without progress"""
 
 
 class Stopping(Exception):
-    """The worker was asked to end: what is begun is given back."""
+    """The worker was asked to end. The current job is returned to the queue."""
 
 
 class ClaimLost(Exception):
-    """Another worker has the job: hands off."""
+    """Another worker has claimed the job, which must not be touched any more."""
 
 
 class Worker:
-    """Takes jobs until it is asked to stop; a prompt that is begun is finished, and the job given back."""
+    """Executes jobs until it is asked to stop. The current prompt is then finished and the job returned."""
 
     def __init__(
         self,
@@ -76,10 +76,11 @@ class Worker:
         lease: float = LEASE,
         busy_timeout: float = BUSY_TIMEOUT,
     ) -> None:
-        """``lease``: seconds that a job stays ours without a beat; ``busy_timeout`` as in :func:`open_database`."""
+        """``lease``: seconds until a claim without a heartbeat expires. ``busy_timeout``: as in
+        :func:`open_database`."""
         self._settings, self._lease, self._busy_timeout = settings, lease, busy_timeout
         self._stop = threading.Event()
-        self._device = device(settings, self._fetching)
+        self._device = device(settings, self._on_progress)
         self._prune_at = 0.0
         self._preloaded = False
         self._kinds = {
@@ -89,54 +90,54 @@ class Worker:
         }  # fmt: skip
 
     def run(self) -> None:
-        """As a process, until SIGTERM or SIGINT.
+        """Run as a process until SIGTERM or SIGINT.
 
         Raises ``WorkerRunning`` if the home has a worker, ``DatabaseOutdated`` or ``InvalidSetting`` if it cannot work.
         """
-        with self._alone():
+        with self._exclusive():
             log_to(self._settings.home / "logs" / "worker.log")
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, self._asked_to_stop)
+                signal.signal(number, self._on_signal)
             self._serve()
 
     def run_as_thread(self) -> None:
-        """As a thread of another process, until :meth:`stop`. Raises as :meth:`run` does."""
-        with self._alone():
+        """Run as a thread of another process until :meth:`stop`. Raises as :meth:`run` does."""
+        with self._exclusive():
             self._serve()
 
     def stop(self) -> None:
-        """Asks it to end."""
+        """Ask the worker to end."""
         self._stop.set()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Holds the home's lock of the worker."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the home's worker lock."""
         home = self._settings.home
         self._settings.make_folders()
-        held = lock.acquire(home / "worker.lock")
-        if held is None:
+        worker_lock = lock.acquire(home / "worker.lock")
+        if worker_lock is None:
             about = lock.holder(home / "worker.lock") or {}
             raise WorkerRunning(
                 f"A worker (process {about.get('pid', 'unknown')}) already serves {home}, and a home has only "
                 "one: stop it first, or set FSD_HOME to another folder."
             )
-        # The supervisor ends the worker that it started, and no other.
-        self._words = LockMetadata(held, pid=os.getpid(), supervised=SUPERVISED in os.environ)
+        # The supervisor only ends a worker that it started.
+        self._words = LockMetadata(worker_lock, pid=os.getpid(), supervised=SUPERVISED in os.environ)
         try:
             yield
-        except Stopping:  # while no job was held, or no database answered
+        except Stopping:  # without a claimed job, or while the database was down
             pass
         finally:
-            held.close()
+            worker_lock.close()
 
     def _serve(self) -> None:
         device = self._device.start()
         url = self._settings.resolved_database_url
-        database = self._patiently(lambda: open_database(url, busy_timeout=self._busy_timeout))
+        database = self._with_retries(lambda: open_database(url, busy_timeout=self._busy_timeout))
         self._repository = Repository(database)
-        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._people_wait)
-        # Having the lock proves that the worker before this one is dead, whatever the clock says of its leases.
-        self._patiently(lambda: self._repository.worker_lost(*self._words.inherited))
+        self._mirroring = Mirroring(self._settings.resolved_mlflow_uri, self._repository, self._has_urgent_work)
+        # Holding the lock proves that the previous worker is dead, even if its leases have not expired.
+        self._with_retries(lambda: self._repository.worker_lost(*self._words.inherited))
         self._words.settle()
         logger.info("Worker %d is ready on %s.", os.getpid(), device)
         with Heartbeat(self._repository, device, self._lease) as self._heartbeat:
@@ -151,18 +152,18 @@ class Worker:
 
     def _next_job(self) -> JobView | None:
         try:
-            return self._patiently(lambda: self._repository.claim(tuple(self._kinds), self._lease))
-        except DataDamaged as error:  # somebody has to mend it, and then work goes on
+            return self._with_retries(lambda: self._repository.claim(tuple(self._kinds), self._lease))
+        except DataDamaged as error:  # work continues once somebody has repaired it
             logger.error("No job can be taken: %s", error)
             self._stop.wait(LAST_RETRY)
             return None
 
-    def _asked_to_stop(self, number: int, _frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.stop()
-        signal.signal(number, signal.SIG_DFL)  # a second one is obeyed at once
+        signal.signal(number, signal.SIG_DFL)  # a second signal ends the process at once
 
-    def _patiently(self, action: Callable[[], _T]) -> _T:
-        """The action's result, repeated until the database answers."""
+    def _with_retries(self, action: Callable[[], _T]) -> _T:
+        """Return the action's result, retried until the database answers."""
         wait = FIRST_RETRY
         while True:
             try:
@@ -174,7 +175,7 @@ class Worker:
                 wait = min(2 * wait, LAST_RETRY)
 
     def _work(self, job: JobView) -> None:
-        """Does a job and says how it ended."""
+        """Execute a job and store its final status."""
         assert job.claim_token is not None
         token, status, sentence = job.claim_token, "finished", None
         with self._heartbeat.holding(job), self._words.working_on(job.id, token):
@@ -191,37 +192,37 @@ class Worker:
                 status = "cancelled"
             except Exception as error:
                 status, sentence = "failed", user_message(error)
-            self._patiently(lambda: self._repository.finish_job(job.id, token, status, sentence))
+            self._with_retries(lambda: self._repository.finish_job(job.id, token, status, sentence))
         logger.info("Job %s (%s): %s.", job.id, job.kind, status)
 
     def _give_up(self, job: JobView) -> None:
-        """Raises the sentence for a job over which workers are lost again and again; its runs keep their figures."""
+        """Fail a job that repeatedly lost its worker. Raises the error; its runs keep their figures."""
         error = (
             f"The worker was lost {job.stalled} times in a row on this job without progress, so it is not retried. "
             f"Finished prompts are kept. Look for the cause in {self._settings.home / 'logs'}, then resume it."
         )
         runs = self._runs_of(job)
-        self._patiently(lambda: give_up(self._repository, runs, error))
+        self._with_retries(lambda: give_up(self._repository, runs, error))
         raise FsdError(error)
 
     def _runs_of(self, job: JobView) -> list[str]:
-        """The runs that a job is to do; none for the playground and the like."""
+        """Return the runs of a job; none for the playground and other jobs without runs."""
         match job.kind:
             case ExperimentJob.kind:
                 id = ExperimentJob.read(job.payload).experiment_id
-                experiment = self._patiently(lambda: self._repository.experiment(id))
+                experiment = self._with_retries(lambda: self._repository.experiment(id))
                 return [run.id for run in experiment.runs]
             case RunJob.kind:
                 return [RunJob.read(job.payload).run_id]
         return []
 
     def _check(self, job: JobView) -> None:
-        """Raises what should end the job here."""
+        """Raise whatever should end the job now."""
         if self._heartbeat.lost(job):
             raise ClaimLost
         if self._stop.is_set():
             raise Stopping
-        if self._patiently(lambda: self._repository.cancel_requested(job.id)):
+        if self._with_retries(lambda: self._repository.cancel_requested(job.id)):
             raise Cancelled("Cancelled by a user.")
         self._device.fit()
 
@@ -234,51 +235,51 @@ class Worker:
         observer = RunObserver(before_a_prompt, self._words.writing, on_start=lambda _: self._check(job))
 
         def execute() -> None:
-            asked = self._calibration(job)
+            config = self._calibration(job)
             with self._device.generator(job.id) as generator:
-                if asked is None:
+                if config is None:
                     execute_runs(self._repository, self._runs_of(job), generator, observer)
                 else:
-                    calibrate(self._repository, job.id, asked, generator, observer)
+                    calibrate(self._repository, job.id, config, generator, observer)
 
         try:
-            self._patiently(execute)
+            self._with_retries(execute)
         except DeviceUnavailable as error:
-            told = str(error)
-            self._patiently(lambda: give_up(self._repository, self._runs_of(job), told))
+            message = str(error)
+            self._with_retries(lambda: give_up(self._repository, self._runs_of(job), message))
             raise
 
     def _calibration(self, job: JobView) -> CalibrationConfig | None:
-        """What the job's experiment is to find, if it is a calibration."""
+        """Return the config of the job's calibration, or ``None`` for any other job."""
         if job.kind != ExperimentJob.kind:
             return None
         config = self._repository.experiment(ExperimentJob.read(job.payload).experiment_id).config
         return config if isinstance(config, CalibrationConfig) else None
 
-    def _fetching(self, what: str, done: int, total: int) -> None:
-        fetched = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-        self._heartbeat.activity = fetched if total else what
+    def _on_progress(self, what: str, done: int, total: int) -> None:
+        progress = f"Fetching {what}: {done / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+        self._heartbeat.activity = progress if total else what
 
     def _serve_waiting(self) -> None:
-        """People in front of a page go before an experiment's next prompt, which then has its pair's threads again."""
+        """Run interactive jobs before an experiment's next prompt, then restore the threads of its pair."""
         with self._device.aside():
             while not self._stop.is_set() and (job := self._repository.claim(WAITED_FOR, self._lease)):
                 self._work(job)
 
-    def _people_wait(self) -> bool:
-        """Whether to leave off what can wait."""
+    def _has_urgent_work(self) -> bool:
+        """Whether postponable work should pause."""
         return self._stop.is_set() or self._repository.queue_length(WAITED_FOR) > 0
 
     def _playground(self, job: JobView) -> None:
         message = PlaygroundJob.read(job.payload)
         self._check(job)
-        written = [chunk for _, chunk in self._patiently(lambda: self._repository.chunks(job.id))]
+        written = [chunk for _, chunk in self._with_retries(lambda: self._repository.chunks(job.id))]
         chunks = self._device.playground(job.id, message, written)
         self._heartbeat.activity = "Playground"
         with closing(chunks):
             playground.follow(
                 chunks,
-                write=lambda some: self._patiently(lambda: self._repository.append_chunks(job.id, some)),
+                write=lambda batch: self._with_retries(lambda: self._repository.append_chunks(job.id, batch)),
                 check=lambda: self._check(job),
             )
 
@@ -292,7 +293,7 @@ class Worker:
 
     def _bounds(self, job: JobView) -> None:
         message = BoundsJob.read(job.payload)
-        run = self._patiently(lambda: self._repository.run(message.run_id))
+        run = self._with_retries(lambda: self._repository.run(message.run_id))
 
         def before_the_next(done: int, total: int) -> None:
             self._serve_waiting()
@@ -304,27 +305,27 @@ class Worker:
         bounds.measure(self._repository, run.id, ask, message.temperature, on_position=before_the_next)
 
     def _tidy(self) -> None:
-        """What can wait until there is nothing else to do."""
+        """Do the work that can wait until the queue is empty."""
         if not self._preloaded:
             self._preload()
             return
         self._words.idle()
         self._mirroring.when_idle()
         if time.monotonic() >= self._prune_at:
-            self._patiently(self._prune)
+            self._with_retries(self._prune)
             self._prune_at = time.monotonic() + 3600
 
     def _preload(self) -> None:
         self._preloaded = True
         try:
             self._device.preload()
-        except Exception as error:  # whoever asks for it is told
+        except Exception as error:  # the next request for the pair reports it
             logger.warning("The first pair is not loaded yet: %s", error)
         finally:
             self._heartbeat.activity = IDLE
 
     def _prune(self) -> None:
-        """Deletes what the settings do not keep any longer."""
+        """Delete data older than the settings keep."""
         self._repository.prune_playground(timedelta(days=self._settings.keep_playground_days))
         if self._settings.keep_traces_days is not None:
             self._repository.prune_traces(timedelta(days=self._settings.keep_traces_days))

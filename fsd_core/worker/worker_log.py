@@ -1,4 +1,4 @@
-"""Where the worker's process logs to."""
+"""Logging of the worker process."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def log_to(path: Path) -> None:
-    """Sends the process's log to a rotating file of at most 4 MB, and to stderr."""
+    """Send the process's log to stderr and to rotating files of at most 4 MB in total."""
     file = logging.handlers.RotatingFileHandler(path, maxBytes=1_000_000, backupCount=3, encoding="utf-8")
     screen = logging.StreamHandler()
-    if not sys.stderr.isatty():  # a file that the supervisor keeps, for what the log cannot hold
+    if not sys.stderr.isatty():  # stderr is a file of the supervisor, for output that the log misses
         screen.setLevel(logging.WARNING)
     form = "%(asctime)s %(levelname)s %(message)s"
     logging.basicConfig(level=logging.INFO, format=form, handlers=[file, screen], force=True)
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # tells of every look at the schema
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs every check of the schema

@@ -1,6 +1,7 @@
-"""ZeroGPU of Hugging Face Spaces, by its package ``spaces``: a GPU is lent for a call, which runs in a forked process.
+"""ZeroGPU of Hugging Face Spaces, by its package ``spaces``: a GPU is lent for one call, which runs in a forked
+process.
 
-Outside of ZeroGPU nothing here does anything, and ``spaces`` need not be installed.
+Outside ZeroGPU these functions do nothing, and ``spaces`` need not be installed.
 """
 
 from __future__ import annotations
@@ -21,25 +22,26 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lent(function: F, seconds: int) -> F:
-    """The generator function as one that has a GPU while it runs, for about so many seconds; itself elsewhere.
+    """Return the generator function wrapped to hold a GPU for about ``seconds`` while it runs; unchanged outside
+    ZeroGPU.
 
     Call it from the main thread, before the pages are built. Raises ``PackageMissing``.
     """
     if not zero_gpu():
         return function
     spaces = _spaces()
-    spaces.disable_gradio_auto_wrap()  # one function needs a GPU, and no handler of a page
+    spaces.disable_gradio_auto_wrap()  # only this function needs a GPU, no page handler does
     return spaces.GPU(duration=seconds)(function)
 
 
 def begin() -> None:
-    """Tells ZeroGPU that the app is ready, as Gradio's ``launch`` would, which an app that is mounted never calls."""
+    """Tell ZeroGPU that the app is ready. Gradio's ``launch`` would do so, but a mounted app never calls it."""
     if zero_gpu():
         _spaces().zero.startup()
 
 
 def leave_sockets_to_parent(port: int) -> None:
-    """From now on a forked process has none of the sockets of this port: connections end when we end them."""
+    """Close the sockets of this port in every process forked from now on, so that connections end when we end them."""
     os.register_at_fork(after_in_child=lambda: _close_sockets(port))
 
 
@@ -47,10 +49,10 @@ def _close_sockets(port: int) -> None:
     for name in os.listdir("/proc/self/fd") if Path("/proc/self/fd").is_dir() else ():
         with suppress(OSError):
             if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=int(name)) as found:
-                    own = found.getsockname()
-                    if not (isinstance(own, tuple) and own[1] == port):
-                        found.detach()
+                with socket.socket(fileno=int(name)) as connection:
+                    address = connection.getsockname()
+                    if not (isinstance(address, tuple) and address[1] == port):
+                        connection.detach()
 
 
 def _spaces() -> Any:

@@ -1,1 +1,1 @@
-"""What a web server lets in."""
+"""ASGI middleware that accepts or refuses requests."""

@@ -1,4 +1,4 @@
-"""Only the addresses that somebody needs: what a framework offers besides is closed."""
+"""Access to needed addresses only, not to all that a framework offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING_HERE = "There is nothing at this address."
 
 
 class AllowList:
-    """Lets in the requests whose method and whole path match one of ``patterns``, regular expressions by method.
+    """Accepts the requests whose method and whole path match one of ``patterns``, regular expressions by method.
 
     WebSockets are refused.
     """
@@ -30,10 +30,10 @@ class AllowList:
         return await self.app(scope, receive, send)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request that is not let in."""
+        """Answer a request that is not accepted."""
         await refuse(receive, send, 404, NOTHING_HERE)
 
     def is_open(self, scope: Scope) -> bool:
-        """Whether somebody needs what the request asks for."""
+        """Whether a pattern matches the request."""
         pattern = self.patterns.get(scope["method"])
         return pattern is not None and pattern.fullmatch(scope["path"]) is not None

@@ -14,7 +14,7 @@ BODY_SECONDS = 20.0
 
 
 class BoundedBody:
-    """Reads the body before the application does, so that none is larger than ``limit`` or slower than ``seconds``."""
+    """Reads the body before the application does, and refuses one larger than ``limit`` or slower than ``seconds``."""
 
     def __init__(self, app: ASGIApp, limit: int = LARGEST_BODY, seconds: float = BODY_SECONDS) -> None:
         self.app, self.limit, self.seconds = app, limit, seconds
@@ -40,7 +40,7 @@ class BoundedBody:
         return int(length) if length.isdecimal() else 0
 
     async def _read(self, receive: Receive) -> bytearray | None:
-        """The body, or ``None`` as soon as it is too large. Of a client that has left, what it sent."""
+        """Return the body, or ``None`` as soon as it is too large. If the client disconnects, return what it sent."""
         body, more = bytearray(), True
         while more:
             message = await receive()
@@ -52,7 +52,7 @@ class BoundedBody:
 
 
 def _replayed(body: bytearray, receive: Receive) -> Receive:
-    """``receive`` as if the body had not been read yet."""
+    """Return ``receive`` as if the body had not been read yet."""
     unread = True
 
     async def replay() -> Message:

@@ -1,17 +1,15 @@
-"""What a process writes to its log, bounded: an error may quote the whole request that caused it."""
+"""Bounded log messages, because an error may quote the whole request that caused it."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any, TextIO, cast
 
-LONGEST_LOG_MESSAGE = (
-    16_000  # characters that are written at once: a traceback is shorter, a request that is quoted need not be
-)
+LONGEST_LOG_MESSAGE = 16_000  # characters written at once; a traceback is shorter, a quoted request may be longer
 
 
 class _Bounded:
-    """A stream that leaves out the middle of what is too long."""
+    """A stream that drops the middle of texts that are too long."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -29,5 +27,5 @@ class _Bounded:
 
 
 def bound_log_lines() -> None:
-    """From now on the process's standard error takes no long lines. Call it before logging is configured."""
+    """Shorten long lines on the process's standard error. Call it before logging is configured."""
     sys.stderr = cast(TextIO, _Bounded(sys.stderr))

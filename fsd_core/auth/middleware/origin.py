@@ -1,4 +1,4 @@
-"""Requests of other sites' pages are refused: a browser says whose page made a request."""
+"""Refusal of requests from other sites' pages. A browser states the page's origin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class SameOrigin:
-    """Lets in what the server's own pages, a person's click or a program asks for.
+    """Accepts requests from the server's own pages, from a person's click and from programs.
 
     The page's own origin is the host and port that the request is addressed to, or one of ``names``, for proxies that
     rewrite the ``Host`` header. Another port of this machine is another origin.
@@ -32,18 +32,18 @@ class SameOrigin:
 
     def _allowed(self, method: str, headers: Headers) -> bool:
         if (origin := headers.get("origin")) is not None:
-            return self._is_own(origin, headers.get("host", ""))
-        # Without an origin: a program, or a request that reads. An old browser tells nothing of those.
-        elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
+            return self._is_same_origin(origin, headers.get("host", ""))
+        # Without an origin: a program, or a request that reads. An old browser sends no header with those.
+        cross_origin = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         followed_link = method in READING_METHODS and headers.get("sec-fetch-mode") == "navigate"
-        return followed_link or not elsewhere
+        return followed_link or not cross_origin
 
-    def _is_own(self, origin: str, host: str) -> bool:
+    def _is_same_origin(self, origin: str, host: str) -> bool:
         try:
             page = urlsplit(origin)
             port = _PORTS[page.scheme]
-            asked = urlsplit(f"//{host}")
-            same_port = (page.port or port) == (asked.port or port)
+            requested = urlsplit(f"//{host}")
+            same_port = (page.port or port) == (requested.port or port)
         except (ValueError, KeyError):  # "null", or what no browser sends
             return False
-        return page.hostname in self.names or (page.hostname == asked.hostname and same_port)
+        return page.hostname in self.names or (page.hostname == requested.hostname and same_port)

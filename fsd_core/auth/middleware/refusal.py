@@ -1,4 +1,4 @@
-"""A sentence in place of what was asked for."""
+"""Refusals: an error status and a sentence."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ LINGER_SECONDS = 2.0
 
 
 def looks_for_page(scope: Scope) -> bool:
-    """Whether a person follows a link or types an address, and not a page or a program that asks for something."""
+    """Whether a person opens a link or an address, rather than a page or a program making a request."""
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 
 async def refuse(receive: Receive, send: Send, status: int, sentence: str) -> None:
-    """Answers with ``status`` and ``sentence``, and closes the connection.
+    """Answer with ``status`` and ``sentence``, and close the connection.
 
     What the client is still sending is read and dropped for a moment: a client whose connection is cut while it writes
     never sees the answer.

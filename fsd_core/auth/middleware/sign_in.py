@@ -1,4 +1,4 @@
-"""Nobody is let in of whom it is not known who they are, except to the page on which they say so."""
+"""Reject unauthenticated requests, except to the login page."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fsd_core.errors import FsdError
 
 
 class RequireSignIn:
-    """Notes whose a request is in its scope, under ``key``; others are sent to the page ``login`` where they look for a
-    page, and refused where they ask for anything else.
+    """Stores who makes a request in its scope, under ``key``.
 
-    ``identify`` may read a database. The page ``login`` and what is below it are for everybody; ``None`` where nobody
-    can sign in here, such as behind a proxy.
+    Unauthenticated requests for a page are redirected to the page ``login``, and all others are refused. ``identify``
+    may read a database. The page ``login`` and the addresses below it are open to everybody. ``login`` is ``None`` if
+    nobody can sign in here, such as behind a proxy.
     """
 
     def __init__(self, app: ASGIApp, identify: Callable[[Scope], Any], key: str, login: str | None) -> None:
@@ -37,6 +37,6 @@ class RequireSignIn:
         if self.login is not None and (scope["path"] == self.login or scope["path"].startswith(f"{self.login}/")):
             return await self.app(scope, receive, send)
         if self.login is not None and looks_for_page(scope):
-            there = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
-            return await RedirectResponse(f"{self.login}?next={quote(there)}", 303)(scope, receive, send)
+            target = scope["path"] + (f"?{query}" if (query := scope["query_string"].decode("latin-1")) else "")
+            return await RedirectResponse(f"{self.login}?next={quote(target)}", 303)(scope, receive, send)
         return await refuse(receive, send, 401, "Sign in first, or send a token: Authorization: Bearer …")

@@ -1,4 +1,4 @@
-"""Drafters and topologies: one file and one line each. Nothing here imports torch."""
+"""Drafters and topologies, one file and one line each. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ _TOPOLOGIES: tuple[type[TopologySettings], ...] = (
 
 DRAFTERS: Registry[type[DrafterSettings]] = Registry(lambda: _DRAFTERS, kind_of, classes_of(DrafterSettings))
 TOPOLOGIES: Registry[type[TopologySettings]] = Registry(lambda: _TOPOLOGIES, kind_of, classes_of(TopologySettings))
-"""both by their ``kind``, in the order in which they are offered"""
+"""both by ``kind``, in display order"""
 
 
 def _drafter(value: Any) -> Any:
-    """The drafter that a value's ``kind`` names; a ``MissingDrafter`` for one of a package that is not installed."""
+    """Return the drafter that ``kind`` names; a ``MissingDrafter`` if its package is not installed."""
     return DRAFTERS.get(str(value.get("kind")), MissingDrafter)(**value) if isinstance(value, dict) else value
 
 

@@ -1,4 +1,4 @@
-"""Settings of drafters and topologies, with their words. They name the code that needs torch and do not import it."""
+"""Settings of drafters and topologies, with their labels. They name the code that needs torch without importing it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from fsd_core.rules.base import CHAIN
 
 
 class DrafterSettings(Frozen):
-    """What a person chooses of a drafter. Its annotated fields are options, and ``kind`` is its name."""
+    """Settings of a drafter. Its annotated fields are options, and ``kind`` is its name."""
 
     title: ClassVar[str]
-    """its name where it is chosen"""
+    """name in menus"""
     word: ClassVar[str] = ""
     """its part of a label; empty for the default drafter"""
     has_distribution: ClassVar[bool] = True
-    """whether its tokens come from a distribution, as trees and several drafts need"""
+    """whether its tokens come from a distribution, which trees and several drafts need"""
     needs_head: ClassVar[bool] = False
     """whether it drafts with an EAGLE head, which not every pair has"""
     implementation: ClassVar[str]
     """its class, a :class:`fsd_core.drafters.base.Drafter`, as ``package.module:Class``"""
 
     kind: str
-    """what it is called in settings and on the command line"""
+    """name in settings and on the command line"""
 
     def words(self) -> list[str]:
-        """The parts of a label that name it."""
+        """Return the parts of a label that name it."""
         return [*filter(None, [self.word]), *changed(self)]
 
     def load(self) -> Any:
-        """Its class. Raises ``InvalidSetting`` where it is not installed, or cannot be imported."""
+        """Return its class. Raises ``InvalidSetting`` if it is not installed or cannot be imported."""
         return implementation(f"The drafter '{self.kind}'", self.implementation)
 
 
 class CopyingDrafter(DrafterSettings):
-    """A drafter that proposes tokens of the text itself, and needs no model: :meth:`copied` is all there is to write.
+    """A drafter that proposes tokens of the text itself and needs no model. A subclass only implements :meth:`copied`.
 
     Its tokens have no distribution (q = 1 on each), so it drafts chains.
     """
@@ -48,15 +48,15 @@ class CopyingDrafter(DrafterSettings):
     implementation = "fsd_core.drafters.copying:Copying"
 
     def copied(self, text: Sequence[int]) -> Sequence[int]:
-        """The tokens that are proposed behind a text, of which as many are read as are wanted; none for no proposal.
+        """Return the proposed continuation of a text; empty for no proposal. Only as many tokens as needed are read.
 
-        ``text``: the token ids of the prompt and of what has been written, at least one.
+        ``text``: token ids of the prompt and of the tokens written so far, at least one.
         """
         raise NotImplementedError(f"{type(self).__name__} says what it copies in a method 'copied'")
 
 
 class MissingDrafter(DrafterSettings):
-    """A drafter of a package that is not installed: its runs can be read and compared, and it cannot draft."""
+    """A drafter of a package that is not installed. Its runs can be read and compared, but it cannot draft."""
 
     model_config = ConfigDict(extra="allow")
     title = "Missing drafter"
@@ -70,37 +70,37 @@ class MissingDrafter(DrafterSettings):
 
 
 class TopologySettings(Frozen):
-    """What a person chooses of a topology, the structure of the draft. Its annotated fields are options."""
+    """Settings of a topology, the structure of the draft. Its annotated fields are options."""
 
     title: ClassVar[str]
-    """its name where it is chosen"""
+    """name in menus"""
     judged_as: ClassVar[str] = CHAIN
-    """How what was drafted is verified, and so by which rules: ``CHAIN``, position by position; ``TREE``, from the root
-    down; or ``SEVERAL``, by a verifier of several drafts per position."""
+    """How the draft is verified, and so by which rules: ``CHAIN``, position by position; ``TREE``, from the root down;
+    or ``SEVERAL``, by a verifier of several drafts per position."""
     implementation: ClassVar[str]
     """its class, a :class:`fsd_core.topologies.base.DraftTopology`, as ``package.module:Class``"""
 
     kind: str
-    """what it is called in settings and on the command line"""
+    """name in settings and on the command line"""
     length: int
     """nodes on the longest path"""
 
     @property
     def max_fed_tokens(self) -> int:
-        """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
+        """Most tokens fed after a text in one round, to the target or to the drafter."""
         return self.length
 
     def words(self) -> list[str]:
-        """The parts of a label that name it, but for its length."""
+        """Return the parts of a label that name it, without its length."""
         return [self.title.lower(), *changed(self, "length")]
 
     def load(self) -> Any:
-        """Its class. Raises ``InvalidSetting`` where it is not installed, or cannot be imported."""
+        """Return its class. Raises ``InvalidSetting`` if it is not installed or cannot be imported."""
         return implementation(f"The topology '{self.kind}'", self.implementation)
 
 
 class MissingTopology(TopologySettings):
-    """A topology of a package that is not installed: its runs can be read and compared, and it cannot draft."""
+    """A topology of a package that is not installed. Its runs can be read and compared, but it cannot draft."""
 
     model_config = ConfigDict(extra="allow")
     title = "Missing topology"

@@ -1,4 +1,4 @@
-"""Drafting by copying: what followed the last n-gram at its previous occurrence."""
+"""Drafting by copying what followed the last n-gram's previous occurrence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.frozen import option
 
 
 class PromptLookupDrafter(CopyingDrafter):
-    """Copies what followed the last n-gram at its previous occurrence. It needs no draft model.
+    """Copies what followed the last n-gram's previous occurrence. It needs no draft model.
 
     Saxena 2023, "Prompt Lookup Decoding".
     """
@@ -20,8 +20,8 @@ class PromptLookupDrafter(CopyingDrafter):
     max_ngram: int = option(3, "Longest n-gram", "Longest n-gram that prompt-lookup searches for", ge=1, le=8)
 
     def words(self) -> list[str]:
-        usual = self.max_ngram == type(self).model_fields["max_ngram"].default
-        return [self.word if usual else f"{self.word} {self.max_ngram}-gram"]
+        is_default = self.max_ngram == type(self).model_fields["max_ngram"].default
+        return [self.word if is_default else f"{self.word} {self.max_ngram}-gram"]
 
     def copied(self, text: Sequence[int]) -> Sequence[int]:
         start = find_continuation(text, self.max_ngram)
@@ -29,7 +29,7 @@ class PromptLookupDrafter(CopyingDrafter):
 
 
 def find_continuation(history: Sequence[int], max_ngram: int) -> int | None:
-    """Index behind the most recent earlier occurrence of the text's last n tokens, longest n first; or ``None``."""
+    """Return the index after the latest earlier occurrence of the last n tokens, longest n first; or ``None``."""
     end = len(history)
     for n in range(min(max_ngram, end - 1), 0, -1):
         last = list(history[end - n :])

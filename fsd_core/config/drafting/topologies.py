@@ -9,9 +9,9 @@ from fsd_core.frozen import option
 from fsd_core.rules.base import CHAIN, SEVERAL, TREE
 
 
-def _length(most: int) -> int:
+def _length(maximum: int) -> int:
     return option(
-        5, "Draft length γ", "Tokens drafted per round", name="draft_length", plural="Draft lengths γ", ge=1, le=most
+        5, "Draft length γ", "Tokens drafted per round", name="draft_length", plural="Draft lengths γ", ge=1, le=maximum
     )
 
 
@@ -27,7 +27,7 @@ class ChainTopology(TopologySettings):
 
 
 class MultiDraftTopology(TopologySettings):
-    """``drafts`` chains of ``length`` positions side by side, whose first tokens are drawn as the verifier asks."""
+    """``drafts`` parallel chains of ``length`` positions. Their first tokens are sampled as the verifier requires."""
 
     title, judged_as = "Several drafts", SEVERAL
     implementation = "fsd_core.topologies.multi_draft:MultiDraft"
@@ -39,7 +39,7 @@ class MultiDraftTopology(TopologySettings):
 
     @property
     def max_fed_tokens(self) -> int:
-        """Tokens that are fed behind a text in a round at most."""
+        """Most tokens fed after a text in one round."""
         return self.length * self.drafts
 
     def words(self) -> list[str]:
@@ -47,11 +47,11 @@ class MultiDraftTopology(TopologySettings):
 
 
 class DynamicTreeTopology(TopologySettings):
-    """EAGLE-2's tree: the likeliest ``total_tokens`` − 1 of the nodes that ``length`` − 1 expansions (its ``depth``) of
-    the ``top_k`` best find behind the first ``top_k``.
+    """EAGLE-2's tree, the likeliest ``total_tokens`` − 1 of the nodes found.
 
-    ``length`` is the number of nodes on the longest way. By default a tree is smaller than the published one (60
-    tokens, ``length`` 6), which pays where a forward of many tokens costs little more than one of a few.
+    The nodes are the first ``top_k`` and those that ``length`` − 1 expansions (its ``depth``) of the ``top_k`` best
+    add. ``length`` is the number of nodes on the longest path. The published tree (60 tokens, ``length`` 6) pays off if
+    a forward of many tokens costs little more than one of a few. The default tree is smaller.
     """
 
     title, judged_as = "Tree", TREE
@@ -73,9 +73,9 @@ class DynamicTreeTopology(TopologySettings):
 
     @property
     def max_fed_tokens(self) -> int:
-        """Tokens that are fed behind a text in a round at most, to the target or to the drafter."""
+        """Most tokens fed after a text in one round, to the target or to the drafter."""
         return max(self.total_tokens - 1, (self.length - 1) * self.top_k)
 
     def words(self) -> list[str]:
-        usual = self.top_k == type(self).model_fields["top_k"].default
-        return [f"tree {self.total_tokens}", *([] if usual else [f"top {self.top_k}"])]
+        is_default = self.top_k == type(self).model_fields["top_k"].default
+        return [f"tree {self.total_tokens}", *([] if is_default else [f"top {self.top_k}"])]

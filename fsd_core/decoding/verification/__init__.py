@@ -1,4 +1,4 @@
-"""How what was drafted is verified: as a chain, as a tree, or as several drafts of each position."""
+"""Verification of drafts: as a chain, as a tree, or as several drafts per position."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ _VERIFICATIONS: dict[str, Callable[[AcceptanceConfig, SamplingConfig, int], Veri
 def make_verification(
     judged_as: str, acceptance: AcceptanceConfig, sampling: SamplingConfig, strict_first: int = 0
 ) -> Verification:
-    """The verification of what a topology drafts, by a rule or a verifier of several drafts. ``judged_as``: as its
-    settings say. ``strict_first``: so many tokens of an answer are judged by the strict test, whatever the rule is.
+    """Return the verification of a topology's drafts, by a rule or a multi-draft verifier. ``judged_as``: from the
+    topology's settings. ``strict_first``: this many tokens of an answer are judged by the strict test, whatever the
+    rule.
 
-    Raises ``InvalidSetting`` for a rule that is no verifier of several drafts where there are such.
+    Raises ``InvalidSetting`` for several drafts per position with a rule that cannot verify them.
     """
     return _VERIFICATIONS[judged_as](acceptance, sampling, strict_first)

@@ -1,4 +1,4 @@
-"""What a verification is: what the target is fed of a proposal, and what is written by what it answers."""
+"""The interface of a verification: the target's input for a proposal, and the tokens written from its logits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fsd_core.ops.tree_attention import TreeAttention
 
 
 class Feed(NamedTuple):
-    """What the target is fed: tokens, int64 [B,S], of the last ``logits_to_keep`` of which logits are wanted."""
+    """Input of the target: tokens, int64 [B,S]. Logits are returned for the last ``logits_to_keep``."""
 
     tokens: Tensor
     logits_to_keep: int
@@ -22,7 +22,7 @@ class Feed(NamedTuple):
 
 
 class Verification(Protocol):
-    """Decides which drafted tokens are kept, and what is written behind them. Holds no state of a text."""
+    """Decides which drafted tokens are accepted, and what is written after them. Holds no state of a text."""
 
     judges_bonus: bool
     """whether the token after a fully accepted draft is drafted and judged like the others"""
@@ -30,16 +30,16 @@ class Verification(Protocol):
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
     def feed(self, uncached: Tensor, proposal: DraftProposal, cached: int) -> Feed:
-        """What the target is fed. ``uncached``: int64 [B,S], the tokens of the texts that it has not been fed;
-        ``cached``: how many it has, of the longest."""
+        """Return the target's input. ``uncached``: int64 [B,S], the tokens of the texts that it has not been fed.
+        ``cached``: how many it has been fed, of the longest text."""
         ...
 
     def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
-        """``logits``: of the target, [B,logits_to_keep,V], as :meth:`feed` asked for them. ``uniforms``: of each
-        text, which takes as many as its own positions need."""
+        """Return the round's result. ``logits``: of the target, [B,logits_to_keep,V], as :meth:`feed` requested.
+        ``uniforms``: one stream for each text, which takes as many as its own positions need."""
         ...
 
 
 def probability_of(probabilities: Tensor, tokens: Tensor) -> Tensor:
-    """[B,R,V], int64 [B,R] → [B,R]"""
+    """Return the probability of each token. [B,R,V], int64 [B,R] → [B,R]"""
     return probabilities.gather(-1, tokens[..., None]).squeeze(-1)

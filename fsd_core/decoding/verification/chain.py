@@ -20,10 +20,10 @@ from fsd_core.rules import Rule, residual
 
 
 class ChainVerification:
-    """Of one draft per position, by an acceptance rule (Leviathan et al. 2023, algorithm 1, for any rule).
+    """Verifies one draft per position by an acceptance rule (Leviathan et al. 2023, algorithm 1, for any rule).
 
-    A text takes 2·J + 1 uniforms for J judged positions: J of the acceptance tests, J of the ``random`` divergence, and
-    one for the correction or bonus. The first ``strict_first`` tokens of an answer are judged by the strict test.
+    A text takes 2·J + 1 uniforms for J judged positions: J for the acceptance tests, J for the ``random`` divergence,
+    and one for the recovered or bonus token. The strict test judges the first ``strict_first`` tokens of an answer.
     """
 
     def __init__(self, rule: Rule, sampling: SamplingConfig, strict_first: int = 0) -> None:
@@ -38,50 +38,52 @@ class ChainVerification:
         target, raw = warp(logits, self._sampling), logits.softmax(-1)
         taken = [stream.take(2 * own + 1) for stream, own in zip(uniforms, proposal.judged, strict=True)]
         last = torch.stack([own[-1] for own in taken])
-        rows = ScoredDraft(
+        scored = ScoredDraft(
             tree.tokens, target[:, :judged], tree.warped, raw[:, :judged], tree.raw,
             allowed(logits[:, :judged], self._sampling), logits[:, :judged], self._sampling.greedy,
             to_device(torch.tensor(proposal.judged), logits.device) if min(proposal.judged) < judged else None,
         )  # fmt: skip
         tests = padded([u[:own] for u, own in zip(taken, proposal.judged, strict=True)])
         noise = padded([u[own : 2 * own] for u, own in zip(taken, proposal.judged, strict=True)])
-        verdict = self._rule.judge(rows, tests, noise)
-        kept, ends, own_judged = verdict.accepted, fed, rows.lengths
-        begins = self._judged_strictly(proposal, judged, kept.device)
-        if begins is not None:
-            kept = torch.where(begins, verdict.strict, kept)
-        if own_judged is not None:  # some texts have drafted less
-            ends = to_device(torch.tensor(proposal.own), kept.device)
-            kept = kept & (torch.arange(judged, device=kept.device) < own_judged[:, None])
-        count = kept.long().cumprod(-1).sum(-1)  # [B]
-        at = count.clamp_max(judged - 1)
-        row = rows.at(at)
-        weights = self._rule.correction(row, verdict.at(at))[:, 0]
-        if begins is not None:
-            strict = residual(row.target, row.draft)[:, 0]
-            weights = torch.where(begins.gather(1, at[:, None]), strict, weights.to(strict.dtype))
-        if isinstance(ends, Tensor) and own_judged is not None:
-            bonus = target[torch.arange(len(ends), device=ends.device), ends]
-            weights = torch.where(((count == ends) & (own_judged == ends))[:, None], bonus.to(weights.dtype), weights)
+        verdict = self._rule.judge(scored, tests, noise)
+        accepted, lengths, own_judged = verdict.accepted, fed, scored.lengths
+        strictly = self._judged_strictly(proposal, judged, accepted.device)
+        if strictly is not None:
+            accepted = torch.where(strictly, verdict.strict, accepted)
+        if own_judged is not None:  # some texts drafted fewer tokens
+            lengths = to_device(torch.tensor(proposal.own), accepted.device)
+            accepted = accepted & (torch.arange(judged, device=accepted.device) < own_judged[:, None])
+        count = accepted.long().cumprod(-1).sum(-1)  # [B]
+        index = count.clamp_max(judged - 1)
+        closing = scored.at(index)
+        weights = self._rule.correction(closing, verdict.at(index))[:, 0]
+        if strictly is not None:
+            strict = residual(closing.target, closing.draft)[:, 0]
+            weights = torch.where(strictly.gather(1, index[:, None]), strict, weights.to(strict.dtype))
+        if isinstance(lengths, Tensor) and own_judged is not None:
+            bonus = target[torch.arange(len(lengths), device=lengths.device), lengths]
+            weights = torch.where(
+                ((count == lengths) & (own_judged == lengths))[:, None], bonus.to(weights.dtype), weights
+            )
         elif judged == fed:  # the bonus comes from the target
             weights = torch.where((count == fed)[:, None], target[:, fed].to(weights.dtype), weights)
-        correction = draw(weights, last)
+        recovered = draw(weights, last)
         drafted = F.pad(tree.tokens, (0, fed + 1 - judged))
-        emitted = torch.where(torch.arange(fed + 1, device=count.device) < count[:, None], drafted, correction[:, None])
+        emitted = torch.where(torch.arange(fed + 1, device=count.device) < count[:, None], drafted, recovered[:, None])
         details = torch.stack(
             [
                 verdict.strict.double(),
                 verdict.divergence.double(),
-                rows.of_token(rows.target_raw).double(),
-                rows.of_token(rows.draft_raw).double(),
+                scored.of_token(scored.target_raw).double(),
+                scored.of_token(scored.draft_raw).double(),
             ],
             1,
         )
         return RoundResult(tree.tokens[:, :fed], count, emitted, probability_of(raw, emitted), details)
 
     def _judged_strictly(self, proposal: DraftProposal, judged: int, device: torch.device) -> Tensor | None:
-        """Which positions belong to the beginning that is judged strictly, bool [B,J]; ``None`` where none does."""
-        left = [self._strict_first - written for written in proposal.written]
-        if max(left) <= 0:
+        """Return which positions belong to the strictly judged beginning, bool [B,J]; ``None`` if none does."""
+        remaining = [self._strict_first - written for written in proposal.written]
+        if max(remaining) <= 0:
             return None
-        return torch.arange(judged, device=device) < to_device(torch.tensor(left), device)[:, None]
+        return torch.arange(judged, device=device) < to_device(torch.tensor(remaining), device)[:, None]

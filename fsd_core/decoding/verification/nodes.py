@@ -1,4 +1,4 @@
-"""What is written behind a node of a tree: by a rule of single drafts, or by a verifier of several."""
+"""The token written after a node of a tree, by a single-draft rule or a multi-draft verifier."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fsd_core.topologies import DraftTree, TreeStructure
 
 
 class TreeNode(NamedTuple):
-    """A node of a tree, and what the models say behind it.
+    """A node of a tree, and the target's distributions after it.
 
-    level: of its children, from 0. place: of what is written there, in the answer, from 0. children: bool [N]. first:
-    int64 [1], the best of them, or any node where there is none. logits: of the target, [1,V]; target, raw: [1,V]
+    level: of its children, from 0. place: index in the answer of the token written there, from 0. children: bool [N].
+    first: int64 [1], the best of them, or any node if there is none. logits: of the target, [1,V]; target, raw: [1,V]
     warped and raw.
     """
 
@@ -34,8 +34,8 @@ class TreeNode(NamedTuple):
 
 
 class NodeResult(NamedTuple):
-    """What is written behind a node, int64 [1]; whether lossless decoding would have written it too, and the divergence
-    of the models there, [1] each."""
+    """The token written after a node, int64 [1]; whether lossless decoding would have written it too, and the
+    divergence of the models there, [1] each."""
 
     written: Tensor
     strict: Tensor
@@ -43,27 +43,27 @@ class NodeResult(NamedTuple):
 
 
 class NodeVerifier(Protocol):
-    """Decides what is written behind a node; whether that was drafted is seen afterwards."""
+    """Decides which token is written after a node. Whether that token was drafted is checked afterwards."""
 
     greedy_draft: bool
     """whether the draft proposes its likeliest token whatever the sampling settings"""
 
     def num_uniforms(self, structure: TreeStructure) -> int:
-        """How many uniforms a node of the tree takes."""
+        """Return how many uniforms a node of the tree takes."""
         ...
 
     def __call__(self, tree: DraftTree, structure: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
-        """``uniforms``: float64 [``num_uniforms``]."""
+        """Return the token written after ``node``. ``uniforms``: float64 [``num_uniforms``]."""
         ...
 
 
 class MultiDraftNode:
-    """By a verifier of several drafts per position, of a tree that has ``chains``."""
+    """Decides by a verifier of several drafts per position, for a tree that has ``chains``."""
 
     greedy_draft = False
 
     def __init__(self, verifier: Verifier, sampling: SamplingConfig) -> None:
-        """A greedy target leaves nothing to couple: it writes its token, drafted or not."""
+        """Use naive sampling for a greedy target, whose argmax every verifier would output."""
         self._verifier = NaiveSampling() if sampling.greedy else verifier
 
     def num_uniforms(self, structure: TreeStructure) -> int:
@@ -79,33 +79,33 @@ class MultiDraftNode:
 
 
 def written_token(verifier: Verifier, drafts: Drafts, uniforms: Tensor) -> Tensor:
-    """The token written at each of R positions, int64 [R]. ``uniforms``: float64 [R,n+1] in [0,1), for n drafts."""
-    chosen, rest = verifier.couple(drafts, uniforms[:, :-1])
-    return torch.where(chosen < 0, draw(rest, uniforms[:, -1]), chosen)
+    """Return the token written at each of R positions, int64 [R]. ``uniforms``: float64 [R,n+1] in [0,1), n drafts."""
+    selected, rest = verifier.couple(drafts, uniforms[:, :-1])
+    return torch.where(selected < 0, draw(rest, uniforms[:, -1]), selected)
 
 
 class SingleDraftNode:
-    """By a rule of single drafts, which judges the best child as a token that was bound to be drafted: q = 1 on it.
+    """Decides by a single-draft rule, which judges the best child as a token drafted with certainty: q = 1 on it.
 
-    Where the rule writes another token, that may be another child. For speculative decoding this is the walk along the
-    siblings: accept x_i with p(x_i), else p(x_i) ← 0 and p ← norm(p) (Li et al. 2024), since either way the token is
-    distributed as p, and is kept where it was drafted. `fsd` and its kin write the best child where D(p, q) ≤ T, with q
-    the draft's own distribution, which all siblings share. At a leaf every rule leaves the word to the target.
+    If the rule writes another token, that may be another child. For speculative decoding this equals the walk along the
+    siblings: accept x_i with p(x_i), else p(x_i) ← 0 and p ← norm(p) (Li et al. 2024). Either way the token is
+    distributed as p, and is accepted if it was drafted. `fsd` and its variants write the best child if D(p, q) ≤ T,
+    with q the draft's own distribution, which all siblings share. At a leaf every rule writes the target's token.
     """
 
     def __init__(self, rule: Rule, sampling: SamplingConfig, strict_first: int = 0) -> None:
-        """``strict_first``: so many tokens of an answer are judged by the strict test."""
+        """``strict_first``: this many tokens of an answer are judged by the strict test."""
         self._rule, self._sampling, self._strict_first = rule, sampling, strict_first
         self.greedy_draft = rule.greedy_draft
 
     def num_uniforms(self, structure: TreeStructure) -> int:
-        """Of the acceptance test, the ``random`` divergence, and the token in place of a rejected one."""
+        """Return 3: for the acceptance test, the ``random`` divergence, and the token in place of a rejected one."""
         return 3
 
     def __call__(self, tree: DraftTree, structure: TreeStructure, node: TreeNode, uniforms: Tensor) -> NodeResult:
         x = tree.tokens[0, node.first][None]  # [1,1]
         permitted = allowed(node.logits, self._sampling)
-        rows = ScoredDraft(
+        scored = ScoredDraft(
             x,
             node.target[None],
             one_hot(x, node.target.shape[-1], node.target.dtype),
@@ -117,9 +117,9 @@ class SingleDraftNode:
             undrawn=tree.warped[:, structure.drawn_from[node.first]],
         )
         rule = Speculative() if node.place < self._strict_first else self._rule
-        verdict = rule.judge(rows, uniforms[None, :1], uniforms[None, 1:2])
-        kept = (verdict.accepted & node.children.any())[0]
-        weights = rule.correction(rows, verdict)[0]
+        verdict = rule.judge(scored, uniforms[None, :1], uniforms[None, 1:2])
+        accepted = (verdict.accepted & node.children.any())[0]
+        weights = rule.correction(scored, verdict)[0]
         weights = torch.where(node.children.any(), weights, node.target.to(weights.dtype))
-        written = torch.where(kept, x[0], draw(weights, uniforms[2:]))
-        return NodeResult(written, ~kept | verdict.strict[0], verdict.divergence[0])
+        written = torch.where(accepted, x[0], draw(weights, uniforms[2:]))
+        return NodeResult(written, ~accepted | verdict.strict[0], verdict.divergence[0])

@@ -1,4 +1,4 @@
-"""Writing a token where nothing was drafted."""
+"""Writing a token without a draft."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fsd_core.ops.warping import warp
 
 
 def write_one(logits: Tensor, sampling: SamplingConfig, uniforms: Sequence[UniformStream]) -> RoundResult:
-    """One token of each text, drawn from what the model says behind it. logits: [B,1,V]"""
+    """Write one token of each text, drawn from the model's warped next-token distribution. logits: [B,1,V]"""
     weights, raw = warp(logits, sampling), logits.softmax(-1)
-    emitted = draw(weights[:, 0], torch.stack([own.take(1)[0] for own in uniforms]))[:, None]
+    emitted = draw(weights[:, 0], torch.stack([stream.take(1)[0] for stream in uniforms]))[:, None]
     details = raw.new_zeros(len(emitted), 4, 0)
     return RoundResult(emitted[:, :0], emitted.new_zeros(len(emitted)), emitted, probability_of(raw, emitted), details)

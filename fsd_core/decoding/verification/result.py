@@ -1,4 +1,4 @@
-"""What one round came to, before the host has read it."""
+"""The result of one round, before the host has read it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fsd_core.ops.tree_attention import AcceptedPath
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """On the device. R = drafted tokens that a text can keep at most, plus one."""
+    """A round's result on the device. R = maximum number of drafted tokens that a text can accept, plus one."""
 
     drafted: Tensor
-    """int64 [B,R−1]; of several drafts per position those that were judged last"""
+    """int64 [B,R−1]; for several drafts per position those judged last"""
     count: Tensor
-    """drafted tokens kept, the closing one included; int64 [B]"""
+    """accepted drafted tokens, the closing one included; int64 [B]"""
     emitted: Tensor
-    """int64 [B,R]: the kept ones, then the correction or bonus, then leftovers"""
+    """int64 [B,R]: the accepted ones, then the recovered or bonus token, then leftovers"""
     emitted_probability: Tensor
     """[B,R] under the raw target"""
     details: Tensor
     """strict (0/1), divergence, p(x), q(x) of each judged position, [B,4,J]; J = 0 if nothing was drafted"""
     reach: Tensor | None = None
-    """how many tokens were drafted on the way that was taken, int64 [B]; ``None`` where all ways are of one length"""
+    """number of drafted tokens along the path taken, int64 [B]; ``None`` if all paths have the same length"""
     way: AcceptedPath | None = None
-    """the way that was taken through a tree that branches"""
+    """the path taken through a branching tree"""

@@ -1,4 +1,4 @@
-"""Verification of a tree: from the root down, one node of each level, as long as what is written was drafted."""
+"""Verification of a tree: from the root down, one node per level, as long as the written token was drafted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fsd_core.topologies import DraftTree, TreeStructure
 
 
 class TreeVerification:
-    """Of a tree that branches, on a text that stands alone, by what ``node`` writes behind each node on the way."""
+    """Verifies a branching tree on a text alone in its batch: ``node`` decides the token after each node."""
 
     judges_bonus = False
 
@@ -35,10 +35,10 @@ class TreeVerification:
         return Feed(torch.cat([uncached, tree.tokens], 1), tree.size + 1, TreeAttention(cached, depths, attends_to))
 
     def verify(self, proposal: DraftProposal, logits: Tensor, uniforms: Sequence[UniformStream]) -> RoundResult:
-        """Takes uniforms for each level and for the token behind the last, as many as a node takes."""
+        """Verify with uniforms for each level and for the token after the last, as many as a node takes."""
         tree, structure = proposal.tree, _structure(proposal.tree)
-        (own,) = uniforms
-        taken = own.take(tree.depth + 1, self._node.num_uniforms(structure))
+        (stream,) = uniforms
+        taken = stream.take(tree.depth + 1, self._node.num_uniforms(structure))
         return verify_tree(tree, structure, logits, self._node, self._sampling, taken, proposal.written[0])
 
 
@@ -56,49 +56,49 @@ def verify_tree(
     uniforms: Tensor,
     written: int = 0,
 ) -> RoundResult:
-    """One text. logits: of the target behind the text and behind each node, [1,N+1,V]. uniforms: float64
-    [depth + 1,``verifier.num_uniforms``]. ``written``: tokens of the answer that were there before.
+    """Verify a tree on one text. logits: of the target after the text and after each node, [1,N+1,V]. uniforms: float64
+    [depth + 1,``verifier.num_uniforms``]. ``written``: number of answer tokens before the round.
 
-    At each node that is reached the verifier writes a token; where it is none of the node's children the way of what is
-    kept ends there. To tell what was drafted, the walk goes on along the best children to a leaf.
+    At each node that is reached the verifier writes a token. If it is none of the node's children, the accepted path
+    ends there. To report what was drafted, the walk continues along the best children to a leaf.
     """
     device, depth = logits.device, tree.depth
-    at = torch.full((1,), -1, dtype=torch.int64, device=device)  # −1 is the text itself
-    going, none = torch.ones(1, dtype=torch.bool, device=device), torch.zeros(1, dtype=torch.int64, device=device)
-    count, reach = none, none
-    nodes, drafted, emitted, chances, details = [], [], [], [], []
+    current = torch.full((1,), -1, dtype=torch.int64, device=device)  # −1 is the text itself
+    accepting, zero = torch.ones(1, dtype=torch.bool, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+    count, reach = zero, zero
+    nodes, drafted, emitted, probabilities, details = [], [], [], [], []
     for level in range(depth):
-        children = structure.parents == at
-        there = children.any()[None]
+        children = structure.parents == current
+        has_children = children.any()[None]
         first = children.long().argmax(0, keepdim=True)
-        target, raw = _at(logits, at, sampling)
-        tree_node = TreeNode(level, written + level, children, first, logits[0, at + 1], target, raw)
+        target, raw = _target_at(logits, current, sampling)
+        tree_node = TreeNode(level, written + level, children, first, logits[0, current + 1], target, raw)
         result = verifier(tree, structure, tree_node, uniforms[level])
-        same = children & (tree.tokens[0] == result.written)
-        hit = same.any()[None]
-        node = torch.where(hit, same.long().argmax(0, keepdim=True), first)
+        matching = children & (tree.tokens[0] == result.written)
+        is_drafted = matching.any()[None]
+        node = torch.where(is_drafted, matching.long().argmax(0, keepdim=True), first)
         x = tree.tokens[0, node]
-        going = going & hit
-        count, reach = count + going, reach + there
+        accepting = accepting & is_drafted
+        count, reach = count + accepting, reach + has_children
         nodes.append(node)
         drafted.append(x)
         emitted.append(result.written)
-        chances.append(raw[0, result.written])
-        of_draft = tree.raw[0, structure.drawn_from[node], x]
-        figures = hit & result.strict, result.divergence, raw[0, x], of_draft
+        probabilities.append(raw[0, result.written])
+        draft_probability = tree.raw[0, structure.drawn_from[node], x]
+        figures = is_drafted & result.strict, result.divergence, raw[0, x], draft_probability
         details.append(torch.stack([figure.double() for figure in figures]))
-        at = torch.where(there, node, at)
-    target, raw = _at(logits, at, sampling)
+        current = torch.where(has_children, node, current)
+    target, raw = _target_at(logits, current, sampling)
     emitted.append(draw(target, uniforms[depth, -1:]))
-    chances.append(raw[0, emitted[-1]])
-    taken = torch.cat(nodes)
+    probabilities.append(raw[0, emitted[-1]])
+    path = torch.cat(nodes)
     return RoundResult(
-        torch.cat(drafted)[None], count, torch.cat(emitted)[None], torch.cat(chances)[None],
-        torch.cat(details, 1)[None], reach, AcceptedPath(taken, structure.fed[taken]),
+        torch.cat(drafted)[None], count, torch.cat(emitted)[None], torch.cat(probabilities)[None],
+        torch.cat(details, 1)[None], reach, AcceptedPath(path, structure.fed[path]),
     )  # fmt: skip
 
 
-def _at(logits: Tensor, at: Tensor, sampling: SamplingConfig) -> tuple[Tensor, Tensor]:
-    """The target's distributions at one node, warped and raw: [1,V] each."""
-    row = logits[0, at + 1]
+def _target_at(logits: Tensor, node: Tensor, sampling: SamplingConfig) -> tuple[Tensor, Tensor]:
+    """Return the target's distributions at one node, warped and raw: [1,V] each."""
+    row = logits[0, node + 1]
     return warp(row, sampling), row.softmax(-1)

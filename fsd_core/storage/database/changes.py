@@ -1,4 +1,4 @@
-"""Names, notes, tags and archiving; and the log of them and of deletions, which only grows."""
+"""Names, notes, tags and archiving, and the append-only log of their changes and of deletions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fsd_core.storage.records import LoggedChange
 
 class ChangeStore(Store):
     def annotate(self, kind: Subject, id: str, edit: Edit, who: Person, seen: int | None = None) -> bool:
-        """Changes what people say of a run or an experiment, and logs it; whether anything is other than before.
+        """Edit a run or an experiment, and log it. Returns whether anything changed.
 
-        ``seen`` is the number of ``edits`` that the person knew of; raises ``Overtaken`` where there were others since.
-        Raises ``UnknownName``.
+        ``seen`` is the number of ``edits`` that the person has seen. Raises ``Overtaken`` if there were others since,
+        and ``UnknownName``.
         """
         model = RunRow if kind == "run" else ExperimentRow
         try:
@@ -48,7 +48,8 @@ class ChangeStore(Store):
     def changes(
         self, *, subject: str | None = None, experiment_id: str | None = None, limit: int
     ) -> list[LoggedChange]:
-        """The latest changes first: of all, of one run or experiment, or of an experiment and its runs."""
+        """Return the latest changes first: all, those of one run or experiment, or those of an experiment and its
+        runs."""
         statement = select(ChangeRow).order_by(ChangeRow.id.desc()).limit(limit)
         if subject is not None:
             statement = statement.where(ChangeRow.subject == subject)
@@ -61,7 +62,7 @@ class ChangeStore(Store):
 def log_change(
     session: Session, kind: str, id: str, experiment_id: str | None, who: Person, act: str, change: dict[str, Any]
 ) -> None:
-    """Adds what somebody did to the log of a run or an experiment."""
+    """Log what somebody did to a run or an experiment."""
     last = session.scalar(select(func.max(ChangeRow.sequence)).where(ChangeRow.subject == id)) or 0
     session.add(
         ChangeRow(
@@ -72,7 +73,7 @@ def log_change(
 
 
 def _difference(row: RunRow | ExperimentRow, edit: Edit) -> dict[str, list[Any]]:
-    """Columns that change, each with its old and its new value."""
+    """Return the columns that change, each with its old and new value."""
     wanted: dict[str, Any] = {"note": edit.note, "archived": edit.archived}
     wanted["tags"] = None if edit.tags is None else " ".join(edit.tags)
     if edit.name is not None:

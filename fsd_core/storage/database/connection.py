@@ -1,4 +1,4 @@
-"""Opening the database: one engine, one kind of session, errors told as sentences."""
+"""Opening the database: one engine, one kind of session, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONNECT_TIMEOUT = 5
 
 
 class Database:
-    """A checked database. Sessions may be opened from any thread; rows must not leave their session."""
+    """A checked database. Sessions may be opened from any thread. Rows must not leave their session."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -27,24 +27,24 @@ class Database:
 
     @contextmanager
     def session(self, *, readonly: bool = False) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back on any error.
+        """Yield a session in one transaction: committed at the end, rolled back on any error.
 
-        A session that writes takes SQLite's write lock at once, so that it waits for its turn instead of failing
-        half-way. ``readonly`` takes none and lets others write. Raises ``DatabaseUnavailable``.
+        A writing session takes SQLite's write lock at once, so that it waits for its turn instead of failing half-way.
+        A ``readonly`` session takes none and lets others write. Raises ``DatabaseUnavailable``.
         """
         with explained(self.engine.url), Session(self._reader if readonly else self.engine) as session, session.begin():
             yield session
 
     def close(self) -> None:
-        """Gives all connections back."""
+        """Close all connections."""
         self.engine.dispose()
 
 
 def open_database(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> Database:
-    """The database at a SQLAlchemy URL (SQLite or PostgreSQL), its schema checked.
+    """Open the database at a SQLAlchemy URL (SQLite or PostgreSQL) and check its schema.
 
-    ``busy_timeout`` is how long, in seconds, to wait for another process that writes. Raises ``DatabaseOutdated``
-    if the database is missing, empty or of another version, ``DatabaseUnavailable`` if it cannot be used.
+    ``busy_timeout`` is how long, in seconds, to wait for another process that writes. Raises ``DatabaseOutdated`` if
+    the database is missing, empty or of another version, ``DatabaseUnavailable`` if it cannot be used.
     """
     parsed = parse(url)
     path = sqlite_path(parsed)
@@ -61,8 +61,7 @@ def open_database(url: str, *, busy_timeout: float = BUSY_TIMEOUT) -> Database:
 
 
 def upgrade(url: str, *, to: str | None = None, busy_timeout: float = BUSY_TIMEOUT) -> None:
-    """Creates the database, or brings its schema to this version, or to the revision ``to``; folders are made as
-    needed.
+    """Create the database and its folders, or migrate its schema to this version or to the revision ``to``.
 
     All or nothing, and safe to call from two processes at once. Raises ``DatabaseUnavailable``.
     """
@@ -70,7 +69,7 @@ def upgrade(url: str, *, to: str | None = None, busy_timeout: float = BUSY_TIMEO
     path = sqlite_path(parsed)
     if path is not None:
         schema.make_folder(path.parent)
-    # Rebuilding a table on SQLite drops the old one, which with foreign keys on would delete what refers to it.
+    # Rebuilding a table on SQLite drops the old one. With foreign keys on, this would delete the rows that refer to it.
     engine = _engine(parsed, busy_timeout, foreign_keys=False)
     try:
         with explained(parsed), engine.begin() as connection:
@@ -80,7 +79,7 @@ def upgrade(url: str, *, to: str | None = None, busy_timeout: float = BUSY_TIMEO
 
 
 def parse(url: str) -> URL:
-    """The URL with its driver named. Raises ``InvalidSetting`` for what is neither SQLite nor PostgreSQL."""
+    """Return the URL with its driver named. Raises ``InvalidSetting`` if it is neither SQLite nor PostgreSQL."""
     expected = "expected sqlite:///path/to/file.db or postgresql://user:password@host/name"
     try:
         parsed = make_url(url)
@@ -96,7 +95,7 @@ def parse(url: str) -> URL:
 
 
 def sqlite_path(url: URL) -> Path | None:
-    """The file of a SQLite URL; ``None`` for PostgreSQL."""
+    """Return the file of a SQLite URL, or ``None`` for PostgreSQL."""
     if url.get_backend_name() != "sqlite":
         return None
     name = str(url.database)
@@ -110,7 +109,7 @@ def _engine(url: URL, busy_timeout: float, *, foreign_keys: bool = True) -> Engi
 
     @event.listens_for(engine, "connect")
     def configure(connection, _record) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, below; sqlite3 would say it too late
+        connection.isolation_level = None  # BEGIN is sent below, because sqlite3 would send it too late
         connection.execute(f"PRAGMA foreign_keys = {'ON' if foreign_keys else 'OFF'}")
 
     @event.listens_for(engine, "begin")

@@ -1,4 +1,4 @@
-"""Tasks of one's own: versions, each stored once, by the hash of its content."""
+"""Custom tasks: versions, each stored once, by the hash of its content."""
 
 from __future__ import annotations
 
@@ -21,19 +21,21 @@ _COLUMNS = (
 
 class TaskStore(Store):
     def add_task(self, name: str, content: str, *, title: str, scorer: str, prompts: int, who: str) -> TaskView:
-        """Keeps a version of a task, and makes it the one that the name means. Content that is here under this name is
-        kept once."""
+        """Store a version of a task, and make it the one that the name refers to.
+
+        Content that exists under this name is stored once.
+        """
         version, moment = text_hash(content), now()
-        said = {"title": storable(title)[:LONGEST_TITLE], "added_by": storable(who), "added_at": moment}
+        updated = {"title": storable(title)[:LONGEST_TITLE], "added_by": storable(who), "added_at": moment}
         fixed = {"name": name, "version": version, "content": content, "scorer": scorer, "prompts": prompts}
         with self._database.session() as session:
             insert = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[session.get_bind().dialect.name]
-            row = insert(TaskRow).values(fixed | said)  # another process may add the same at this moment
-            session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=said))
-        return TaskView(name, version, said["title"], scorer, prompts, said["added_by"], moment)
+            row = insert(TaskRow).values(fixed | updated)  # another process may add the same at this moment
+            session.execute(row.on_conflict_do_update(index_elements=["name", "version"], set_=updated))
+        return TaskView(name, version, updated["title"], scorer, prompts, updated["added_by"], moment)
 
     def task_versions(self, name: str | None = None) -> list[TaskView]:
-        """The versions of a task, or of all, the latest first."""
+        """Return the versions of a task, or of all, latest first."""
         statement = select(*_COLUMNS).order_by(TaskRow.added_at.desc(), TaskRow.name, TaskRow.version)
         if name is not None:
             statement = statement.where(TaskRow.name == storable(name))
@@ -41,8 +43,10 @@ class TaskStore(Store):
             return [TaskView(*row) for row in session.execute(statement)]
 
     def task_content(self, name: str, version: str) -> str:
-        """The lines of a version. Raises ``UnknownName``, and ``DataDamaged`` for lines that are not those that were
-        added."""
+        """Return the lines of a version.
+
+        Raises ``UnknownName``, and ``DataDamaged`` if the lines are not what was added.
+        """
         with self._database.session(readonly=True) as session:
             row = session.get(TaskRow, (name, version))
             content = None if row is None else row.content

@@ -1,4 +1,4 @@
-"""Runs and experiments deleted for good, and the copies of them that MLflow still has."""
+"""Permanent deletion of runs and experiments, and their copies that MLflow still has."""
 
 from __future__ import annotations
 
@@ -19,48 +19,47 @@ from fsd_core.storage.records import Deletion
 
 class DeletionStore(Store):
     def delete_experiment(self, id: str, who: Person = LOCAL) -> Deletion:
-        """Deletes an experiment with its runs, prompts and traces, and logs who did; MLflow's copies follow. Returns
-        what went.
+        """Delete an experiment with its runs, prompts and traces, and log who did. Returns what was deleted.
 
-        Raises ``UnknownName``, and ``InvalidSetting`` while any of it is under way.
+        MLflow's copies are deleted later. Raises ``UnknownName``, and ``InvalidSetting`` while any of it is under way.
         """
         with self._database.session() as session:
             experiment = get_row(session, ExperimentRow, id, "experiment")
-            gone = _gone(session, experiment.name, RunRow.experiment_id == id)
+            deleted = _contents(session, experiment.name, RunRow.experiment_id == id)
             _check_idle(session, [id])
             _delete_runs(session, RunRow.experiment_id == id)
             _delete_experiment(session, id)
-            log_change(session, "experiment", id, id, who, "deleted", asdict(gone))
-            return gone
+            log_change(session, "experiment", id, id, who, "deleted", asdict(deleted))
+            return deleted
 
     def delete_run(self, id: str, who: Person = LOCAL) -> Deletion:
-        """Deletes a run with its prompts and traces, and logs who did; MLflow's copy follows. An experiment's last run
-        takes it along.
+        """Delete a run with its prompts and traces, and log who did. Returns what was deleted.
 
-        Raises ``UnknownName``, and ``InvalidSetting`` while the run is under way.
+        MLflow's copy is deleted later. An experiment is deleted with its last run. Raises ``UnknownName``, and
+        ``InvalidSetting`` while the run is under way.
         """
         with self._database.session() as session:
             run = get_row(session, RunRow, id, "run")
-            experiment_id, gone = run.experiment_id, _gone(session, run.setting.label, RunRow.id == id)
+            experiment_id, deleted = run.experiment_id, _contents(session, run.setting.label, RunRow.id == id)
             _check_idle(session, [id, experiment_id or id])
             _delete_runs(session, RunRow.id == id)
-            left = select(func.count(RunRow.id)).where(RunRow.experiment_id == experiment_id)
-            if experiment_id is not None and not session.scalar(left):
+            remaining = select(func.count(RunRow.id)).where(RunRow.experiment_id == experiment_id)
+            if experiment_id is not None and not session.scalar(remaining):
                 _delete_experiment(session, experiment_id)
-            log_change(session, "run", id, experiment_id, who, "deleted", asdict(gone))
-            return gone
+            log_change(session, "run", id, experiment_id, who, "deleted", asdict(deleted))
+            return deleted
 
     def deletion(self, *, experiment_id: str | None = None, run_id: str | None = None) -> Deletion:
-        """What deleting an experiment or a run would delete. Raises ``UnknownName``."""
+        """Return what deleting an experiment or a run would delete. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             if experiment_id is not None:
                 name = get_row(session, ExperimentRow, experiment_id, "experiment").name
-                return _gone(session, name, RunRow.experiment_id == experiment_id)
+                return _contents(session, name, RunRow.experiment_id == experiment_id)
             run = get_row(session, RunRow, str(run_id), "run")
-            return _gone(session, run.setting.label, RunRow.id == run.id)
+            return _contents(session, run.setting.label, RunRow.id == run.id)
 
     def mlflow_deletions(self) -> list[tuple[str, str]]:
-        """Kind and id of what was deleted here and may still be in MLflow, oldest first."""
+        """Return kind and id of runs and experiments deleted here that MLflow may still have, oldest first."""
         with self._database.session(readonly=True) as session:
             rows = session.scalars(
                 select(MlflowDeletionRow).order_by(MlflowDeletionRow.created_at, MlflowDeletionRow.id)
@@ -68,13 +67,13 @@ class DeletionStore(Store):
             return [(row.kind, row.id) for row in rows]
 
     def deleted_in_mlflow(self, ids: Sequence[str]) -> None:
-        """Notes that MLflow has these no more."""
+        """Record that MLflow no longer has these."""
         with self._database.session() as session:
             session.execute(delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_(list(ids))))
 
 
-def _gone(session: Session, name: str, which: ColumnElement[bool]) -> Deletion:
-    runs, prompts = session.execute(select(func.count(RunRow.id), func.sum(RunRow.prompts_done)).where(which)).one()
+def _contents(session: Session, name: str, condition: ColumnElement[bool]) -> Deletion:
+    runs, prompts = session.execute(select(func.count(RunRow.id), func.sum(RunRow.prompts_done)).where(condition)).one()
     return Deletion(name, runs, prompts or 0)
 
 
@@ -83,10 +82,10 @@ def _check_idle(session: Session, jobs: Sequence[str]) -> None:
         raise InvalidSetting("This is under way and cannot be deleted: cancel it first, or wait for its end.")
 
 
-def _delete_runs(session: Session, which: ColumnElement[bool]) -> None:
-    """Generations and traces go by the foreign keys' cascade."""
-    ids = list(session.scalars(select(RunRow.id).where(which)))
-    session.expunge_all()  # of what the statements below delete nothing is to be written
+def _delete_runs(session: Session, condition: ColumnElement[bool]) -> None:
+    """Delete runs. The foreign keys' cascade deletes generations and traces."""
+    ids = list(session.scalars(select(RunRow.id).where(condition)))
+    session.expunge_all()  # nothing that is deleted below may be flushed
     session.execute(delete(RunRow).where(RunRow.id.in_(ids)))
     session.execute(delete(JobRow).where(JobRow.id.in_(ids)))
     session.add_all(MlflowDeletionRow(id=id, kind="run") for id in ids)

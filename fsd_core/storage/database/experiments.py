@@ -1,4 +1,4 @@
-"""Experiments: a sweep, its runs and its job, made together and seen together."""
+"""Experiments: a sweep, its runs and its job, created together and read together."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fsd_core.storage.records import ExperimentName, ExperimentView
 
 class ExperimentStore(Store):
     def create_experiment(self, sweep: SweepConfig, *, enqueue: bool = True) -> str:
-        """The experiment with its queued runs and, unless the caller does them itself, its job; all or nothing.
+        """Create an experiment with its queued runs and, unless the caller does them itself, its job; all or nothing.
 
-        Returns the id, which is that of its job too.
+        Returns the id, which is also its job's.
         """
         name = checked_name(storable(sweep.name).strip() or f"{sweep.task} on {sweep.pair}")
         id = new_id()
@@ -41,15 +41,17 @@ class ExperimentStore(Store):
     def extend_experiment(
         self, id: str, configs: Sequence[RunConfig], predicted: Mapping[str, dict[str, Any]] | None = None
     ) -> list[str]:
-        """More queued runs behind those of an experiment, all or nothing; their ids. ``predicted``: what is expected of
-        settings, by their ids. Raises ``UnknownName``."""
+        """Queue more runs after those of an experiment, all or nothing. Returns their ids.
+
+        ``predicted``: the predicted metrics of settings, by their ids. Raises ``UnknownName``.
+        """
         with self._database.session() as session:
             get_row(session, ExperimentRow, id, "experiment")
             last = session.scalar(select(func.max(RunRow.position)).where(RunRow.experiment_id == id))
             return add_runs(session, configs, id, 0 if last is None else last + 1, predicted)
 
     def grant_minutes(self, id: str, minutes: float, *, enqueue: bool = True) -> None:
-        """More time for a calibration that has ended, which the worker then goes on with, unless the caller does.
+        """Give an ended calibration more time. The worker then continues it, unless the caller does.
 
         Raises ``UnknownName``, and ``InvalidSetting`` for another experiment, while it is under way, and for minutes
         out of range.
@@ -63,19 +65,19 @@ class ExperimentStore(Store):
                 raise InvalidSetting(f"The experiment {id} is no calibration: only these are given time.")
             job = session.get(JobRow, id, with_for_update=True)
             check_ended(job)
-            asked = config.as_json() | {GRANTED: config.more_minutes + minutes}
-            row.config = storable(checked_words(CalibrationConfig, {GRANTED: "The time added"}, **asked).as_json())
+            values = config.as_json() | {GRANTED: config.more_minutes + minutes}
+            row.config = storable(checked_words(CalibrationConfig, {GRANTED: "The time added"}, **values).as_json())
             if enqueue:
                 queue_again(session, job, ExperimentJob(id), id)
 
     def experiment(self, id: str) -> ExperimentView:
-        """Raises ``UnknownName``."""
+        """Return an experiment. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             views = _views(session, [get_row(session, ExperimentRow, id, "experiment")])
             return views[0]
 
     def experiments(self, limit: int = 50, offset: int = 0, *, archived: bool = True) -> list[ExperimentView]:
-        """The newest first; ``archived``: with archived ones."""
+        """Return the newest experiments first; ``archived``: with archived ones."""
         newest = (
             select(ExperimentRow)
             .order_by(ExperimentRow.created_at.desc(), ExperimentRow.id)
@@ -88,7 +90,7 @@ class ExperimentStore(Store):
             return _views(session, list(session.scalars(newest)))
 
     def experiment_names(self, limit: int) -> list[ExperimentName]:
-        """The latest experiments by name, without archived ones."""
+        """Return the latest experiments by name, without archived ones."""
         columns = ExperimentRow.id, ExperimentRow.name, func.count(RunRow.id), ExperimentRow.created_at
         statement = (
             select(*columns).outerjoin(ExperimentRow.runs).where(~ExperimentRow.archived).group_by(ExperimentRow.id)
@@ -102,7 +104,7 @@ class ExperimentStore(Store):
             return session.scalar(select(func.count(ExperimentRow.id))) or 0
 
     def set_experiment_mlflow(self, experiment_id: str, mlflow_run_id: str) -> None:
-        """Notes the MLflow run under which those of the experiment are nested."""
+        """Record the MLflow run under which the experiment's runs are nested."""
         with self._database.session() as session:
             row = session.get(ExperimentRow, experiment_id)
             if row is None:
@@ -111,7 +113,7 @@ class ExperimentStore(Store):
 
 
 def _views(session: Session, rows: list[ExperimentRow]) -> list[ExperimentView]:
-    """Two queries, however many experiments."""
+    """Return the views of experiments with two queries, however many there are."""
     ids = [row.id for row in rows]
     jobs = {job.id: job for job in session.scalars(select(JobRow).where(JobRow.id.in_(ids)))}
     runs: dict[str, list[RunRow]] = {id: [] for id in ids}

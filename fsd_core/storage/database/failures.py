@@ -1,4 +1,4 @@
-"""What a database driver says, told as a sentence."""
+"""Errors of database drivers as sentences."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _LACKING = (
     "another and prepare that one with `python -m fsd_core db upgrade`"
 )
 _FOREIGN = "has tables of another program under the names of ours: choose another with FSD_DATABASE_URL"
-_SQLITE_WORDS = {  # SQLite has one code, SQLITE_ERROR, for whatever is wrong with a statement
+_SQLITE_MESSAGES = {  # SQLite has one code, SQLITE_ERROR, for all errors in a statement
     r"no such (table|column)\b|table \S+ has no column": _LACKING,
-    # A row that was written in the same transaction, or read in it, can be missed by damaged pages alone.
+    # A row written or read in the same transaction can be missing only because of damaged pages.
     r"Could not decode to UTF-8|malformed (JSON|database schema)|FOREIGN KEY constraint": f"is damaged: {_RESTORE}",
     r"table \S+ already exists\b": _FOREIGN,
 }
@@ -55,15 +55,15 @@ _POSTGRES = {  # by SQLSTATE, or by its class
 
 
 def sentence(error: DBAPIError, url: URL) -> str | None:
-    """What went wrong and what to do; ``None`` where it is a mistake of the program, not of its surroundings."""
-    name = _named(url)
+    """Return what went wrong and what to do; ``None`` for a bug of the program, not a problem of its environment."""
+    name = _database_label(url)
     original = error.orig
     if isinstance(original, sqlite3.Error):
-        # The low byte is the primary code; the rest tells its variants apart.
+        # The low byte is the primary code. The rest distinguishes its variants.
         code = getattr(original, "sqlite_errorcode", 0) & 0xFF
-        words = (told for pattern, told in _SQLITE_WORDS.items() if re.match(pattern, str(original)))
-        told = _SQLITE.get(code) or next(words, None)
-        return f"{name} {told}." if told else None
+        matches = (message for pattern, message in _SQLITE_MESSAGES.items() if re.match(pattern, str(original)))
+        message = _SQLITE.get(code) or next(matches, None)
+        return f"{name} {message}." if message else None
     state = getattr(original, "sqlstate", None) or ""
     for length in (5, 2):
         if state[:length] in _POSTGRES:
@@ -73,7 +73,7 @@ def sentence(error: DBAPIError, url: URL) -> str | None:
     return None
 
 
-def _named(url: URL) -> str:
+def _database_label(url: URL) -> str:
     return f"The database {url.database if url.get_backend_name() == 'sqlite' else redacted(url)}"
 
 
@@ -83,18 +83,18 @@ def redacted(url: URL) -> str:
 
 @contextmanager
 def explained(url: URL) -> Iterator[None]:
-    """Raises ``DatabaseUnavailable`` in place of a driver's error that a user can do something about, and
-    ``DataDamaged`` in place of what reading a damaged value raises."""
+    """Raise ``DatabaseUnavailable`` for a driver's error that a user can fix, and ``DataDamaged`` for an error in
+    reading a damaged value."""
     try:
         yield
     except (FsdError, UnicodeEncodeError):
         raise
     except (ValueError, TypeError, LookupError, AttributeError, StaleDataError) as error:
-        raise DataDamaged(f"{_named(url)} holds a value that cannot be read: {_RESTORE}.") from error
+        raise DataDamaged(f"{_database_label(url)} holds a value that cannot be read: {_RESTORE}.") from error
     except PoolTimeout:
         raise DatabaseUnavailable(f"The database {redacted(url)} is too busy: try again in a moment.") from None
     except DBAPIError as error:
-        told = sentence(error, url)
-        if told is None:
+        message = sentence(error, url)
+        if message is None:
             raise
-        raise DatabaseUnavailable(told) from error
+        raise DatabaseUnavailable(message) from error

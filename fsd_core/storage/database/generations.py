@@ -1,4 +1,4 @@
-"""What was generated, prompt by prompt, and the trace of every round."""
+"""Generations, prompt by prompt, and the trace of every round."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _BATCH = 50  # traces read at once
 
 class GenerationStore(Store):
     def record_generation(self, run_id: str, record: GenerationRecord, conditions: Conditions | None = None) -> None:
-        """Writes a prompt, its trace and the run's progress: all or nothing. A prompt recorded before is left alone.
+        """Record a prompt, its trace and the run's progress, all or nothing. A prompt recorded before is left alone.
 
-        ``conditions`` are those under which it was measured; without them it belongs to no sitting.
+        ``conditions`` are those under which it was measured. Without them it belongs to no measurement session.
         """
         data, checksum = pack(record.records)
         values = {f.name: getattr(record, f.name) for f in fields(record) if f.name != "records"}
         values = {name: storable(value) if isinstance(value, str) else value for name, value in values.items()}
         with self._database.session() as session:
-            # The lock on the run's row makes two recorders take turns; SQLite has one writer anyway.
+            # The lock on the run's row makes two recorders take turns. SQLite has one writer anyway.
             run = session.scalar(select(RunRow).where(RunRow.id == run_id).with_for_update(of=RunRow))
             if run is None:
                 raise unknown("run", run_id)
-            mine = GenerationRow.run_id == run_id, GenerationRow.position == record.position
-            if session.scalar(select(GenerationRow.id).where(*mine)) is not None:
+            same_prompt = GenerationRow.run_id == run_id, GenerationRow.position == record.position
+            if session.scalar(select(GenerationRow.id).where(*same_prompt)) is not None:
                 return
             sitting = None if conditions is None else _sitting(session, run, storable(dict(conditions)))
             session.add(
@@ -47,10 +47,11 @@ class GenerationStore(Store):
             run.prompts_done += 1
             run.decoding_seconds += record.seconds
             if run.losses:
-                run.losses = {place: n for place, n in run.losses.items() if place != str(record.position)} or None
+                run.losses = {key: n for key, n in run.losses.items() if key != str(record.position)} or None
 
     def set_scores(self, run_id: str, scores: Mapping[int, tuple[str, str | None]], metrics: dict[str, Any]) -> None:
-        """Replaces outcome and answer of generations, by their ids, and the run's metrics; MLflow gets it anew."""
+        """Replace outcome and answer of generations, by their ids, and the run's metrics, which MLflow then gets
+        again."""
         with self._database.session() as session:
             for id, (outcome, answer) in scores.items():
                 values = {"outcome": outcome, "answer": storable(answer), "error": None}
@@ -61,7 +62,7 @@ class GenerationStore(Store):
             run.metrics, run.mlflow_synced_at = storable(metrics), None
 
     def done_positions(self, run_id: str) -> set[int]:
-        """The prompts that need not be done again."""
+        """Return the positions of the prompts that need not be done again."""
         with self._database.session(readonly=True) as session:
             return set(session.scalars(select(GenerationRow.position).where(GenerationRow.run_id == run_id)))
 
@@ -76,8 +77,11 @@ class GenerationStore(Store):
         limit: int | None = None,
         offset: int = 0,
     ) -> list[GenerationView]:
-        """In order of position; ``worst_first``: the lowest acceptance rate first, what drafted nothing last.
-        ``search`` looks into the prompt, the text and the answer."""
+        """Return generations in order of position.
+
+        ``worst_first``: lowest acceptance rate first, and those without drafted tokens last. ``search`` looks into the
+        prompt, the text and the answer.
+        """
         rate = GenerationRow.accepted / func.nullif(1.0 * GenerationRow.drafted, 0.0)
         order = (rate.asc().nulls_last(), GenerationRow.position) if worst_first else (GenerationRow.position,)
         statement = _filtered(select(GenerationRow), run_id, outcome, search).order_by(*order)
@@ -87,41 +91,46 @@ class GenerationStore(Store):
             return [generation_view(row) for row in session.scalars(statement.limit(limit).offset(offset))]
 
     def prompts(self, run_ids: Iterable[str]) -> dict[str, dict[int, PromptCounts]]:
-        """What was counted of the prompts of some runs, by run and position; in order of position."""
-        found: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
+        """Return the counts of the prompts of some runs, by run and position, in order of position."""
+        result: dict[str, dict[int, PromptCounts]] = {run_id: {} for run_id in run_ids}
         names = PromptCounts._fields if foreign_ratios() else PromptCounts._fields[:-1]
         columns = GenerationRow.run_id, GenerationRow.position, *(getattr(GenerationRow, name) for name in names)
-        statement = select(*columns).where(GenerationRow.run_id.in_(found)).order_by(GenerationRow.position)
+        statement = select(*columns).where(GenerationRow.run_id.in_(result)).order_by(GenerationRow.position)
         with self._database.session(readonly=True) as session:
             for run_id, position, *counts in session.execute(statement):
-                found[run_id][position] = PromptCounts(*counts)
-        return found
+                result[run_id][position] = PromptCounts(*counts)
+        return result
 
     def scores(self, run_ids: Iterable[str]) -> dict[str, tuple[int, int]]:
-        """How many prompts each run solved, of how many; without runs of which nothing is done, or nothing scored."""
+        """Return each run's numbers of solved and of done prompts, except for runs with no done or with unscored
+        prompts."""
         solved = func.sum(case((GenerationRow.outcome == "correct", 1), else_=0))
         unscored = func.sum(case((GenerationRow.outcome == "unscored", 1), else_=0))
         statement = select(GenerationRow.run_id, solved, func.count(), unscored).group_by(GenerationRow.run_id)
         with self._database.session(readonly=True) as session:
             rows = session.execute(statement.where(GenerationRow.run_id.in_([*run_ids])))
-            return {run_id: (int(right), int(done)) for run_id, right, done, without in rows if not without}
+            return {
+                run_id: (int(num_solved), int(num_done))
+                for run_id, num_solved, num_done, num_unscored in rows
+                if not num_unscored
+            }
 
     def sitting_positions(self, run_id: str) -> dict[int, list[int]]:
-        """The positions of the prompts of each sitting of a run, by its id; in order."""
+        """Return the positions of the prompts of each measurement session of a run, by its id, in order."""
         statement = select(GenerationRow.sitting_id, GenerationRow.position).where(GenerationRow.run_id == run_id)
-        found: dict[int, list[int]] = {}
+        result: dict[int, list[int]] = {}
         with self._database.session(readonly=True) as session:
             for sitting_id, position in session.execute(statement.order_by(GenerationRow.position)):
                 if sitting_id is not None:
-                    found.setdefault(sitting_id, []).append(position)
-        return found
+                    result.setdefault(sitting_id, []).append(position)
+        return result
 
     def count_generations(self, run_id: str, *, outcome: str | None = None, search: str | None = None) -> int:
         with self._database.session(readonly=True) as session:
             return session.scalar(_filtered(select(func.count(GenerationRow.id)), run_id, outcome, search)) or 0
 
     def trace(self, generation_id: int) -> list[RoundRecord]:
-        """Every round of a generation. Raises ``UnknownName`` where it was deleted, or ``DataDamaged``."""
+        """Return every round of a generation. Raises ``UnknownName`` if they were deleted, or ``DataDamaged``."""
         with self._database.session(readonly=True) as session:
             row = session.get(TraceRow, generation_id)
             if row is None:
@@ -131,7 +140,8 @@ class GenerationStore(Store):
             return _unpacked(row.data, row.sha256)
 
     def traces(self, run_id: str) -> Iterator[tuple[int, list[RoundRecord]]]:
-        """Position and rounds of every prompt of a run, in order; read in batches, so a run need not fit in memory."""
+        """Yield position and rounds of every prompt of a run, in order. Reads in batches, so a run need not fit in
+        memory."""
         last = -1
         while True:
             statement = (
@@ -151,41 +161,42 @@ class GenerationStore(Store):
             last = rows[-1][0]
 
     def prune_traces(self, older_than: timedelta) -> int:
-        """Deletes the traces of runs that ended longer ago than this; how many. Texts and figures stay."""
+        """Delete the traces of runs that ended longer ago than this, and return their number. Texts and figures
+        stay."""
         old = select(TraceRow.generation_id).join(TraceRow.generation).join(RunRow, RunRow.id == GenerationRow.run_id)
-        some = old.where(RunRow.finished_at < now() - older_than).limit(20 * _BATCH)
+        batch = old.where(RunRow.finished_at < now() - older_than).limit(20 * _BATCH)
         total = 0
-        while True:  # bit by bit, so that nobody waits long
+        while True:  # in batches, so that nobody waits long
             with self._database.session() as session:
-                ids = list(session.scalars(some))
+                ids = list(session.scalars(batch))
                 total += changed(session, delete(TraceRow).where(TraceRow.generation_id.in_(ids)))
             if not ids:
                 return total
 
     def has_traces(self, run_id: str) -> bool:
-        """Whether the rounds of all prompts of a run are kept."""
-        lacking = select(GenerationRow.id).outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id)
-        lacking = lacking.where(GenerationRow.run_id == run_id, TraceRow.generation_id.is_(None))
+        """Whether the rounds of all prompts of a run are stored."""
+        missing = select(GenerationRow.id).outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id)
+        missing = missing.where(GenerationRow.run_id == run_id, TraceRow.generation_id.is_(None))
         with self._database.session(readonly=True) as session:
-            return session.scalar(lacking.limit(1)) is None
+            return session.scalar(missing.limit(1)) is None
 
 
 def _sitting(session: Session, run: RunRow, conditions: dict[str, Any]) -> SittingRow:
-    """The run's sitting of these conditions, made where there is none.
+    """Return the run's measurement session with these conditions, which is added if missing.
 
-    Prompts that were measured before sittings were recorded get one then, of which nothing is known.
+    Prompts measured before such sessions were recorded then get one with unknown conditions.
     """
     for sitting in run.sittings:
         if sitting.conditions == conditions:
             return sitting
     if not run.sittings:
-        former = GenerationRow.run_id == run.id, GenerationRow.sitting_id.is_(None), GenerationRow.seconds > 0
-        if session.scalar(select(GenerationRow.id).where(*former).limit(1)) is not None:
+        earlier = GenerationRow.run_id == run.id, GenerationRow.sitting_id.is_(None), GenerationRow.seconds > 0
+        if session.scalar(select(GenerationRow.id).where(*earlier).limit(1)) is not None:
             run.sittings.append(unrecorded := SittingRow(conditions={}, started_at=run.started_at))
             session.flush()
-            session.execute(update(GenerationRow).where(*former).values(sitting_id=unrecorded.id))
-    run.sittings.append(found := SittingRow(conditions=conditions, started_at=now()))
-    return found
+            session.execute(update(GenerationRow).where(*earlier).values(sitting_id=unrecorded.id))
+    run.sittings.append(added := SittingRow(conditions=conditions, started_at=now()))
+    return added
 
 
 def _unpacked(data: bytes, checksum: str) -> list[RoundRecord]:
@@ -200,7 +211,7 @@ def _filtered(statement: Select, run_id: str, outcome: str | None, search: str |
     if outcome is not None:
         statement = statement.where(GenerationRow.outcome == outcome)
     if search and search.strip():
-        places = (GenerationRow.prompt, GenerationRow.text, GenerationRow.answer)
+        columns = (GenerationRow.prompt, GenerationRow.text, GenerationRow.answer)
         needle = storable(search.strip()[:LONGEST_SEARCH])
-        statement = statement.where(or_(*(place.icontains(needle, autoescape=True) for place in places)))
+        statement = statement.where(or_(*(column.icontains(needle, autoescape=True) for column in columns)))
     return statement

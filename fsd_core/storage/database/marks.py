@@ -1,4 +1,4 @@
-"""Marks on outputs: each person's own, good or bad, with a note."""
+"""Marks on outputs: each person's verdict, good or bad, with a note."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ VERDICTS = ("good", "bad")
 
 class MarkStore(Store):
     def mark(self, run_id: str, position: int, who: str, verdict: str | None, note: str = "") -> None:
-        """What somebody thinks of an output takes the place of what they thought before; neither a verdict nor a note
-        takes the mark away.
+        """Replace a person's mark on an output. Without a verdict and a note the mark is removed.
 
-        Raises ``UnknownName`` for an output that is not there, ``InvalidSetting`` for another verdict or a note that
+        Raises ``UnknownName`` for an output that does not exist, ``InvalidSetting`` for another verdict or a note that
         is too long.
         """
         if verdict not in (None, *VERDICTS):
@@ -29,8 +28,10 @@ class MarkStore(Store):
         if len(note) > LONGEST_WORDS:
             raise InvalidSetting(f"The note has {len(note):,} characters: expected at most {LONGEST_WORDS:,}.")
         with self._database.session() as session:
-            written = select(GenerationRow.id).where(GenerationRow.run_id == run_id, GenerationRow.position == position)
-            if session.scalar(written) is None:
+            generation = select(GenerationRow.id).where(
+                GenerationRow.run_id == run_id, GenerationRow.position == position
+            )
+            if session.scalar(generation) is None:
                 raise UnknownName("There is no such output: it was deleted, or the page is old. Reload it.")
             if verdict or note:
                 values = {"verdict": verdict, "note": storable(note), "at": now()}
@@ -39,7 +40,7 @@ class MarkStore(Store):
                 session.delete(row)
 
     def marks(self, run_ids: Iterable[str]) -> list[MarkView]:
-        """Everybody's marks on the outputs of runs, the oldest first."""
+        """Return everybody's marks on the outputs of runs, oldest first."""
         statement = select(MarkRow).where(MarkRow.run_id.in_(list(run_ids))).order_by(MarkRow.at, MarkRow.who)
         with self._database.session(readonly=True) as session:
             return [

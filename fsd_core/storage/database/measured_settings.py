@@ -1,4 +1,4 @@
-"""Settings: found by their hash, or listed with how often each was measured."""
+"""Settings, by their hash or listed with how often each was measured."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from fsd_core.storage.records import SettingSummary, SettingView
 
 class SettingStore(Store):
     def setting(self, id: str) -> SettingView:
-        """Raises ``UnknownName``."""
+        """Return a setting. Raises ``UnknownName``."""
         with self._database.session(readonly=True) as session:
             row = get_row(session, SettingRow, id, "setting")
             return SettingView(row.id, row.pair, row.label, SettingConfig.model_validate(row.config), row.created_at)
 
     def setting_labels(self, ids: Iterable[str]) -> dict[str, str]:
-        """Names of settings by their id."""
+        """Return the labels of settings, by their ids."""
         statement = select(SettingRow.id, SettingRow.label).where(SettingRow.id.in_(list(ids)))
         with self._database.session(readonly=True) as session:
             return {row.id: row.label for row in session.execute(statement)}
@@ -30,8 +30,10 @@ class SettingStore(Store):
     def settings(
         self, search: str = "", limit: int = 50, offset: int = 0, *, dropped: bool = True
     ) -> list[SettingSummary]:
-        """Settings of at least one run, the one measured last first; ``dropped``: with those that were only measured
-        while a calibration chose its finalists."""
+        """Return settings of at least one run, the one measured last first.
+
+        ``dropped``: with those that were only measured while a calibration chose its finalists.
+        """
         last = func.max(RunRow.created_at)
         columns = SettingRow.id, SettingRow.pair, SettingRow.label, func.count(RunRow.id), last
         statement = _matching(select(*columns), search, dropped).group_by(
@@ -39,18 +41,16 @@ class SettingStore(Store):
         )
         statement = statement.order_by(last.desc(), SettingRow.id).limit(limit).offset(offset)
         with self._database.session(readonly=True) as session:
-            found = session.execute(statement).all()
-            done = (
-                select(RunRow.setting_id, RunRow.task)
-                .where(RunRow.setting_id.in_([row[0] for row in found]))
-                .distinct()
+            rows = session.execute(statement).all()
+            measured = (
+                select(RunRow.setting_id, RunRow.task).where(RunRow.setting_id.in_([row[0] for row in rows])).distinct()
             )
             tasks: dict[str, list[str]] = {}
-            for setting, task in session.execute(done.order_by(RunRow.task)):
+            for setting, task in session.execute(measured.order_by(RunRow.task)):
                 tasks.setdefault(setting, []).append(task)
             return [
                 SettingSummary(id, pair, label, runs, last, tuple(tasks.get(id, ())))
-                for id, pair, label, runs, last in found
+                for id, pair, label, runs, last in rows
             ]
 
     def count_settings(self, search: str = "", *, dropped: bool = True) -> int:
@@ -62,11 +62,11 @@ def _matching(statement: Select, search: str, dropped: bool) -> Select:
     statement = statement.select_from(SettingRow).join(RunRow, RunRow.setting_id == SettingRow.id)
     if not dropped:
         fresh = RunRow.config["first"].as_integer() >= ExperimentRow.config["choosing"].as_integer()
-        kept = select(RunRow.setting_id).outerjoin(RunRow.experiment).where(or_(ordinary(), fresh))
-        statement = statement.where(SettingRow.id.in_(kept))
+        selected = select(RunRow.setting_id).outerjoin(RunRow.experiment).where(or_(ordinary(), fresh))
+        statement = statement.where(SettingRow.id.in_(selected))
     for word in storable(search)[:LONGEST_SEARCH].split():
-        places = (SettingRow.label, SettingRow.pair, RunRow.task)
-        inside = [place.icontains(word, autoescape=True) for place in places]
+        columns = (SettingRow.label, SettingRow.pair, RunRow.task)
+        inside = [column.icontains(word, autoescape=True) for column in columns]
         statement = statement.where(
             SettingRow.id.istartswith(word, autoescape=True) | inside[0] | inside[1] | inside[2]
         )

@@ -1,4 +1,4 @@
-"""The one door to the database for all that is not ``tracking``."""
+"""The only access to the database for everything but ``tracking``."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Repository(
     ChangeStore,
     TaskStore,
 ):
-    """All that the database holds. Every method is one transaction (``traces``: one per batch).
+    """The contents of the database. Every method is one transaction (``traces``: one per batch).
 
-    All return detached plain values. Methods raise ``DatabaseUnavailable`` when the database cannot be used, and
-    ``UnknownName`` for an id that is not there. May be shared by threads.
+    All return detached plain values. Methods raise ``DatabaseUnavailable`` if the database cannot be used, and
+    ``UnknownName`` for an unknown id. May be shared by threads.
     """

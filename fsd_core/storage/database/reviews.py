@@ -1,4 +1,4 @@
-"""The review log: acts are added at its end, and never changed."""
+"""The review log: events are appended and never changed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ MOVES = AliasMoved.model_fields["kind"].default
 
 
 class AliasNames(NamedTuple):
-    """What aliases say of one setting."""
+    """The aliases of one setting."""
 
     uses: dict[Alias, list[str]]
-    """ids of the uses whose alias names it"""
+    """ids of the uses whose alias names it, by alias"""
     moves: int
-    """of all aliases, that this counts"""
+    """number of moves, of all aliases, on which this is based"""
 
 
 class ReviewStore(Store):
     def review_log(self, use_id: str | None = None) -> list[LoggedEvent]:
-        """The acts of one use, or of all, oldest first."""
+        """Return the events of one use, or of all, oldest first."""
         statement = select(ReviewEventRow).order_by(ReviewEventRow.id)
         if use_id is not None:
             statement = statement.where(ReviewEventRow.use_id == use_id)
@@ -38,7 +38,8 @@ class ReviewStore(Store):
             return [_view(row) for row in session.scalars(statement)]
 
     def named(self, setting_id: str, weights: Mapping[str, str]) -> AliasNames:
-        """For which uses the setting is the candidate or approved; not where other ``weights`` of it are approved."""
+        """Return the uses for which the setting is candidate or approved, unless other ``weights`` of it are
+        approved."""
         statement = select(ReviewEventRow).where(ReviewEventRow.kind == MOVES).order_by(ReviewEventRow.id)
         with self._database.session(readonly=True) as session:
             moves = [_view(row) for row in session.scalars(statement)]
@@ -47,16 +48,16 @@ class ReviewStore(Store):
             if isinstance(move.act, AliasMoved):
                 aliases[move.use_id, move.act.alias] = move.act
         uses: dict[Alias, list[str]] = {"candidate": [], "approved": []}
-        for (use, alias), act in sorted(aliases.items(), key=lambda item: item[0]):
-            if act.setting == setting_id and (not act.weights or same_weights(act.weights, weights)):
+        for (use, alias), event in sorted(aliases.items(), key=lambda item: item[0]):
+            if event.setting == setting_id and (not event.weights or same_weights(event.weights, weights)):
                 uses[alias].append(use)
         return AliasNames(uses, len(moves))
 
     def append_acts(self, use_id: str, who: str, role: str, acts: Sequence[Act], seen: int) -> list[LoggedEvent]:
-        """Adds acts of one person to a use, all or none, behind the ``seen`` acts that it had when they were decided.
+        """Append one person's events to a use, all or none, after the ``seen`` ones that they were decided on.
 
-        Where an alias moves, the copies of the settings' runs in MLflow are to be made again, since they say so. Raises
-        ``Overtaken`` where it has others by now.
+        If an alias moves, the settings' runs are copied to MLflow again, because the copies state the alias. Raises
+        ``Overtaken`` if the use has other events by now.
         """
         try:
             with self._database.session() as session:
@@ -85,14 +86,20 @@ def _overtaken() -> Overtaken:
     return Overtaken("Somebody else acted here in the meantime: look at what is new, then do it again.")
 
 
-def _copy_again(session: Session, acts: Sequence[Act]) -> None:
-    settings = {id for act in acts if isinstance(act, AliasMoved) for id in (act.setting, act.former) if id is not None}
+def _copy_again(session: Session, events: Sequence[Act]) -> None:
+    settings = {
+        id
+        for event in events
+        if isinstance(event, AliasMoved)
+        for id in (event.setting, event.former)
+        if id is not None
+    }
     if settings:
         session.execute(update(RunRow).where(RunRow.setting_id.in_(settings)).values(mlflow_synced_at=None))
 
 
 def count_moves(session: Session) -> int:
-    """How often any alias has moved."""
+    """Return how often any alias has moved."""
     return session.scalar(select(func.count(ReviewEventRow.id)).where(ReviewEventRow.kind == MOVES)) or 0
 
 

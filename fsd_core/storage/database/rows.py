@@ -1,4 +1,4 @@
-"""From rows to the values that leave a session, and from values to what a row can hold."""
+"""Conversion from rows to the values that leave a session, and from values to what a row can hold."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _annotations(row: RunRow | ExperimentRow) -> dict[str, Any]:
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
-    """Raises ``TypeError`` for what damage has made of an object of JSON."""
+    """Return a JSON object. Raises ``TypeError`` for a damaged one."""
     if value is not None and not isinstance(value, dict):
         raise TypeError(f"expected an object, got {type(value).__name__}")
     return value
 
 
 def experiment_view(row: ExperimentRow, job: JobRow | None, runs: tuple[RunView, ...]) -> ExperimentView:
-    """``runs`` in their order."""
+    """Return the view of an experiment; ``runs`` are in order."""
     status = _experiment_status(job, runs)
     errors = [job.error if job else None, *(run.error for run in runs)]
     ends = [run.finished_at for run in runs if run.finished_at]
@@ -84,9 +84,9 @@ def _experiment_status(job: JobRow | None, runs: tuple[RunView, ...]) -> str:
 
 
 def storable(value: Any) -> Any:
-    """The value as JSON columns and text columns of every database can hold it.
+    """Return the value as JSON columns and text columns of every database can hold it.
 
-    Numbers that are not finite become null; NUL and half surrogate pairs, which no database stores, are replaced.
+    Numbers that are not finite become null. NUL and half surrogate pairs, which no database stores, are replaced.
     """
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Runs: made, found, begun and ended."""
+"""Runs: created, queried, started and ended."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ _COLUMNS: dict[str, Any] = {
     "threshold": SettingRow.threshold,
 }  # fmt: skip
 LONGEST_SEARCH = 200
-"""characters that are looked for; the rest is left aside"""
+"""characters that are searched for; the rest is ignored"""
 RUN_ORDERS = (*_COLUMNS, *METRICS)
-"""What runs can be sorted by."""
+"""Values by which runs can be sorted."""
 
 
 class RunFilters(TypedDict, total=False):
-    """All must hold; a filter that is ``None`` is none. ``search`` looks into names, labels, notes and tags, at ids."""
+    """Filters that must all hold; ``None`` is no filter. ``search`` looks into names, labels, notes and tags, and
+    for the beginning of ids."""
 
     pair: str | None
     task: str | None
-    """of one's own, the name of all versions or of one"""
+    """for a custom task, the name of all versions or of one"""
     acceptance: str | None
     status: str | None
     experiment_id: str | None
@@ -50,17 +51,17 @@ class RunFilters(TypedDict, total=False):
     archived: bool | None
     """whether the run or its experiment is archived"""
     turns: bool | None
-    """whether the run is a turn of a calibration"""
+    """whether the run is a round of a calibration"""
 
 
 class RunStore(Store):
     def create_run(self, config: RunConfig, experiment_id: str | None = None) -> str:
-        """A queued run; returns its id."""
+        """Queue a run and return its id."""
         with self._database.session() as session:
             return add_runs(session, [config], experiment_id)[0]
 
     def run(self, id: str) -> RunView:
-        """Raises ``UnknownName``."""
+        """Return a run. Raises ``UnknownName``."""
         runs = self.runs([id])
         if not runs:
             raise unknown("run", id)
@@ -76,7 +77,7 @@ class RunStore(Store):
         offset: int = 0,
         **filters: Unpack[RunFilters],
     ) -> list[RunView]:
-        """Runs in order; those without a value to sort by come last. ``order_by`` is one of ``RUN_ORDERS``."""
+        """Return runs in order of ``order_by``, one of ``RUN_ORDERS``. Those without a value come last."""
         order = _order(order_by)
         order = order.desc() if descending else order.asc()
         statement = _filtered(select(RunRow, ExperimentRow.name), ids, **filters)
@@ -85,7 +86,7 @@ class RunStore(Store):
             return [run_view(run, name) for run, name in session.execute(statement)]
 
     def run_names(self, limit: int) -> list[RunName]:
-        """The latest runs by name, without archived ones, which is much quicker to read than all of them."""
+        """Return the latest runs by name, without archived ones. Much faster than reading them whole."""
         columns = RunRow.id, SettingRow.label, RunRow.seed, ExperimentRow.name, RunRow.task, RunRow.created_at
         statement = select(*columns).select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
         statement = statement.where(_listed())
@@ -98,33 +99,33 @@ class RunStore(Store):
             return session.scalar(_filtered(select(func.count(RunRow.id)), ids, **filters)) or 0
 
     def start_run(self, id: str, provenance: dict[str, Any]) -> None:
-        """Marks a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
+        """Mark a run as running, for the first time or again. Raises ``InvalidSetting`` if it has ended."""
         values = {"status": "running", "provenance": storable(provenance), "error": None}
         if not self._change(id, values | {"started_at": func.coalesce(RunRow.started_at, now())}):
             raise InvalidSetting(f"The run {id} has ended already: start a new one with the same settings.")
 
     def finish_run(self, id: str, metrics: dict[str, Any]) -> None:
-        """Ends a run with its metrics. A run that has ended stays as it is; so with the next two."""
+        """End a run with its metrics. An ended run stays unchanged, here and in the next two methods."""
         self._end(id, status="finished", metrics=storable(metrics))
 
     def fail_run(self, id: str, error: str, metrics: dict[str, Any] | None = None) -> None:
-        """Ends a run with the sentence that says why, and the metrics of what is done."""
+        """End a run with the sentence that explains why, and the metrics of the finished prompts."""
         self._end(id, status="failed", error=storable(error), metrics=storable(metrics))
 
     def cancel_run(self, id: str, metrics: dict[str, Any] | None = None) -> None:
-        """Ends a run because a user asked for it, with the metrics of what is done."""
+        """End a run because a user asked for it, with the metrics of the finished prompts."""
         self._end(id, status="cancelled", metrics=storable(metrics))
 
     def reopen_runs(self, ids: Sequence[str], *, enqueue: bool = True) -> list[str]:
-        """Queues ended runs of one experiment, or one run alone, to be gone on with; those that had something left.
+        """Queue ended runs of one experiment, or one single run, again. Returns the ids of those with work left.
 
-        What is done stays; prompts that failed are done again. With ``enqueue`` the work is left to the worker, under
-        the job of the experiment or of the run, which is made where there is none. Raises ``UnknownName``, and
-        ``InvalidSetting`` while the runs are under way or if nothing is left of them.
+        Done prompts stay, and failed ones are repeated. With ``enqueue`` the work is left to the worker, under the job
+        of the experiment or of the run, which is created if missing. Raises ``UnknownName``, and ``InvalidSetting``
+        while the runs are under way or if no work is left.
         """
         with self._database.session() as session:
-            asked = select(RunRow).where(RunRow.id.in_(list(ids))).order_by(RunRow.position)
-            rows = list(session.scalars(asked.with_for_update(of=RunRow)))
+            statement = select(RunRow).where(RunRow.id.in_(list(ids))).order_by(RunRow.position)
+            rows = list(session.scalars(statement.with_for_update(of=RunRow)))
             if len(rows) < len(ids):
                 raise unknown("run", next(iter(set(ids) - {row.id for row in rows}), "none"))
             owner = rows[0].experiment_id or rows[0].id
@@ -140,7 +141,7 @@ class RunStore(Store):
             return reopened
 
     def unsynced_runs(self) -> list[RunView]:
-        """Ended runs that MLflow has not, oldest first."""
+        """Return ended runs that MLflow does not have, oldest first."""
         statement = select(RunRow, ExperimentRow.name).outerjoin(RunRow.experiment)
         statement = statement.where(RunRow.status.not_in(UNENDED), RunRow.mlflow_synced_at.is_(None))
         with self._database.session(readonly=True) as session:
@@ -148,9 +149,9 @@ class RunStore(Store):
             return [run_view(run, name) for run, name in rows]
 
     def mark_synced(self, copied: RunView, mlflow_run_id: str, moves: int = 0) -> None:
-        """Notes that MLflow has the run as it was when it was ``copied``, with so many ``moves`` of aliases.
+        """Record that MLflow has the run as it was when ``copied``, with this number of alias ``moves``.
 
-        If an alias has moved since, its experiment was renamed or the run reopened, the copy is to be made again.
+        If an alias has moved since, its experiment was renamed or the run reopened, the copy must be made again.
         """
         with self._database.session() as session:
             run = session.get(RunRow, copied.id, with_for_update={"of": RunRow})
@@ -173,13 +174,13 @@ class RunStore(Store):
 
 
 def check_ended(job: JobRow | None) -> None:
-    """Raises ``InvalidSetting`` while the worker has it before it or in hand."""
+    """Raise ``InvalidSetting`` while the job is queued or running."""
     if job is not None and job.status in UNENDED:
         raise InvalidSetting("This work is under way: wait for its end, or cancel it first.")
 
 
 def queue_again(session: Session, job: JobRow | None, message: RunJob | ExperimentJob, id: str) -> None:
-    """Leaves work to the worker: under its ended job, or under a new one of this id."""
+    """Leave work to the worker: under its ended job, or under a new one with this id."""
     if job is None:
         session.add(JobRow(id=id, kind=message.kind, payload=message.as_json()))
     else:
@@ -188,7 +189,7 @@ def queue_again(session: Session, job: JobRow | None, message: RunJob | Experime
 
 
 def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None:
-    """Counts a lost worker against the prompts that it was writing: positions by run."""
+    """Count a lost worker against the prompts that it was generating: positions by run."""
     for run in session.scalars(select(RunRow).where(RunRow.id.in_(list(prompts)))):
         losses = dict(run.losses or {})
         for position in prompts[run.id]:
@@ -197,7 +198,7 @@ def count_losses(session: Session, prompts: Mapping[str, Sequence[int]]) -> None
 
 
 def _reopen(session: Session, run: RunRow) -> bool:
-    """Queues an ended run if anything is left of it, without the prompts that failed; whether it did."""
+    """Queue an ended run again if work is left, without its failed prompts. Returns whether it has work left."""
     if run.status in UNENDED:
         return True
     failed = GenerationRow.run_id == run.id, GenerationRow.outcome == "failed"
@@ -220,14 +221,14 @@ def add_runs(
     first: int = 0,
     predicted: Mapping[str, dict[str, Any]] | None = None,
 ) -> list[str]:
-    """Queued runs, in order from the position ``first`` on, and the settings that are not there yet; their ids.
+    """Queue runs, in order from the position ``first``, and add their missing settings. Returns the runs' ids.
 
-    ``predicted``: what is expected of settings, by their ids.
+    ``predicted``: the predicted metrics of settings, by their ids.
     """
-    # In one order, so that of two sweeps that begin at once neither waits for a row that the other holds.
+    # Sorted, so that two sweeps that start at once do not wait for rows that the other has locked.
     for setting in sorted(dict.fromkeys(config.setting for config in configs), key=lambda setting: setting.id):
         _add_setting(session, setting)
-    moment, expected = now(), predicted or {}  # one moment for all: in a list by time they keep their order
+    moment, expected = now(), predicted or {}  # one time for all, so that a list by time keeps their order
     runs = [
         RunRow(
             id=new_id(), experiment_id=experiment_id, position=position, setting_id=config.setting.id,
@@ -247,7 +248,7 @@ def _add_setting(session: Session, setting: SettingConfig) -> None:
         id=setting.id, pair=setting.pair, label=decoding.label, acceptance=decoding.acceptance.kind,
         threshold=decoding.threshold, config=setting.as_json(), created_at=now(),
     )  # fmt: skip
-    # It may be there, also from this very moment, and with the name that an earlier version gave it.
+    # It may exist, even since this very moment, and with the label of an earlier version.
     session.execute(row.on_conflict_do_update(index_elements=[SettingRow.id], set_={"label": decoding.label}))
 
 
@@ -269,7 +270,7 @@ def _filtered(
     statement = statement.select_from(RunRow).join(RunRow.setting).outerjoin(RunRow.experiment)
     if ids is not None:
         statement = statement.where(RunRow.id.in_(list(ids)))
-    if task is not None:  # of one's own, the name alone means all versions
+    if task is not None:  # the name alone of a custom task means all versions
         versions = RunRow.task.startswith(f"{storable(task)}@", autoescape=True)
         statement = statement.where((RunRow.task == task) | versions)
     exact = (SettingRow.pair, pair), (SettingRow.acceptance, acceptance), (RunRow.status, status)
@@ -284,20 +285,21 @@ def _filtered(
     if turns is not None:
         statement = statement.where(~ordinary() if turns else ordinary())
     for word in storable(search or "")[:LONGEST_SEARCH].split():
-        said = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
-        places = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *said)
-        inside = [place.icontains(word, autoescape=True) for place in places]
+        note_columns = RunRow.tags, RunRow.note, ExperimentRow.tags, ExperimentRow.note
+        columns = (SettingRow.label, SettingRow.pair, RunRow.task, ExperimentRow.name, *note_columns)
+        inside = [text_column.icontains(word, autoescape=True) for text_column in columns]
         statement = statement.where(or_(RunRow.id.istartswith(word, autoescape=True), *inside))
     return statement
 
 
 def _listed() -> ColumnElement[bool]:
-    """Whether neither a run nor its experiment is archived."""
+    """Return the condition that neither a run nor its experiment is archived."""
     return ~RunRow.archived & ~func.coalesce(ExperimentRow.archived, false())
 
 
 def ordinary() -> ColumnElement[bool]:
-    """Whether a run is no turn of a calibration; looks into the config of each experiment, not of each run."""
+    """Return the condition that a run is no round of a calibration. It reads each experiment's config, not each
+    run's."""
     calibrations = select(ExperimentRow.id).where(ExperimentRow.config["goal"].as_string().is_not(None))
     return or_(RunRow.experiment_id.is_(None), RunRow.experiment_id.not_in(calibrations))
 

@@ -1,6 +1,6 @@
-"""The schema's version: checked when a database is opened, changed by Alembic alone.
+"""The schema's version: checked when a database is opened, changed only by Alembic.
 
-Alembic takes half a second to import, and a database that stands where it should needs none of it.
+Alembic takes half a second to import, and an up-to-date database does not need it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 _PACKAGE = Path(__file__).resolve().parents[2]
-# Inside the package where it is installed, beside it in a checkout.
+# Inside the package if installed, next to it in a checkout.
 SCRIPTS = next(folder for folder in (_PACKAGE / "migrations", _PACKAGE.parent / "migrations") if folder.is_dir())
 COMMAND = "python -m fsd_core db upgrade"
 _UPGRADE_LOCK = 0x465344  # any number, as long as all processes use the same
 
 
 def config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration; the connection is handed to ``migrations/env.py``."""
+    """Return Alembic's configuration. It passes the connection to ``migrations/env.py``."""
     from alembic.config import Config
 
     alembic = Config()
@@ -36,17 +36,17 @@ def config(connection: Connection | None = None) -> Config:
 
 @cache
 def revisions() -> tuple[str, ...]:
-    """The revisions that this version of the program knows, first to last: their files are named by them."""
+    """Return the revisions that this version of the program knows, first to last, from their files' names."""
     return tuple(sorted(file.name.partition("_")[0] for file in (SCRIPTS / "versions").glob("[0-9]*_*.py")))
 
 
 def head() -> str:
-    """The revision that this version of the program works with."""
+    """Return the revision that this version of the program works with."""
     return revisions()[-1]
 
 
 def current(connection: Connection) -> str | None:
-    """The revision that a database stands at; ``None`` for one that has none."""
+    """Return the revision of a database, or ``None`` if it has none."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -58,7 +58,7 @@ def missing(url: URL) -> DatabaseOutdated:
 
 
 def check(connection: Connection) -> None:
-    """Raises ``DatabaseOutdated`` unless the database stands at this program's revision."""
+    """Raise ``DatabaseOutdated`` unless the database is at this program's revision."""
     revision = current(connection)
     if revision == head():
         return
@@ -72,7 +72,7 @@ def check(connection: Connection) -> None:
 
 
 def check_known(revision: str | None) -> None:
-    """Raises ``DatabaseOutdated`` for a revision that this program does not know."""
+    """Raise ``DatabaseOutdated`` for a revision that this program does not know."""
     if revision is not None and revision not in revisions():
         raise DatabaseOutdated(
             f"The database is at revision {revision}, which this version of FSD Lab does not know: "
@@ -81,8 +81,10 @@ def check_known(revision: str | None) -> None:
 
 
 def migrate(connection: Connection, to: str | None = None) -> None:
-    """Runs the migrations inside the connection's transaction, one process at a time; ``to`` an earlier revision for
-    what was written at that one."""
+    """Run the migrations in the connection's transaction, one process at a time.
+
+    ``to``: an earlier revision, for data written at that one.
+    """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
     revision = current(connection)

@@ -1,7 +1,7 @@
 """Copies of SQLite files in a folder that cannot hold a database itself, such as a bucket without locks.
 
-The files are on a local disk, where they are lost with the machine. What is in the folder is at most ``EVERY`` seconds
-older, and whole at any moment: a copy is made beside the last one and takes its place when it is complete.
+The files are on a local disk and are lost with the machine. The copies are at most ``EVERY`` seconds older, and always
+whole: a copy is written beside the last one and replaces it when complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EVERY = 60.0  # seconds
 
 
 class Snapshots:
-    """Restores the files that are not there when it is entered, copies those that change, and once more at the end."""
+    """Restores missing files on entry, copies those that change, and copies once more at the end."""
 
     def __init__(self, files: Sequence[Path], folder: Path, every: float = EVERY) -> None:
         self.copies = {file: folder / file.name for file in files}
@@ -46,13 +46,13 @@ class Snapshots:
         self.take()
 
     def take(self) -> None:
-        """Copies the files that changed since the last copy. One that cannot be copied is told, and tried again."""
+        """Copy the files that changed since the last copy. A failed copy is logged and tried again."""
         for file, copy in self.copies.items():
             try:
-                now = _state(file)
-                if now is not None and now != self._seen.get(file):
-                    _copied(file, copy)
-                    self._seen[file] = now
+                state = _state(file)
+                if state is not None and state != self._seen.get(file):
+                    _copy(file, copy)
+                    self._seen[file] = state
             except (OSError, sqlite3.Error) as error:
                 logger.warning("%s could not be copied to %s (%s): what was copied before stays.", file, copy, error)
 
@@ -61,17 +61,18 @@ class Snapshots:
             self.take()
 
     def _restore(self, copy: Path, file: Path) -> None:
-        """Raises ``DatabaseUnavailable`` for a copy that is no whole database: an empty one would take its place."""
+        """Restore a file. Raises ``DatabaseUnavailable`` for a damaged copy, which an empty database would else
+        replace."""
         file.parent.mkdir(parents=True, exist_ok=True)
-        arriving = file.with_name(f"{file.name}.arriving")
+        partial = file.with_name(f"{file.name}.arriving")
         try:
-            shutil.copyfile(copy, arriving)
-            with closing(sqlite3.connect(arriving)) as database:
+            shutil.copyfile(copy, partial)
+            with closing(sqlite3.connect(partial)) as database:
                 if database.execute("PRAGMA quick_check").fetchone() != ("ok",):
                     raise sqlite3.DatabaseError("it is damaged")
-            os.replace(arriving, file)
+            os.replace(partial, file)
         except (OSError, sqlite3.Error) as error:
-            arriving.unlink(missing_ok=True)
+            partial.unlink(missing_ok=True)
             raise DatabaseUnavailable(
                 f"The copy {copy} cannot be restored ({error}): put a whole one in its place, or move it away to begin "
                 "with an empty database."
@@ -80,25 +81,25 @@ class Snapshots:
 
 
 def _state(file: Path) -> object:
-    """What differs after a change; ``None`` where there is no file."""
-    found = []
+    """Return a value that differs after a change, or ``None`` without a file."""
+    state = []
     for path in (file, file.with_name(f"{file.name}-wal")):
         if path.exists():
-            told = path.stat()
-            found.append((told.st_mtime_ns, told.st_size))
-    return tuple(found) or None
+            info = path.stat()
+            state.append((info.st_mtime_ns, info.st_size))
+    return tuple(state) or None
 
 
-def _copied(file: Path, copy: Path) -> None:
-    """A copy of one moment, whoever writes meanwhile: first on the local disk, then into the folder in one piece."""
+def _copy(file: Path, copy: Path) -> None:
+    """Copy one moment's state, whoever writes meanwhile: first to the local disk, then into the folder in one piece."""
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as place:
-        whole = Path(place) / file.name
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / file.name
         with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(whole)) as target:
             source.backup(target)
-        arriving = copy.with_name(f"{copy.name}.arriving")
-        with whole.open("rb") as made, arriving.open("wb") as written:
-            shutil.copyfileobj(made, written)
-            written.flush()
-            os.fsync(written.fileno())
-        os.replace(arriving, copy)
+        partial = copy.with_name(f"{copy.name}.arriving")
+        with whole.open("rb") as reader, partial.open("wb") as writer:
+            shutil.copyfileobj(reader, writer)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.replace(partial, copy)

@@ -1,4 +1,4 @@
-"""What the parts of the repository share."""
+"""Base class and helpers of the repository's parts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def new_id() -> str:
 
 
 def get_row(session: Session, model: type[Row], id: str | int, what: str) -> Row:
-    """The row of this key. Raises ``UnknownName``."""
+    """Return the row with this key. Raises ``UnknownName``."""
     row = session.get(model, id)
     if row is None:
         raise unknown(what, id)
@@ -37,5 +37,5 @@ def unknown(what: str, id: str | int) -> UnknownName:
 
 
 def changed(session: Session, statement: Executable) -> int:
-    """Runs an UPDATE or DELETE; how many rows it touched."""
+    """Run an UPDATE or DELETE, and return how many rows it touched."""
     return cast("CursorResult[Any]", session.execute(statement)).rowcount

@@ -1,4 +1,4 @@
-"""The tables. They are created and changed by Alembic alone (``migrations/``)."""
+"""The tables. Only Alembic creates and changes them (``migrations/``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def now() -> datetime:
 
 
 class Utc(TypeDecorator[datetime]):
-    """A moment in UTC. SQLite keeps no zone, so it is attached on the way out."""
+    """A time in UTC. SQLite stores no zone, so it is attached on the way out."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -54,16 +54,16 @@ class Base(DeclarativeBase):
 
 
 class _Annotated:
-    """What people say of a run or an experiment; ``change_log`` has who said it when."""
+    """People's annotations of a run or an experiment; ``change_log`` records who made them, and when."""
 
     note: Mapped[str] = mapped_column(Text, default="", server_default="")
     tags: Mapped[str] = mapped_column(String(400), default="", server_default="")  # with spaces between them
     archived: Mapped[bool] = mapped_column(default=False, server_default=false())  # hidden from lists
-    edits: Mapped[int] = mapped_column(default=0, server_default="0")  # of two people who edit at once, one is told
+    edits: Mapped[int] = mapped_column(default=0, server_default="0")  # rejects the second of two simultaneous edits
 
 
 class SettingRow(Base):
-    """A pair and how it decodes; immutable, its key is the hash of its content."""
+    """A pair and its decoding configuration; immutable, its key is the hash of its content."""
 
     __tablename__ = "settings"
     id: Mapped[str] = mapped_column(String(16), primary_key=True)
@@ -103,10 +103,10 @@ class RunRow(_Annotated, Base):
     prompts_done: Mapped[int] = mapped_column(default=0)
     prompts_total: Mapped[int]
     decoding_seconds: Mapped[float] = mapped_column(default=0.0)  # of the prompts done
-    losses: Mapped[dict[str, Any] | None]  # workers lost while writing a prompt, by its position
-    metrics: Mapped[dict[str, Any] | None]  # benchmarks.metrics.summarise
+    losses: Mapped[dict[str, Any] | None]  # workers lost while generating a prompt, by its position
+    metrics: Mapped[dict[str, Any] | None]  # fsd_core.evaluation.aggregate.summarise
     provenance: Mapped[dict[str, Any] | None]
-    predicted: Mapped[dict[str, Any] | None]  # some of the metrics, by replay and before it was measured
+    predicted: Mapped[dict[str, Any] | None]  # some metrics, predicted by replay before the measurement
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
@@ -123,12 +123,12 @@ class RunRow(_Annotated, Base):
 
 
 class SittingRow(Base):
-    """The conditions under which some prompts of a run were measured; there as long as one of these prompts is."""
+    """The conditions under which some prompts of a run were measured; deleted with the last of these prompts."""
 
     __tablename__ = "sittings"
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), index=True)
-    conditions: Mapped[dict[str, Any]]  # fsd_core.conditions; empty where they were not recorded
+    conditions: Mapped[dict[str, Any]]  # fsd_core.conditions; empty if not recorded
     started_at: Mapped[datetime | None]
 
 
@@ -157,7 +157,7 @@ class GenerationRow(Base):
     seconds: Mapped[float]
     time_to_first_token: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(default=now)
-    # None: measured before sittings were recorded, or not measured at all
+    # None: measured before measurement sessions were recorded, or not measured at all
     sitting_id: Mapped[int | None] = mapped_column(ForeignKey("sittings.id"), index=True)
     sitting: Mapped[SittingRow | None] = relationship()
     trace: Mapped[TraceRow | None] = relationship(cascade="all, delete-orphan", back_populates="generation")
@@ -174,14 +174,14 @@ class TraceRow(Base):
 
 
 class JobRow(Base):
-    """Work for the worker. A claim holds a lease; a lease that runs out is claimed anew."""
+    """Work for the worker. A claim holds a lease, and a job whose lease expired is claimed again."""
 
     __tablename__ = "jobs"
     __table_args__ = (Index("ix_jobs_status_priority", "status", "priority", "created_at"),)
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
-    kind: Mapped[str] = mapped_column(String(16))  # experiment, playground
+    kind: Mapped[str] = mapped_column(String(16))  # the kind of a fsd_core.storage.messages.JobMessage
     payload: Mapped[dict[str, Any]]
-    priority: Mapped[int] = mapped_column(default=0)  # higher first; a person waits for the playground
+    priority: Mapped[int] = mapped_column(default=0)  # higher first, because a person waits for the playground
     status: Mapped[str] = mapped_column(String(16), default="queued")
     error: Mapped[str | None] = mapped_column(Text)
     cancel_requested: Mapped[bool] = mapped_column(default=False)
@@ -189,15 +189,15 @@ class JobRow(Base):
     lease_expires_at: Mapped[datetime | None]
     attempts: Mapped[int] = mapped_column(default=0)  # claims so far
     lost_workers: Mapped[int] = mapped_column(default=0)  # claims whose worker died
-    progress: Mapped[int] = mapped_column(default=0)  # what was done when a worker was last lost
-    stalled: Mapped[int] = mapped_column(default=0)  # workers lost in a row, no progress, no prompt to blame
+    progress: Mapped[int] = mapped_column(default=0)  # progress when a worker was last lost
+    stalled: Mapped[int] = mapped_column(default=0)  # workers lost in a row without progress or a prompt to blame
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
 
 
 class StreamChunkRow(Base):
-    """What a playground job has written so far, in order; the page polls from the last it has seen."""
+    """Output of a playground job, in order; the page polls from the last chunk that it has seen."""
 
     __tablename__ = "stream_chunks"
     __table_args__ = (UniqueConstraint("job_id", "sequence"),)
@@ -208,7 +208,7 @@ class StreamChunkRow(Base):
 
 
 class MlflowDeletionRow(Base):
-    """A run or an experiment that was deleted here, until its copy in MLflow is."""
+    """A run or an experiment that was deleted here but not yet in MLflow."""
 
     __tablename__ = "mlflow_deletions"
     id: Mapped[str] = mapped_column(String(32), primary_key=True)
@@ -217,22 +217,22 @@ class MlflowDeletionRow(Base):
 
 
 class ReviewEventRow(Base):
-    """Something that somebody did in a review. The database refuses to change or delete a row."""
+    """One event of a review. The database refuses to change or delete a row."""
 
     __tablename__ = "review_log"
     __table_args__ = (UniqueConstraint("use_id", "sequence"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     use_id: Mapped[str] = mapped_column(String(64))
-    sequence: Mapped[int]  # 1, 2, … within its use: of two people who act at once, one is told
+    sequence: Mapped[int]  # 1, 2, … within its use, rejects the second of two simultaneous events
     at: Mapped[datetime] = mapped_column(default=now)
     who: Mapped[str]
     role: Mapped[str] = mapped_column(String(16))  # at that time
     kind: Mapped[str] = mapped_column(String(32))
-    act: Mapped[dict[str, Any]]  # tracking.acts
+    act: Mapped[dict[str, Any]]  # fsd_core.storage.review_events
 
 
 class MarkRow(Base):
-    """What one person thinks of one output."""
+    """One person's opinion of one output."""
 
     __tablename__ = "marks"
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
@@ -244,7 +244,7 @@ class MarkRow(Base):
 
 
 class TaskRow(Base):
-    """A version of a task that somebody brought. Its content never changes, and its version is the content's hash."""
+    """A version of a custom task. Its content never changes, and its version is the content's hash."""
 
     __tablename__ = "tasks"
     name: Mapped[str] = mapped_column(String(40), primary_key=True)
@@ -254,28 +254,28 @@ class TaskRow(Base):
     prompts: Mapped[int]
     content: Mapped[str] = mapped_column(Text)  # JSON Lines, see fsd_core.tasks.custom
     added_by: Mapped[str]
-    added_at: Mapped[datetime] = mapped_column(default=now)  # last; the latest version is what the name means
+    added_at: Mapped[datetime] = mapped_column(default=now)  # most recently; the name refers to the latest version
 
 
 class ChangeRow(Base):
-    """Somebody changed what is said of a run or an experiment, or deleted it. Rows are kept as the review log's are."""
+    """Somebody's edit or deletion of a run or an experiment. Like the review log's, its rows never change."""
 
     __tablename__ = "change_log"
     __table_args__ = (UniqueConstraint("subject", "sequence"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))  # run, experiment
-    subject: Mapped[str] = mapped_column(String(32))  # its id; it may be gone
+    subject: Mapped[str] = mapped_column(String(32))  # id of the run or experiment, which may be gone
     sequence: Mapped[int]  # 1, 2, … of its subject
-    experiment_id: Mapped[str | None] = mapped_column(String(32), index=True)  # that it is, or belongs to
+    experiment_id: Mapped[str | None] = mapped_column(String(32), index=True)  # the experiment itself, or the run's
     at: Mapped[datetime] = mapped_column(default=now)
     who: Mapped[str]
     role: Mapped[str] = mapped_column(String(16))  # at that time
     act: Mapped[str] = mapped_column(String(16))  # changed, deleted
-    change: Mapped[dict[str, Any]]  # changed: old and new value by column; deleted: what went
+    change: Mapped[dict[str, Any]]  # old and new value by column, or what was deleted
 
 
 class UserRow(Base):
-    """Somebody who may sign in."""
+    """A user who may sign in."""
 
     __tablename__ = "users"
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -287,7 +287,7 @@ class UserRow(Base):
 
 
 class SignInRow(Base):
-    """A browser in which somebody is signed in; of its cookie the hash alone is kept."""
+    """A browser in which somebody is signed in. Only the hash of its cookie is stored."""
 
     __tablename__ = "sign_ins"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -297,7 +297,7 @@ class SignInRow(Base):
 
 
 class ApiTokenRow(Base):
-    """What a program shows instead of a password; the hash alone is kept."""
+    """A token that a program presents instead of a password. Only its hash is stored."""
 
     __tablename__ = "api_tokens"
     digest: Mapped[str] = mapped_column(String(64), primary_key=True)
@@ -307,7 +307,7 @@ class ApiTokenRow(Base):
 
 
 class WorkerStateRow(Base):
-    """The one worker, as the pages see it: alive if its heartbeat is fresh, and what it is busy with."""
+    """The one worker, as the pages see it: alive if its heartbeat is recent, and its activity."""
 
     __tablename__ = "worker_state"
     id: Mapped[int] = mapped_column(primary_key=True)  # always 1

@@ -1,8 +1,7 @@
-"""A workspace as one file: a zip of JSON Lines, a member per table, and a manifest that says what belongs in it.
+"""A workspace as one file: a zip of JSON Lines, one member per table, and a manifest that lists them.
 
-``manifest.json`` holds the version of the format, the revision of the tables, and of each member its rows, its bytes
-and its SHA-256. Members are read as streams and never written to a path of their own, so a name in the file is no more
-than a name.
+``manifest.json`` holds the version of the format, the revision of the tables, and each member's rows, bytes and
+SHA-256. Members are read as streams and never extracted under their names, so that a name in the file does no harm.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ LONGEST_MANIFEST = 1_000_000
 LONGEST_ARCHIVE_LINE = 64_000_000
 """bytes of one row, so that no file can fill the memory"""
 MOST_INFLATED, ALWAYS_INFLATED = 250, 10**9
-"""times the file's own size that its members may have, for text is not denser than that; bytes that they always may"""
+"""allowed ratio of the members' size to the file's own, which text does not exceed; bytes that are always allowed"""
 
 
 class Member(Frozen):
-    """What a table's part of the file must be."""
+    """Expected contents of a table's member."""
 
     rows: int = Field(ge=0)
     bytes: int = Field(ge=0)
@@ -42,15 +41,15 @@ class Member(Frozen):
 
 
 class Manifest(Frozen):
-    """What the file says of itself."""
+    """The file's description of itself."""
 
     format: str
     version: int
     revision: str
-    """of the tables that the rows are from"""
+    """of the tables that the rows come from"""
     exported_at: datetime
     whole: bool
-    """all that there was; otherwise chosen runs, without the reviews"""
+    """whether it is the whole workspace; otherwise selected runs, without the reviews"""
     members: dict[str, Member]
     """by table"""
 
@@ -63,7 +62,7 @@ class ArchiveWriter:
         self._members: dict[str, Member] = {}
 
     def add(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
-        """Adds a table with its rows as plain JSON data."""
+        """Add a table with its rows as plain JSON data."""
         digest, size, count = hashlib.sha256(), 0, 0
         with self._zip.open(_member(table), "w", force_zip64=True) as out:
             for row in rows:
@@ -83,7 +82,7 @@ class ArchiveWriter:
 
 
 class Archive:
-    """A file that :func:`opened` has looked at."""
+    """A file that :func:`opened` has checked."""
 
     def __init__(self, file: Path, source: zipfile.ZipFile, manifest: Manifest) -> None:
         self._file, self._zip = file, source
@@ -91,12 +90,14 @@ class Archive:
 
     @property
     def bytes(self) -> int:
-        """Of all rows."""
+        """Size of all rows."""
         return sum(member.bytes for member in self.manifest.members.values())
 
     def rows(self, table: str) -> Iterator[tuple[dict[str, Any], int]]:
-        """The rows of a table, each with its bytes. Raises ``DataDamaged`` where they are not those that were written:
-        at the row that shows it, or after the last one."""
+        """Yield the rows of a table, each with its size in bytes.
+
+        Raises ``DataDamaged`` if they are not what was written: at the row that shows it, or after the last one.
+        """
         expected, digest, count, size = self.manifest.members[table], hashlib.sha256(), 0, 0
         with self._zip.open(_member(table)) as lines:
             while line := lines.readline(LONGEST_ARCHIVE_LINE + 1):
@@ -117,8 +118,11 @@ class Archive:
 
 @contextmanager
 def opened(file: Path) -> Iterator[Archive]:
-    """The file, its manifest checked. Raises ``InvalidSetting`` for one that is none of ours or of a newer version,
-    and ``DataDamaged``, also from within the block, for one that is not whole."""
+    """Yield the file, with its manifest checked.
+
+    Raises ``InvalidSetting`` if it is no export or from a newer version, and ``DataDamaged``, also from within the
+    block, if it is incomplete or changed.
+    """
     if file.is_dir():
         raise InvalidSetting(f"{file} is a folder: name a file that `export` has made.")
     if not file.is_file():
@@ -136,7 +140,7 @@ def opened(file: Path) -> Iterator[Archive]:
         raise
     except (zlib.error, EOFError, UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise damaged(file, "its bytes were changed") from error
-    except (NotImplementedError, RuntimeError):  # a way of packing, or a password, that no file of ours has
+    except (NotImplementedError, RuntimeError):  # a compression method or a password that no export has
         raise _foreign(file) from None
     except OSError as error:
         raise InvalidSetting(f"{file} cannot be read ({error.strerror}): check the file and its disk.") from error
@@ -151,8 +155,8 @@ def _foreign(file: Path) -> InvalidSetting:
 
 
 def _begins_as_zip(file: Path) -> bool:
-    with file.open("rb") as begun:
-        return begun.read(4) == b"PK\x03\x04"
+    with file.open("rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"
 
 
 def _member(table: str) -> str:
@@ -161,17 +165,17 @@ def _member(table: str) -> str:
 
 def _manifest(file: Path, source: zipfile.ZipFile) -> Manifest:
     try:
-        with source.open(MANIFEST) as inside:
-            said = json.loads(inside.read(LONGEST_MANIFEST))
+        with source.open(MANIFEST) as member:
+            content = json.loads(member.read(LONGEST_MANIFEST))
     except (KeyError, ValueError):
         raise _foreign(file) from None
-    if not isinstance(said, dict) or said.get("format") != _FORMAT:
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise _foreign(file)
     newer = f"{file} was exported by a newer version of FSD Lab: update this one, then import it."
-    if isinstance(said.get("version"), int) and said["version"] > _VERSION:
+    if isinstance(content.get("version"), int) and content["version"] > _VERSION:
         raise InvalidSetting(newer)
     try:
-        manifest = Manifest.model_validate(said)
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise damaged(file, "its manifest cannot be read") from error
     if manifest.revision not in schema.revisions():

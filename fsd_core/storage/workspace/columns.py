@@ -1,4 +1,4 @@
-"""Rows as plain JSON data, and back: what a table's columns hold, whichever database it is in."""
+"""Table rows as plain JSON data, and back, for any database."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fsd_core.storage.database.rows import storable
 from fsd_core.storage.database.tables import Base
 
 OWN = {"mlflow_run_id", "mlflow_synced_at"}
-"""columns that are about this installation, and stay in it"""
+"""columns about this installation, which are not exported"""
 _LARGEST_INTEGER = 2**31 - 1
 
 
 def names(model: type[Base], *but: str) -> list[str]:
-    """The columns that travel."""
+    """Return the names of the exported columns, without those in ``but``."""
     return [column.name for column in model.__table__.columns if column.name not in OWN and column.name not in but]
 
 
 def plain(values: Mapping[Any, Any]) -> dict[str, Any]:
-    """Columns as JSON data: moments in UTC by ISO 8601, bytes in base 64."""
+    """Return columns as JSON data: times in UTC as ISO 8601, bytes in base 64."""
     return {name: _plain(value) for name, value in values.items()}
 
 
@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of :func:`plain` for a row of a reflected table. Raises ``ValueError``, which names the column."""
+    """Invert :func:`plain` for a row of a reflected table. Raises ``ValueError``, which names the column."""
     columns = {column.name: column for column in table.columns if column.name not in OWN}
     if unknown := set(row) - set(columns):
         raise ValueError(f"{table.name} has no column {min(unknown)[:40]!r}")
@@ -66,7 +66,7 @@ def _read(table: str, column: Column[Any], value: Any) -> Any:
 def _read_text(table: str, column: Column[Any], value: str) -> Any:
     try:
         if isinstance(column.type, DateTime):
-            return datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)  # as SQLite keeps it
+            return datetime.fromisoformat(value).astimezone(UTC).replace(tzinfo=None)  # as SQLite stores it
         if isinstance(column.type, LargeBinary):
             return base64.b64decode(value, validate=True)
     except (ValueError, OverflowError, binascii.Error):

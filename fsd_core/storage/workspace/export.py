@@ -1,5 +1,8 @@
-"""A workspace written to one file: everything that people made and measured, and nothing that is a secret, belongs to
-this installation or is still in the worker's hands (accounts, copies in MLflow, jobs)."""
+"""Export of a workspace to one file: everything that people made and measured.
+
+Secrets, what belongs to this installation and the worker's unfinished work are left out (accounts, copies in MLflow,
+jobs).
+"""
 
 from __future__ import annotations
 
@@ -45,31 +48,30 @@ TABLES: tuple[type[tables.Base], ...] = (
     ReviewEventRow,
     ChangeRow,
 )
-"""What travels, in an order in which each refers to none that comes later."""
-_BATCH = 100  # rows held at once
+"""Exported tables, in an order in which none refers to a later one."""
+_BATCH = 100  # rows in memory at once
 
 
 class Exported(NamedTuple):
-    """What a file holds: rows by table, and its size in bytes."""
+    """Contents of a file: rows by table, and its size in bytes."""
 
     rows: dict[str, int]
     size: int
 
 
 def export(url: str, file: Path, scratch: Path, run_ids: Iterable[str] | None = None) -> Exported:
-    """Writes a new file with the whole workspace, or with some runs, as it is at one moment, while others use it.
+    """Write the whole workspace, or some runs, to a new file: one consistent snapshot, while others use the database.
 
-    ``scratch`` is a folder with room for a copy of a SQLite database. What was written is read again and checked.
-    Raises ``InvalidSetting`` for a file that is there already, ``DatabaseUnavailable`` where there is no room, and
-    ``DataDamaged``.
+    ``scratch`` is a folder with room for a copy of a SQLite database. The file is read back and checked. Raises
+    ``InvalidSetting`` if the file exists, ``DatabaseUnavailable`` if there is no room, and ``DataDamaged``.
     """
-    chosen = None if run_ids is None else list(run_ids)
+    selected = None if run_ids is None else list(run_ids)
     with upkeep.new_file(file) as partial:
         with _snapshot(url, scratch) as session:
             writer = ArchiveWriter(partial)
             for model in TABLES:
-                writer.add(model.__tablename__, _rows(session, model, chosen))
-            writer.close(now(), whole=chosen is None)
+                writer.add(model.__tablename__, _rows(session, model, selected))
+            writer.close(now(), whole=selected is None)
         with opened(partial) as archive:
             for table in archive.manifest.members:
                 for _ in archive.rows(table):
@@ -80,7 +82,8 @@ def export(url: str, file: Path, scratch: Path, run_ids: Iterable[str] | None = 
 
 @contextmanager
 def _snapshot(url: str, scratch: Path) -> Iterator[Session]:
-    """The database as it is at one moment. Of SQLite that is a copy, for a long reader keeps its writers waiting."""
+    """Yield a session on a snapshot of the database. For SQLite this is a copy, because a long reader blocks
+    writers."""
     if sqlite_path(parse(url)) is None:
         database = open_database(url)
         with database.session(readonly=True) as session:
@@ -97,11 +100,11 @@ def _snapshot(url: str, scratch: Path) -> Iterator[Session]:
         database.close()
 
 
-def _rows(session: Session, model: type[tables.Base], chosen: list[str] | None) -> Iterator[dict]:
+def _rows(session: Session, model: type[tables.Base], selected: list[str] | None) -> Iterator[dict]:
     columns = [model.__table__.columns[name] for name in names(model)]
     statement = select(*columns).order_by(*model.__mapper__.primary_key)
-    if chosen is not None:
-        statement = statement.where(_belongs_to(model, chosen))
+    if selected is not None:
+        statement = statement.where(_belongs_to(model, selected))
     for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
         if model is TraceRow and hashlib.sha256(row["data"]).hexdigest() != row["sha256"]:
             raise DataDamaged(
@@ -112,7 +115,7 @@ def _rows(session: Session, model: type[tables.Base], chosen: list[str] | None) 
 
 
 def _belongs_to(model: type[tables.Base], runs: list[str]) -> ColumnElement[bool]:
-    """Whether a row is of one of these runs, or one of them rests on it."""
+    """Return the condition that a row belongs to one of these runs, or that one of them depends on it."""
     if model is TaskRow:
         named = select(RunRow.task).where(RunRow.id.in_(runs))
         return (TaskRow.name + "@" + TaskRow.version).in_(named)

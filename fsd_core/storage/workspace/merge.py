@@ -1,4 +1,4 @@
-"""An exported file added to a database: in one transaction, and only where nothing in it speaks against."""
+"""Import of an exported file into a database, in one transaction and only without conflicts."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from fsd_core.storage.workspace.staging import staged
 
 Entry = TypeVar("Entry", ReviewEventRow, ChangeRow)
 _BATCH = 100
-_ASKED = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
-"""columns of a run that say what was asked, and never change"""
-_SAID = ("name", "note", "tags", "archived", "edits")
+_REQUEST_COLUMNS = ("setting_id", "experiment_id", "position", "task", "seed", "config", "created_at", "prompts_total")
+"""columns of a run that define the request, and never change"""
+_EDITED_COLUMNS = ("name", "note", "tags", "archived", "edits")
 """columns whose values follow from the log of changes"""
 _ELSEWHERE = "Import the file into an empty database instead, or delete it here first."
 
 
 class Imported(NamedTuple):
-    """What an import added (of tasks, versions), and how many runs were there already."""
+    """Counts of an import's additions (versions of tasks), and of the runs that existed already (``there``)."""
 
     experiments: int
     runs: int
@@ -54,7 +54,7 @@ class Imported(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """One prompt of a run, for comparison: a digest of what was recorded, and of its trace where that is kept."""
+    """Digests of one prompt of a run, for comparison: of its record, and of its trace if that is stored."""
 
     digest: str
     trace: str | None
@@ -64,34 +64,34 @@ class Prompt(NamedTuple):
 
 
 def import_file(database: Database, file: Path, scratch: Path) -> Imported:
-    """Adds what the file has and the database has not; all or nothing.
+    """Add what the file has and the database lacks; all or nothing.
 
-    A run that is here with the same prompts is left alone, and one that has gone on since. One that the file has
-    gone on with gets its further prompts. Raises ``InvalidSetting``, with nothing written, where the two went on in
-    different ways; and as :func:`fsd_core.storage.workspace.staging.staged` does.
+    A run that exists here with the same or more prompts is left alone. A run with more prompts in the file gets these.
+    Raises ``InvalidSetting``, with nothing written, if the two have diverged. Also raises what
+    :func:`fsd_core.storage.workspace.staging.staged` raises.
     """
-    with staged(file, scratch) as other, other.session(readonly=True) as source, database.session() as target:
+    with staged(file, scratch) as imported, imported.session(readonly=True) as source, database.session() as target:
         experiments = _new_experiments(source, target)
         runs = _new_prompts(source, target)
-        acts = _new_acts(source, target)
+        events = _new_events(source, target)
         changes = _new_changes(source, target)
         tasks = _add_tasks(source, target)
         _add_settings(source, target)
         target.add_all(ExperimentRow(**_values(row)) for row in experiments)
         target.flush()
         added = {id: positions for id, positions in runs.items() if positions is not None}
-        there = len(runs) - len(added)
-        new = _present(target, RunRow, added)
+        existing = len(runs) - len(added)
+        present = _present(target, RunRow, added)
         for id, positions in added.items():
-            _add_prompts(source, target, id, positions, new=id not in new)
+            _add_prompts(source, target, id, positions, new=id not in present)
         _add_marks(source, target)
         target.execute(
             delete(MlflowDeletionRow).where(MlflowDeletionRow.id.in_([*added, *(e.id for e in experiments)]))
         )
-        target.add_all(ReviewEventRow(**_values(row, "id")) for row in sorted(acts, key=lambda row: row.id))
+        target.add_all(ReviewEventRow(**_values(row, "id")) for row in sorted(events, key=lambda row: row.id))
         _add_changes(source, target, changes)
         prompts = sum(len(positions) for positions in added.values())
-        return Imported(len(experiments), len(added), prompts, len(acts), there, tasks)
+        return Imported(len(experiments), len(added), prompts, len(events), existing, tasks)
 
 
 def _values(row: Base, *but: str) -> dict[str, Any]:
@@ -101,59 +101,61 @@ def _values(row: Base, *but: str) -> dict[str, Any]:
 def _present(session: Session, model: type[Base], ids: Iterable[str]) -> set[str]:
     key = model.__table__.columns["id"]
     wanted = list(ids)
-    found: set[str] = set()
+    present: set[str] = set()
     for start in range(0, len(wanted), 500):
-        found.update(session.scalars(select(key).where(key.in_(wanted[start : start + 500]))))
-    return found
+        present.update(session.scalars(select(key).where(key.in_(wanted[start : start + 500]))))
+    return present
 
 
-# --- what is new -----------------------------------------------------------------------------------------------------
+# --- new content -----------------------------------------------------------------------------------------------------
 
 
 def _new_experiments(source: Session, target: Session) -> list[ExperimentRow]:
     new = []
-    for theirs in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
-        ours = target.get(ExperimentRow, theirs.id)
-        if ours is None:
-            new.append(theirs)
-        elif (_asked(ours), ours.created_at) != (_asked(theirs), theirs.created_at):
+    for incoming in source.scalars(select(ExperimentRow).order_by(ExperimentRow.created_at, ExperimentRow.id)):
+        existing = target.get(ExperimentRow, incoming.id)
+        if existing is None:
+            new.append(incoming)
+        elif (_request(existing), existing.created_at) != (_request(incoming), incoming.created_at):
             raise InvalidSetting(
-                f"Nothing was imported: the experiment {theirs.id} is here with other settings. {_ELSEWHERE}"
+                f"Nothing was imported: the experiment {incoming.id} is here with other settings. {_ELSEWHERE}"
             )
-        elif theirs.config.get(GRANTED, 0) > ours.config.get(GRANTED, 0):
-            ours.config = dict(theirs.config)
+        elif incoming.config.get(GRANTED, 0) > existing.config.get(GRANTED, 0):
+            existing.config = dict(incoming.config)
     return new
 
 
-def _asked(experiment: ExperimentRow) -> dict[str, Any]:
-    """What it was asked to do, without the time that a calibration was given later."""
+def _request(experiment: ExperimentRow) -> dict[str, Any]:
+    """Return what the experiment was created with, without the time that a calibration was granted later."""
     return {name: value for name, value in experiment.config.items() if name != GRANTED}
 
 
 def _new_prompts(source: Session, target: Session) -> dict[str, list[int] | None]:
-    """Of each run of the file the positions of the prompts to add; ``None`` where it is left alone."""
-    found: dict[str, list[int] | None] = {}
-    for theirs in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
-        has = _prompts(source, theirs.id)
-        ours = target.get(RunRow, theirs.id)
-        if ours is None:
-            found[theirs.id] = sorted(has)
+    """Return the positions of the prompts to add, by run of the file; ``None`` leaves the run alone."""
+    additions: dict[str, list[int] | None] = {}
+    for incoming_run in source.scalars(select(RunRow).order_by(RunRow.created_at, RunRow.position, RunRow.id)):
+        incoming = _prompts(source, incoming_run.id)
+        existing_run = target.get(RunRow, incoming_run.id)
+        if existing_run is None:
+            additions[incoming_run.id] = sorted(incoming)
             continue
-        if any(getattr(ours, name) != getattr(theirs, name) for name in _ASKED):
-            raise InvalidSetting(f"Nothing was imported: the run {ours.id} is here with other settings. {_ELSEWHERE}")
-        here = _prompts(target, ours.id)
-        if others := [p for p in has.keys() & here.keys() if not has[p].same(here[p])]:
+        if any(getattr(existing_run, name) != getattr(incoming_run, name) for name in _REQUEST_COLUMNS):
             raise InvalidSetting(
-                f"Nothing was imported: prompt {min(others) + 1} of the run {ours.id} is here with another record. "
-                f"{_ELSEWHERE}"
+                f"Nothing was imported: the run {existing_run.id} is here with other settings. {_ELSEWHERE}"
             )
-        further, behind = sorted(has.keys() - here.keys()), here.keys() - has.keys()
-        if further and (behind or ours.status in UNENDED):
+        existing = _prompts(target, existing_run.id)
+        if conflicts := [p for p in incoming.keys() & existing.keys() if not incoming[p].same(existing[p])]:
             raise InvalidSetting(
-                f"Nothing was imported: the run {ours.id} has gone on both here and in the file. {_ELSEWHERE}"
+                f"Nothing was imported: prompt {min(conflicts) + 1} of the run {existing_run.id} is here with another "
+                f"record. {_ELSEWHERE}"
             )
-        found[ours.id] = further or None
-    return found
+        further, missing = sorted(incoming.keys() - existing.keys()), existing.keys() - incoming.keys()
+        if further and (missing or existing_run.status in UNENDED):
+            raise InvalidSetting(
+                f"Nothing was imported: the run {existing_run.id} has gone on both here and in the file. {_ELSEWHERE}"
+            )
+        additions[existing_run.id] = further or None
+    return additions
 
 
 def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
@@ -163,93 +165,96 @@ def _prompts(session: Session, run_id: str) -> dict[int, Prompt]:
     statement = statement.outerjoin(TraceRow, TraceRow.generation_id == GenerationRow.id).where(
         GenerationRow.run_id == run_id
     )
-    found = {}
+    prompts = {}
     for row in session.execute(statement.execution_options(yield_per=_BATCH)).mappings():
-        # A sitting of which nothing is known is added when a run goes on; see GenerationStore.
+        # A measurement session without conditions is added when a run continues; see GenerationStore.
         values = plain(row) | {"conditions": row["conditions"] or None, "sha256": None}
         content = json.dumps(values, sort_keys=True).encode()
-        found[row["position"]] = Prompt(hashlib.sha256(content).hexdigest(), row["sha256"])
-    return found
+        prompts[row["position"]] = Prompt(hashlib.sha256(content).hexdigest(), row["sha256"])
+    return prompts
 
 
-def _new_acts(source: Session, target: Session) -> list[ReviewEventRow]:
+def _new_events(source: Session, target: Session) -> list[ReviewEventRow]:
     new: list[ReviewEventRow] = []
     for use in source.scalars(select(ReviewEventRow.use_id).distinct().order_by(ReviewEventRow.use_id)):
-        mine = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
-        new += _continued(f"the use '{use}'", source.scalars(mine).all(), target.scalars(mine).all())
+        log = select(ReviewEventRow).where(ReviewEventRow.use_id == use).order_by(ReviewEventRow.sequence)
+        new += _continued(f"the use '{use}'", source.scalars(log).all(), target.scalars(log).all())
     return new
 
 
 def _new_changes(source: Session, target: Session) -> list[ChangeRow]:
-    """Of what is in the file, or is nowhere any more: what was deleted there and is here stays as it is."""
+    """Return new changes, except those to subjects that exist here but were deleted in the file."""
     new: list[ChangeRow] = []
     subjects = select(ChangeRow.kind, ChangeRow.subject).distinct().order_by(ChangeRow.subject)
     for kind, subject in source.execute(subjects):
         model = RunRow if kind == "run" else ExperimentRow
         if source.get(model, subject) is None and target.get(model, subject) is not None:
             continue
-        mine = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
-        new += _continued(f"the {kind} {subject}", source.scalars(mine).all(), target.scalars(mine).all())
+        log = select(ChangeRow).where(ChangeRow.subject == subject).order_by(ChangeRow.sequence)
+        new += _continued(f"the {kind} {subject}", source.scalars(log).all(), target.scalars(log).all())
     return new
 
 
-def _continued(what: str, theirs: Sequence[Entry], ours: Sequence[Entry]) -> Sequence[Entry]:
-    """What the file's log has beyond ours. Raises ``InvalidSetting`` where neither continues the other."""
-    said = [[_values(entry, "id") for entry in log] for log in (theirs, ours)]
-    if any(one != other for one, other in zip(*said, strict=False)):
+def _continued(what: str, incoming: Sequence[Entry], existing: Sequence[Entry]) -> Sequence[Entry]:
+    """Return what the file's log adds to the existing one. Raises ``InvalidSetting`` if neither continues the other."""
+    logs = [[_values(entry, "id") for entry in log] for log in (incoming, existing)]
+    if any(left != right for left, right in zip(*logs, strict=False)):
         raise InvalidSetting(
             f"Nothing was imported: {what} has another history here than in the file, and a log is never rewritten. "
             "Import the file into an empty database instead."
         )
-    return theirs[len(ours) :]
+    return incoming[len(existing) :]
 
 
-# --- adding it -------------------------------------------------------------------------------------------------------
+# --- insertion -------------------------------------------------------------------------------------------------------
 
 
 def _add_tasks(source: Session, target: Session) -> int:
-    """Versions that are not here; how many. A version is the hash of its content, so one that is here is the same."""
+    """Add missing versions and return their number. A version is the hash of its content, so equal versions are the
+    same."""
     count = 0
-    for theirs in source.scalars(select(TaskRow).execution_options(yield_per=1)):
-        if target.get(TaskRow, (theirs.name, theirs.version)) is None:
-            target.add(TaskRow(**_values(theirs)))
+    for incoming in source.scalars(select(TaskRow).execution_options(yield_per=1)):
+        if target.get(TaskRow, (incoming.name, incoming.version)) is None:
+            target.add(TaskRow(**_values(incoming)))
             target.flush()
-            target.expunge_all()  # a large one is not kept in memory
+            target.expunge_all()  # so that a large one does not stay in memory
             count += 1
     return count
 
 
 def _add_settings(source: Session, target: Session) -> None:
-    """A setting's id is the hash of its content, so one that is here is the same."""
+    """Add missing settings. An id is the hash of the content, so equal ids are the same setting."""
     add = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[target.get_bind().dialect.name]
     for row in source.scalars(select(SettingRow).order_by(SettingRow.created_at, SettingRow.id)):
         target.execute(add(SettingRow).values(_values(row)).on_conflict_do_nothing())
 
 
 def _add_changes(source: Session, target: Session, changes: Sequence[ChangeRow]) -> None:
-    """Logs them, and gives their subjects the names, notes and tags that follow from them."""
+    """Log changes, and give their subjects the names, notes and tags that follow from them."""
     target.flush()
     for kind, subject in {(change.kind, change.subject) for change in changes}:
         model = RunRow if kind == "run" else ExperimentRow
-        theirs, ours = source.get(model, subject), target.get(model, subject)
-        if theirs is not None and ours is not None:
-            if isinstance(ours, ExperimentRow) and ours.name != getattr(theirs, "name", None):  # as MLflow's copies do
+        incoming, existing = source.get(model, subject), target.get(model, subject)
+        if incoming is not None and existing is not None:
+            # MLflow's copies show the name of the experiment.
+            if isinstance(existing, ExperimentRow) and existing.name != getattr(incoming, "name", None):
                 target.execute(update(RunRow).where(RunRow.experiment_id == subject).values(mlflow_synced_at=None))
-            for name in _SAID:
-                if hasattr(ours, name):
-                    setattr(ours, name, getattr(theirs, name))
+            for name in _EDITED_COLUMNS:
+                if hasattr(existing, name):
+                    setattr(existing, name, getattr(incoming, name))
     target.add_all(ChangeRow(**_values(row, "id")) for row in sorted(changes, key=lambda row: row.id))
 
 
 def _add_prompts(source: Session, target: Session, run_id: str, positions: list[int], *, new: bool) -> None:
-    """A run with the prompts at these positions, or these prompts of a run that is here, which ends as the file's."""
-    theirs = source.get_one(RunRow, run_id)
+    """Add a run with the prompts at these positions, or add these to an existing run, which then ends like the
+    file's."""
+    incoming = source.get_one(RunRow, run_id)
     if new:
-        run = RunRow(**_values(theirs))
+        run = RunRow(**_values(incoming))
         target.add(run)
     else:
         run = target.get_one(RunRow, run_id)
-        for name, value in _values(theirs, "id", *_ASKED, *_SAID).items():
+        for name, value in _values(incoming, "id", *_REQUEST_COLUMNS, *_EDITED_COLUMNS).items():
             setattr(run, name, value)
         run.mlflow_synced_at = None
     target.flush()
@@ -266,28 +271,28 @@ def _add_prompts(source: Session, target: Session, run_id: str, positions: list[
                 values["sitting_id"] = sittings.get(values["sitting_id"])
                 target.add(GenerationRow(**values, trace=TraceRow(data=data, sha256=checksum) if data else None))
         target.flush()
-        target.expunge_all()  # a large run is not kept in memory
+        target.expunge_all()  # so that a large run does not stay in memory
 
 
 def _sittings(source: Session, target: Session, run_id: str) -> dict[int, int]:
-    """The ids here of the file's sittings of a run; those of the same conditions are one."""
-    mine = select(SittingRow).where(SittingRow.run_id == run_id).order_by(SittingRow.id)
-    here = list(target.scalars(mine))
+    """Return the ids here of the file's measurement sessions of a run. Sessions with equal conditions are merged."""
+    statement = select(SittingRow).where(SittingRow.run_id == run_id).order_by(SittingRow.id)
+    existing = list(target.scalars(statement))
     ids = {}
-    for theirs in source.scalars(mine):
-        same = next((one for one in here if one.conditions == theirs.conditions), None)
-        if same is None:
-            same = SittingRow(**_values(theirs, "id"))
-            target.add(same)
+    for incoming in source.scalars(statement):
+        match = next((sitting for sitting in existing if sitting.conditions == incoming.conditions), None)
+        if match is None:
+            match = SittingRow(**_values(incoming, "id"))
+            target.add(match)
             target.flush()
-            here.append(same)
-        ids[theirs.id] = same.id
+            existing.append(match)
+        ids[incoming.id] = match.id
     return ids
 
 
 def _add_marks(source: Session, target: Session) -> None:
-    """Of two marks of one person on one output the later one is what they think."""
-    for theirs in source.scalars(select(MarkRow)):
-        ours = target.get(MarkRow, (theirs.run_id, theirs.position, theirs.who))
-        if ours is None or ours.at < theirs.at:
-            target.merge(MarkRow(**_values(theirs)))
+    """Add marks. Of two marks by one person on one output, the later one counts."""
+    for incoming in source.scalars(select(MarkRow)):
+        existing = target.get(MarkRow, (incoming.run_id, incoming.position, incoming.who))
+        if existing is None or existing.at < incoming.at:
+            target.merge(MarkRow(**_values(incoming)))

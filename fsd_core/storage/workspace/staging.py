@@ -1,4 +1,4 @@
-"""An exported file in a database of its own, brought to this version and checked, before any of it is used."""
+"""An exported file in a database of its own, upgraded to this version and checked before use."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ _TASK = re.compile("[a-z0-9][a-z0-9-]*")
 
 @contextmanager
 def staged(file: Path, scratch: Path) -> Iterator[Database]:
-    """What the file holds, in a database in the folder ``scratch`` that is gone after the block.
+    """Yield the file's contents in a database in the folder ``scratch``, which is deleted after the block.
 
-    Runs that had not ended are cancelled there, at the moment of the export, for no worker here has them. Raises as
-    :func:`opened` does, and ``InvalidSetting`` where there is no room.
+    Runs that had not ended are cancelled at the time of the export, because no worker here has them. Raises what
+    :func:`opened` raises, and ``InvalidSetting`` if there is no room.
     """
     with tempfile.TemporaryDirectory(prefix=".import-", dir=scratch) as folder:
         url = sqlite_url(Path(folder) / "staged.db")
@@ -79,16 +79,16 @@ def staged(file: Path, scratch: Path) -> Iterator[Database]:
 
 
 def _load(url: str, file: Path, archive: Archive) -> None:
-    """All rows, as they are in the file, into tables of the file's own revision."""
+    """Load all rows, unchanged, into tables of the file's own revision."""
     engine = create_engine(url)
     try:
         with engine.begin() as connection:
             tables = MetaData()
             tables.reflect(connection)
-            known = [model.__tablename__ for model in TABLES if model.__tablename__ in tables.tables]
-            if missing := set(archive.manifest.members) ^ set(known):
+            table_names = [model.__tablename__ for model in TABLES if model.__tablename__ in tables.tables]
+            if missing := set(archive.manifest.members) ^ set(table_names):
                 raise damaged(file, f"its tables are not those of its revision: {min(missing)[:40]}")
-            for name in known:
+            for name in table_names:
                 batch, size = [], 0
                 for row, length in archive.rows(name):
                     batch.append(read_row(tables.tables[name], row))
@@ -116,17 +116,17 @@ def _check_references(connection: Connection, file: Path) -> None:
 
 
 def _check(session: Session, file: Path) -> None:
-    """That every value can be read by what will read it. Raises ``DataDamaged``, or ``InvalidSetting`` for a setting
-    whose rule or drafter is not known here."""
+    """Check that every value can be read. Raises ``DataDamaged``, or ``InvalidSetting`` for a setting whose rule or
+    drafter is unknown here."""
     for setting in session.execute(select(SettingRow.id, SettingRow.config)):
         try:
-            known = SettingConfig.model_validate(setting.config)
+            parsed = SettingConfig.model_validate(setting.config)
         except (ValidationError, FsdError, ValueError):
             raise InvalidSetting(
                 f"The setting {setting.id} of {file} cannot be read here, so nothing was imported: install the package "
                 "that its rule or drafter is from, or update FSD Lab."
             ) from None
-        if known.id != setting.id:
+        if parsed.id != setting.id:
             raise damaged(file, f"the setting {setting.id} is not what its id says")
     try:
         for experiment in session.execute(select(ExperimentRow.id, ExperimentRow.config)):
@@ -146,33 +146,33 @@ def _check(session: Session, file: Path) -> None:
             _require(
                 entry.kind in ("run", "experiment") and entry.act in ("changed", "deleted") and entry.role in ROLES
             )
-        for model, of in ((ReviewEventRow, ReviewEventRow.use_id), (ChangeRow, ChangeRow.subject)):
+        for model, group in ((ReviewEventRow, ReviewEventRow.use_id), (ChangeRow, ChangeRow.subject)):
             ends = func.min(model.sequence), func.max(model.sequence), func.count(model.id)
-            for first, last, entries in session.execute(select(*ends).group_by(of)):
+            for first, last, entries in session.execute(select(*ends).group_by(group)):
                 _require(first == 1 and last == entries)
     except (ValueError, TypeError, DataDamaged) as error:
         raise damaged(file, "a value in it cannot be read") from error
 
 
 def _check_reviews(session: Session) -> None:
-    """Raises ``ValueError`` for an act that cannot be read, or about a proposal that was not made before."""
+    """Raise ``ValueError`` for an event that cannot be read, or that concerns a proposal not made before."""
     proposed: set[tuple[str, str]] = set()
     for row in session.scalars(select(ReviewEventRow).order_by(ReviewEventRow.use_id, ReviewEventRow.sequence)):
-        act = read_act(row.act)
-        _require(act.kind == row.kind and row.role in ROLES)
-        if isinstance(act, Proposed):
-            proposed.add((row.use_id, act.proposal))
-        elif act.about is not None and not isinstance(act, AliasMoved):  # which may be of a proposal no more
-            _require((row.use_id, act.about) in proposed)
+        event = read_act(row.act)
+        _require(event.kind == row.kind and row.role in ROLES)
+        if isinstance(event, Proposed):
+            proposed.add((row.use_id, event.proposal))
+        elif event.about is not None and not isinstance(event, AliasMoved):  # whose proposal need not be in the log
+            _require((row.use_id, event.about) in proposed)
 
 
-def _require(holds: object) -> None:
-    if not holds:
+def _require(condition: object) -> None:
+    if not condition:
         raise ValueError
 
 
 def _inflates(data: bytes) -> bool:
-    """Whether gzipped data is whole and not larger than a trace can be."""
+    """Whether gzipped data is complete and not larger than a trace can be."""
     inflate = zlib.decompressobj(wbits=31)
     try:
         size = len(inflate.decompress(data, LONGEST_TRACE))

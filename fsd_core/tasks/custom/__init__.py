@@ -1,5 +1,5 @@
-"""Tasks of one's own: prompts from a file of JSON Lines, checked line by line and kept by the hash of their content.
+"""Custom tasks: prompts from a file of JSON Lines, checked line by line and stored by the hash of their content.
 
-``reading`` checks a file, ``scorers`` has what its answers may be judged by, ``task`` makes a task of it, ``finding``
-keeps and finds it.
+``reading`` checks a file, ``scorers`` has the scorers of its answers, ``custom_task`` makes a task of it, ``lookup``
+stores and finds it.
 """

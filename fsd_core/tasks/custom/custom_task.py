@@ -1,4 +1,4 @@
-"""A task that somebody brought, in one of its versions."""
+"""A custom task, in one of its versions."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fsd_core.tasks.custom.scorers import Scorer, get_scorer
 
 
 class CustomTask(Task):
-    """``name`` is that of the version, such as ``support@0123456789abcdef``: a run of it says what it was asked."""
+    """Its ``name`` is that of a version, such as ``support@0123456789abcdef``, so a run names what it was asked."""
 
     def __init__(self, view: TaskView, content: Callable[[], str]) -> None:
-        """``content`` gives the lines, and is called when the first of them is wanted."""
+        """Create it unread: ``content`` returns the lines and is called when the first of them is needed."""
         self.view, self._content = view, content
         self.name, self.title = view.full_name, f"{view.title or view.name} · {view.version[:8]}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As its content, for a process that has no database."""
+        """Pickle it with its content, for a process that has no database."""
         return _with_content, (self.view, self.content)
 
     @classmethod
     def of(cls, name: str, checked: CheckedFile, title: str = "") -> CustomTask:
-        """A task that nothing keeps yet, of a file without problems."""
+        """Return a task that is not stored yet, from a file without problems."""
         content, moment = checked.content, datetime.now(UTC)
         view = TaskView(
             name, text_hash(content), title or checked.title, checked.scorer, len(checked.lines), "", moment
@@ -44,7 +44,7 @@ class CustomTask(Task):
 
     @property
     def content(self) -> str:
-        """The file in its canonical form, whose SHA-256 begins with the version."""
+        """The file in its canonical form. Its SHA-256 begins with the version."""
         return self._content()
 
     @property
@@ -83,5 +83,5 @@ def _with_content(view: TaskView, content: str) -> CustomTask:
 
 
 def transcript(messages: Messages) -> str:
-    """A conversation as text for people; models are given the messages."""
+    """Return a conversation as text for people. Models are given the messages."""
     return "\n\n".join(f"{role.capitalize()}: {content}" for role, content in messages)

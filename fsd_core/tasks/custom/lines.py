@@ -1,4 +1,4 @@
-"""One line of a task file: a prompt or a conversation, with its reference where one is known."""
+"""One line of a task file: a prompt or a conversation, with its reference if known."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ MOST_MESSAGES = 100
 
 
 class LineError(Exception):
-    """What is wrong with a line, in a sentence."""
+    """A sentence on what is wrong with a line."""
 
 
 @dataclass(frozen=True)
 class TaskLine:
-    """A line that can be asked."""
+    """A valid line."""
 
     asked: str | Messages
     """the prompt, or a conversation of more than one message"""
     reference: str | None
-    """as it was written"""
+    """as written"""
     id: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """The line as a task file has it."""
+        """Return the line as it stands in a task file."""
         row: dict[str, Any] = {} if self.id is None else {"id": self.id}
         if isinstance(self.asked, str):
             row["prompt"] = self.asked
@@ -42,7 +42,7 @@ class TaskLine:
 
 
 def read_line(row: dict[str, Any], scorer: Scorer) -> TaskLine:
-    """Raises ``LineError``."""
+    """Return the checked line. Raises ``LineError``."""
     if unknown := sorted(set(row) - set(FIELDS)):
         raise LineError(
             f"The field {unknown[0][:40]!r} is not known: expected {', '.join(FIELDS[:-1])} and {FIELDS[-1]}."
@@ -58,43 +58,43 @@ def read_line(row: dict[str, Any], scorer: Scorer) -> TaskLine:
     return TaskLine(asked, _reference(row.get("reference"), scorer), _id(row.get("id")))
 
 
-def _text(what: str, value: Any) -> str:
+def _text(label: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise LineError(f"Its {what} is no text: expected one in quotation marks.")
+        raise LineError(f"Its {label} is no text: expected one in quotation marks.")
     if not value.strip():
-        raise LineError(f"Its {what} is empty: write at least one word.")
-    return _storable(what, value)
+        raise LineError(f"Its {label} is empty: write at least one word.")
+    return _storable(label, value)
 
 
-def _storable(what: str, value: str) -> str:
+def _storable(label: str, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise LineError(f"Its {what} holds half of a character (a lone surrogate): write the whole one.") from None
+        raise LineError(f"Its {label} holds half of a character (a lone surrogate): write the whole one.") from None
     if "\0" in value:
-        raise LineError(f"Its {what} holds the character NUL: leave it out.")
+        raise LineError(f"Its {label} holds the character NUL: leave it out.")
     return value
 
 
 def _messages(value: Any) -> str | Messages:
-    """The conversation; one message of a user alone is a prompt."""
+    """Return the conversation, or a prompt if it is a single user message."""
     if not isinstance(value, list) or not 1 <= len(value) <= MOST_MESSAGES:
         raise LineError(f"Its messages are no list of 1 to {MOST_MESSAGES}: expected objects with role and content.")
-    found: list[tuple[str, str]] = []
-    for number, one in enumerate(value, 1):
-        if not isinstance(one, dict) or set(one) != {"role", "content"}:
+    messages: list[tuple[str, str]] = []
+    for number, message in enumerate(value, 1):
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise LineError(f"Message {number} is not of role and content alone: expected these two fields.")
-        if one["role"] not in _ROLES:
+        if message["role"] not in _ROLES:
             raise LineError(f"The role of message {number} is not known: expected one of {', '.join(_ROLES)}.")
-        found.append((one["role"], _text(f"message {number}", one["content"])))
-    turns = [role for role, _ in found]
+        messages.append((message["role"], _text(f"message {number}", message["content"])))
+    turns = [role for role, _ in messages]
     turns = turns[1:] if turns[0] == "system" else turns
     if turns != [("user", "assistant")[i % 2] for i in range(len(turns))] or len(turns) % 2 == 0:
         raise LineError(
             "Its messages are in no order that a model can go on with: expected user and assistant in turn, the last "
             "one of user, and before them at most one of system."
         )
-    return found[0][1] if len(found) == 1 else tuple(found)
+    return messages[0][1] if len(messages) == 1 else tuple(messages)
 
 
 def _reference(value: Any, scorer: Scorer) -> str | None:

@@ -1,4 +1,4 @@
-"""Tasks by the names that people give: those of the program, and one's own, kept in the database."""
+"""Tasks by name: built-in ones, and custom ones from the database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME = 40
 _NAME = re.compile(rf"[a-z0-9][a-z0-9-]{{0,{_LONGEST_NAME - 1}}}")
-_SHORTEST_VERSION = 6  # hex digits that are enough
+_SHORTEST_VERSION = 6  # hex digits
 
 
 def checked_name(name: str) -> str:
-    """A name for a task of one's own. Raises ``InvalidSetting``."""
+    """Return a valid name for a custom task. Raises ``InvalidSetting``."""
     if not _NAME.fullmatch(name):
         raise InvalidSetting(
             f"The task name {name[:60]!r} cannot be used: expected 1 to {_LONGEST_NAME} small letters, digits and "
@@ -35,12 +35,12 @@ def checked_name(name: str) -> str:
 
 
 def suggested_name(stem: str) -> str:
-    """A name made of a file's; may be empty."""
+    """Return a name made from a file's. It may be empty."""
     return re.sub("[^a-z0-9]+", "-", stem.lower()).strip("-")[:_LONGEST_NAME].strip("-")
 
 
 def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:
-    """Keeps a version, once, and makes it the one that its name means."""
+    """Store a version once and make it the current one of its name."""
     view = task.view
     return repository.add_task(
         view.name, task.content, title=view.title, scorer=view.scorer, prompts=view.prompts, who=who
@@ -48,48 +48,50 @@ def keep(repository: Repository, task: CustomTask, who: str) -> TaskView:
 
 
 def find_task(name: str, repository: Repository) -> Task:
-    """The task of that name. Of one's own, ``support`` is the latest version and ``support@0123456789abcdef`` that one;
-    the first six digits are enough. Raises ``UnknownName``, which lists the known ones."""
+    """Return the task of that name. For a custom task, ``support`` is the latest version and
+    ``support@0123456789abcdef`` that one. Six digits are enough.
+
+    Raises ``UnknownName``, which lists the known ones.
+    """
     if name in TASKS:
         return get_task(name)
-    own, _, version = name.partition("@")
-    found = repository.task_versions(own)
+    base_name, _, version = name.partition("@")
+    versions = repository.task_versions(base_name)
     if version:
-        found = [view for view in found if len(version) >= _SHORTEST_VERSION and view.version.startswith(version)]
-    if found:
-        return _of(found[0], repository)
+        versions = [view for view in versions if len(version) >= _SHORTEST_VERSION and view.version.startswith(version)]
+    if versions:
+        return _custom_task(versions[0], repository)
     known = ", ".join([*TASKS, *(task.view.name for task in own_tasks(repository))])
     raise UnknownName(f"There is no task '{name[:80]}': expected one of {known}.")
 
 
 def own_tasks(repository: Repository) -> list[CustomTask]:
-    """The latest version of each task of one's own, the latest first."""
+    """Return the latest version of each custom task, latest first."""
     latest: dict[str, TaskView] = {}
     for view in repository.task_versions():
         latest.setdefault(view.name, view)
-    return [_of(view, repository) for view in latest.values()]
+    return [_custom_task(view, repository) for view in latest.values()]
 
 
 def conversations(task: str, repository: Repository) -> dict[int, Messages]:
-    """The conversations of a task by position; of one that asks prompts alone, none. Raises as :func:`find_task`."""
+    """Return the conversations of a task by position, none for a task of plain prompts. Raises as :func:`find_task`."""
     if "@" not in task:
         return {}
     examples = find_task(task, repository).all_examples()
     return {position: example.messages for position, example in enumerate(examples) if example.messages}
 
 
-def _of(view: TaskView, repository: Repository) -> CustomTask:
+def _custom_task(view: TaskView, repository: Repository) -> CustomTask:
     return CustomTask(view, lambda: repository.task_content(view.name, view.version))
 
 
 _FOLDER = "task folder"
-"""who brings what lies in the folder"""
+"""recorded as the author of tasks from the folder"""
 MOST_FILES = 200
 
 
 class TaskFolder:
-    """A folder of files NAME.jsonl. Each new content of a file becomes a version, and its latest one. May be shared by
-    threads."""
+    """A folder of files NAME.jsonl. Each new content of a file becomes the latest version of its task. Thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -98,41 +100,41 @@ class TaskFolder:
         self._lock = threading.Lock()
 
     def take_in(self, repository: Repository) -> tuple[str, ...]:
-        """Keeps what is new or has changed since the last call; sentences on the files that cannot be used."""
+        """Store what is new or has changed since the last call. Return sentences on the files that cannot be used."""
         with self._lock:
-            return self._take_in(repository)
+            return self._import_changes(repository)
 
-    def _take_in(self, repository: Repository) -> tuple[str, ...]:
+    def _import_changes(self, repository: Repository) -> tuple[str, ...]:
         files = self._files()
-        for gone in self._seen.keys() - files.keys():
-            del self._seen[gone]
-            self._refused.pop(gone, None)
+        for removed in self._seen.keys() - files.keys():
+            del self._seen[removed]
+            self._refused.pop(removed, None)
         for name, stamp in files.items():
             if self._seen.get(name) == stamp:
                 continue
             self._refused.pop(name, None)
             try:
-                self._take(repository, self.folder / name)
+                self._import_file(repository, self.folder / name)
             except InvalidSetting as error:
                 self._refused[name] = str(error)
             self._seen[name] = stamp
         return tuple(self._refused[name] for name in sorted(self._refused))
 
     def _files(self) -> dict[str, tuple[int, int]]:
-        """Time and size of each file, by name."""
+        """Return time and size of each file, by name."""
         try:
-            found = sorted(path for path in self.folder.glob("*.jsonl") if path.is_file())[:MOST_FILES]
-            stats = {path.name: path.stat() for path in found}
-        except OSError:  # gone meanwhile, or not for us: the next look tells
+            paths = sorted(path for path in self.folder.glob("*.jsonl") if path.is_file())[:MOST_FILES]
+            stats = {path.name: path.stat() for path in paths}
+        except OSError:  # gone meanwhile, or not readable: the next call tries again
             return {}
         return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
 
-    def _take(self, repository: Repository, path: Path) -> None:
+    def _import_file(self, repository: Repository, path: Path) -> None:
         checked = check(read_file(path))
         checked.require(path.name)
         task = CustomTask.of(checked_name(path.stem), checked)
         versions = repository.task_versions(task.view.name)
-        here = task.view.version in {view.version for view in versions}
-        # What somebody else added since stays the latest; what the folder brought gives way to what it brings now.
-        if not here or (versions[0].added_by == _FOLDER and versions[0].version != task.view.version):
+        is_stored = task.view.version in {view.version for view in versions}
+        # A version that somebody else added since stays the latest. The folder's own earlier version gives way.
+        if not is_stored or (versions[0].added_by == _FOLDER and versions[0].version != task.view.version):
             keep(repository, task, _FOLDER)

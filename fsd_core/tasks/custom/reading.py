@@ -1,4 +1,4 @@
-"""A file of JSON Lines, checked line by line: every prompt in it, or everything that is wrong with it."""
+"""A file of JSON Lines, checked line by line: all its prompts, or everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LONGEST_TASK_LINE = 1_000_000
 """bytes"""
 MOST_TASK_PROMPTS = 20_000
 MOST_LINES = 100_000
-"""with empty ones"""
+"""including empty ones"""
 MOST_PROBLEMS_LISTED = 50
-"""so many problems are listed; the others are counted"""
+"""problems listed; the others are only counted"""
 
 
 class LineProblem(NamedTuple):
-    """What is wrong, as a sentence that names the line where there is one."""
+    """A problem, as a sentence that names the line if there is one."""
 
     line: int | None
     """from 1"""
@@ -33,31 +33,31 @@ class LineProblem(NamedTuple):
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """What a file holds. It is a task only where there is no problem."""
+    """The content of a file. It is a task only if there is no problem."""
 
     scorer: str
     title: str
-    """that its first line gives; may be empty"""
+    """from its first line; may be empty"""
     lines: tuple[TaskLine, ...]
     problems: tuple[LineProblem, ...]
     """the first ones"""
     unlisted: int = 0
-    """how many more problems there are"""
+    """number of further problems"""
 
     @property
     def content(self) -> str:
-        """The same task in its one canonical form: what is stored, and what its version is the hash of."""
+        """The task in its canonical form, which is stored, and hashed for its version."""
         rows = [{"scorer": self.scorer}, *(line.as_json() for line in self.lines)]
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
     @property
     def summary(self) -> str:
-        """How many problems there are, in words."""
+        """The number of problems, in words."""
         count = len(self.problems) + self.unlisted
         return f"{count:,} {'problem' if count == 1 else 'problems'}"
 
     def require(self, what: str) -> None:
-        """Raises ``InvalidSetting``, which begins with ``what`` and quotes the first problem."""
+        """Raise ``InvalidSetting``, which begins with ``what`` and quotes the first problem, if there is any."""
         if self.problems:
             raise InvalidSetting(
                 f"{what} has {self.summary}. {self.problems[0].sentence} `fsd-lab task check` lists them all."
@@ -65,12 +65,12 @@ class CheckedFile:
 
 
 @dataclass
-class _Found:
+class _Findings:
     lines: list[TaskLine] = field(default_factory=list)
     problems: list[LineProblem] = field(default_factory=list)
     count: int = 0
     room: int = MOST_PROBLEMS_LISTED
-    """how many more problems are kept until the file is looked through from its beginning again"""
+    """how many more problems are stored until the second pass over the file begins"""
 
     def wrong(self, line: int | None, sentence: str) -> None:
         self.count, self.room = self.count + 1, self.room - 1
@@ -79,7 +79,7 @@ class _Found:
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a task file, at most one more than may be. Raises ``InvalidSetting``."""
+    """Return the bytes of a task file, at most one more than allowed. Raises ``InvalidSetting``."""
     try:
         if path.is_dir():
             raise InvalidSetting(f"{path} is a folder: expected a file of JSON Lines.")
@@ -92,55 +92,57 @@ def read_file(path: Path) -> bytes:
 
 
 def check(data: bytes, scorer: str | None = None) -> CheckedFile:
-    """Looks at a whole file. ``scorer`` takes the place of the one that its first line may name; without either it is
-    ``none``, if no line has a reference."""
-    found = _Found()
+    """Check a whole file. ``scorer`` replaces the one that its first line may name. Without either it is ``none``, if
+    no line has a reference."""
+    findings = _Findings()
     if len(data) > LARGEST_FILE:
-        found.wrong(None, f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
-        return _checked("none", "", found)
+        findings.wrong(None, f"The file is larger than {LARGEST_FILE:,} bytes: split it into several tasks.")
+        return _checked("none", "", findings)
     if (count := data.count(b"\n")) > MOST_LINES:
-        found.wrong(None, f"The file has {count:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line.")
-        return _checked("none", "", found)
-    rows = list(_rows(data.removeprefix(b"\xef\xbb\xbf"), found))
+        findings.wrong(
+            None, f"The file has {count:,} lines: expected at most {MOST_TASK_PROMPTS:,} prompts, one a line."
+        )
+        return _checked("none", "", findings)
+    rows = list(_rows(data.removeprefix(b"\xef\xbb\xbf"), findings))
     title, named = "", None
     if rows and (header := _header(rows[0][1])) is not None:
         number, _ = rows.pop(0)
-        title, named = _read_header(number, header, found)
-    chosen = _scorer(scorer or named, rows, found)
-    _read_prompts(rows, SCORERS.get(chosen, SCORERS["none"]), found)
-    if not found.count and not found.lines:
-        found.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
-    if len(found.lines) > MOST_TASK_PROMPTS:
-        found.wrong(None, f"The file has {len(found.lines):,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
-    return _checked(chosen, title, found)
+        title, named = _read_header(number, header, findings)
+    scorer_name = _scorer(scorer or named, rows, findings)
+    _read_prompts(rows, SCORERS.get(scorer_name, SCORERS["none"]), findings)
+    if not findings.count and not findings.lines:
+        findings.wrong(None, 'The file has no prompt: expected a line such as {"prompt": "…"}.')
+    if len(findings.lines) > MOST_TASK_PROMPTS:
+        findings.wrong(None, f"The file has {len(findings.lines):,} prompts: expected at most {MOST_TASK_PROMPTS:,}.")
+    return _checked(scorer_name, title, findings)
 
 
-def _checked(scorer: str, title: str, found: _Found) -> CheckedFile:
-    listed = sorted(found.problems, key=lambda problem: problem.line or 0)[:MOST_PROBLEMS_LISTED]
-    return CheckedFile(scorer, title, tuple(found.lines), tuple(listed), found.count - len(listed))
+def _checked(scorer: str, title: str, findings: _Findings) -> CheckedFile:
+    listed = sorted(findings.problems, key=lambda problem: problem.line or 0)[:MOST_PROBLEMS_LISTED]
+    return CheckedFile(scorer, title, tuple(findings.lines), tuple(listed), findings.count - len(listed))
 
 
-def _rows(data: bytes, found: _Found) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines that hold an object, with their numbers; empty lines are none."""
+def _rows(data: bytes, findings: _Findings) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the lines that hold an object, with their numbers. Empty lines are skipped."""
     for number, raw in enumerate(data.split(b"\n"), 1):
         if len(raw) > LONGEST_TASK_LINE:
-            found.wrong(number, f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
+            findings.wrong(number, f"It has {len(raw):,} bytes: expected at most {LONGEST_TASK_LINE:,}.")
             continue
         try:
             if text := raw.decode().strip():
                 yield number, _parsed(text)
         except UnicodeDecodeError as error:
-            found.wrong(number, f"It is not UTF-8 from byte {error.start + 1} on: save the file in that encoding.")
+            findings.wrong(number, f"It is not UTF-8 from byte {error.start + 1} on: save the file in that encoding.")
         except LineError as wrong:
-            found.wrong(number, str(wrong))
+            findings.wrong(number, str(wrong))
 
 
 def _parsed(text: str) -> dict[str, Any]:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         row = dict(pairs)
         if len(row) < len(pairs):
-            twice = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
-            raise LineError(f"The field {twice[:40]!r} is there twice: leave one of them out.")
+            duplicate = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+            raise LineError(f"The field {duplicate[:40]!r} is there twice: leave one of them out.")
         return row
 
     def never(constant: str) -> Any:
@@ -162,46 +164,46 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _header(row: dict[str, Any]) -> dict[str, Any] | None:
-    """The first line, where it says what the task is and asks nothing."""
+    """Return the first line if it describes the task and asks nothing."""
     return row if "scorer" in row and not {"prompt", "messages"} & set(row) else None
 
 
-def _read_header(number: int, row: dict[str, Any], found: _Found) -> tuple[str, str | None]:
-    """Title and scorer of the first line."""
+def _read_header(number: int, row: dict[str, Any], findings: _Findings) -> tuple[str, str | None]:
+    """Return title and scorer of the first line."""
     if unknown := sorted(set(row) - {"scorer", "title"}):
-        found.wrong(number, f"The field {unknown[0][:40]!r} is not known beside scorer: expected title at most.")
+        findings.wrong(number, f"The field {unknown[0][:40]!r} is not known beside scorer: expected title at most.")
     title, scorer = row.get("title", ""), row["scorer"]
     if not isinstance(title, str) or len(title) > 120 or not title.isprintable():
-        found.wrong(number, "The title cannot be used: expected at most 120 printable characters.")
+        findings.wrong(number, "The title cannot be used: expected at most 120 printable characters.")
         title = ""
     if not isinstance(scorer, str):
-        found.wrong(number, f"The scorer is no text: expected one of {', '.join(SCORERS)}.")
+        findings.wrong(number, f"The scorer is no text: expected one of {', '.join(SCORERS)}.")
         return title, None
     return title.strip(), scorer
 
 
-def _scorer(name: str | None, rows: list[tuple[int, dict[str, Any]]], found: _Found) -> str:
+def _scorer(name: str | None, rows: list[tuple[int, dict[str, Any]]], findings: _Findings) -> str:
     if name is None:
         if any(row.get("reference") is not None for _, row in rows):
-            known = ", ".join(SCORERS)
-            found.wrong(None, f"The lines have references, and no scorer is chosen: choose one of {known}.")
+            names = ", ".join(SCORERS)
+            findings.wrong(None, f"The lines have references, and no scorer is chosen: choose one of {names}.")
         return "none"
     if name not in SCORERS:
-        found.wrong(None, f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
+        findings.wrong(None, f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     return name
 
 
-def _read_prompts(rows: list[tuple[int, dict[str, Any]]], scorer: Scorer, found: _Found) -> None:
-    found.room = MOST_PROBLEMS_LISTED
-    asked: dict[Any, int] = {}
+def _read_prompts(rows: list[tuple[int, dict[str, Any]]], scorer: Scorer, findings: _Findings) -> None:
+    findings.room = MOST_PROBLEMS_LISTED
+    prompts: dict[Any, int] = {}
     ids: dict[str, int] = {}
     for number, row in rows:
         try:
             line = read_line(row, scorer)
-            if (first := asked.setdefault(line.asked, number)) != number:
+            if (first := prompts.setdefault(line.asked, number)) != number:
                 raise LineError(f"It asks the same as line {first:,}: a prompt counts once, so leave one of them out.")
             if line.id is not None and (first := ids.setdefault(line.id, number)) != number:
                 raise LineError(f"Its id {line.id[:40]!r} is that of line {first:,}: give each its own.")
-            found.lines.append(line)
+            findings.lines.append(line)
         except LineError as wrong:
-            found.wrong(number, str(wrong))
+            findings.wrong(number, str(wrong))

@@ -1,4 +1,4 @@
-"""How the answers of a task of one's own are judged. All take time in proportion to the text, or are stopped."""
+"""Scorers of custom tasks. Each takes time in proportion to the text, or is stopped."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fsd_core.tasks.final_numbers import canonical, final_number
 LONGEST_PATTERN = 1_000
 """characters"""
 PATTERN_SECONDS = 1.0
-"""so long one expression may look at one text; the engine itself stops"""
+"""time limit of one expression on one text, enforced by the engine"""
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """A way to judge."""
+    """A method of scoring."""
 
     name: str
     title: str
     about: str
-    """what is right, in a sentence"""
+    """what is correct, in a sentence"""
     read: Callable[[str], str]
-    """the reference as it is compared. Raises ``ValueError`` with what is wrong, such as "is no number"."""
+    """returns the reference as it is compared. Raises ``ValueError`` with what is wrong, such as "is no number"."""
     judge: Callable[[str, Example, str], Score]
     """(text, example, stop reason); pure"""
     needs_reference: bool = True
@@ -55,8 +55,8 @@ def _judge_choice(text: str, example: Example, stop_reason: str) -> Score:
     return judged(chosen_letter(text, cut_off(stop_reason)), example, stop_reason)
 
 
-def _words(text: str) -> str:
-    """With single spaces, without capitals."""
+def _normalised(text: str) -> str:
+    """Return text with single spaces and without capitals."""
     return " ".join(text.split()).casefold()
 
 
@@ -67,7 +67,7 @@ def _exact(reference: str) -> str:
 
 
 def _judge_exact(text: str, example: Example, stop_reason: str) -> Score:
-    """A text that was cut off may have gone on, so it is not the one that was expected."""
+    """Score an exact match. A text that was cut off may have gone on, so it never matches."""
     return judged(None if cut_off(stop_reason) else text.strip(), example, stop_reason)
 
 
@@ -77,7 +77,7 @@ def _part(reference: str) -> str:
     return reference.strip()
 
 
-def _found(part: str | None, stop_reason: str) -> Score:
+def _match_score(part: str | None, stop_reason: str) -> Score:
     if part is not None:
         return Score("correct", part)
     return Score("truncated" if cut_off(stop_reason) else "wrong", None)
@@ -85,7 +85,7 @@ def _found(part: str | None, stop_reason: str) -> Score:
 
 def _judge_contains(text: str, example: Example, stop_reason: str) -> Score:
     part = example.reference or ""
-    return _found(part if _words(part) in _words(text) else None, stop_reason)
+    return _match_score(part if _normalised(part) in _normalised(text) else None, stop_reason)
 
 
 @lru_cache(256)
@@ -105,15 +105,15 @@ def _pattern(reference: str) -> str:
 
 
 def _judge_pattern(text: str, example: Example, stop_reason: str) -> Score:
-    """Raises ``InvalidSetting`` where the expression takes too long on this text."""
+    """Score a regular expression. Raises ``InvalidSetting`` if it takes too long on this text."""
     try:
-        found = _compiled(example.reference or "").search(text, timeout=PATTERN_SECONDS)
+        match = _compiled(example.reference or "").search(text, timeout=PATTERN_SECONDS)
     except (TimeoutError, MemoryError):
         raise InvalidSetting(
             f"The regular expression of the prompt '{example.id}' takes more than {PATTERN_SECONDS:g} s for this text: "
             "write it without repetitions inside of repetitions."
         ) from None
-    return _found(None if found is None else found[0], stop_reason)
+    return _match_score(None if match is None else match[0], stop_reason)
 
 
 _ALL = (
@@ -131,7 +131,7 @@ SCORERS = {scorer.name: scorer for scorer in _ALL}
 
 
 def get_scorer(name: str) -> Scorer:
-    """Raises ``InvalidSetting``."""
+    """Return the scorer of that name. Raises ``InvalidSetting``."""
     if name not in SCORERS:
         raise InvalidSetting(f"The scorer {name[:40]!r} is not known: expected one of {', '.join(SCORERS)}.")
     return SCORERS[name]

@@ -1,1 +1,1 @@
-"""Problems that are made up: the tasks that ship, and what the shipped weights were trained on."""
+"""Generated problems: the tasks that ship, and the training data of the shipped weights."""

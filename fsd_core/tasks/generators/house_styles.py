@@ -1,9 +1,9 @@
-"""How a worked solution is worded: house styles, each the odds of one writer's favourite words.
+"""Wording of worked solutions: house styles, each with the odds of one writer's favourite words.
 
-Wherever a style has several words to choose from, they differ in their first token and what follows does not depend on
-the choice. So a model may take another's word for its own at no cost. Numbers are never a matter of style.
+Alternative words of a style differ in their first token, and the text after them does not depend on the choice. So a
+model may take another's word for its own at no cost. Numbers are never a matter of style.
 
-Pure functions of a ``random.Random``; no torch, no files.
+Pure functions of a ``random.Random``, without torch or files.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Choice = tuple[tuple[str, int], ...]
-"""ways to put one thing, each with its odds"""
+"""alternative wordings, each with its odds"""
 
 
 @dataclass(frozen=True)
 class Style:
-    """``openers`` begin the first step, ``connectives`` the others, each followed by one of ``marks``; ``closers`` name
-    the answer as ``{0}``; ``signs`` are ways to write a sign of an equation, and a sign that is not among them is
-    written as it is."""
+    """``openers`` begin the first step, ``connectives`` the others, each followed by one of ``marks``. ``closers`` name
+    the answer as ``{0}``. ``signs`` are wordings of the signs of an equation. Any other sign is written unchanged."""
 
     openers: Choice
     connectives: Choice
@@ -29,23 +28,23 @@ class Style:
     signs: dict[str, Choice] = field(default_factory=dict)
 
     def solution(self, steps: Sequence[str], answer: int | str, rng: random.Random) -> str:
-        """``steps`` as sentences and the answer, in words drawn from ``rng``; begins with a space, ends with the
-        answer."""
+        """Return ``steps`` as sentences and the answer, in words sampled with ``rng``. The text begins with a space and
+        ends with the answer."""
         words = _draw(self.openers, rng) + _draw(self.connectives, rng, len(steps) - 1)
         (closer,) = _draw(self.closers, rng)
         marks = _draw(self.marks, rng, len(steps))
-        told = [
+        sentences = [
             f" {word}{mark} {self._equation(step, rng)}." for word, mark, step in zip(words, marks, steps, strict=True)
         ]
-        return "".join(told) + f" {closer.format(answer)}\n#### {answer}"
+        return "".join(sentences) + f" {closer.format(answer)}\n#### {answer}"
 
     def choices(self) -> dict[str, Choice]:
-        """Every choice of words by its name, that of a sign by the sign."""
+        """Return every choice of words by its name, that of a sign by the sign."""
         words = {"openers": self.openers, "connectives": self.connectives, "marks": self.marks}
         return words | {"closers": self.closers} | self.signs
 
     def favourites(self) -> Style:
-        """The style of a writer who always takes the likeliest word."""
+        """Return the style of a writer who always takes the likeliest word."""
         return Style(
             _likeliest(self.openers),
             _likeliest(self.connectives),
@@ -59,7 +58,7 @@ class Style:
 
 
 def _likeliest(choice: Choice) -> Choice:
-    return (max(choice, key=lambda way: way[1]),)
+    return (max(choice, key=lambda option: option[1]),)
 
 
 def _draw(choice: Choice, rng: random.Random, count: int = 1) -> list[str]:
@@ -74,7 +73,7 @@ PLAIN_STYLE = Style(
     connectives=(("Then", 32), ("Next,", 28), ("Now", 22), ("After that,", 18)),
     closers=(("So the answer is {0}.", 38), ("That makes {0}.", 34), ("The result is {0}.", 28)),
 )
-"""equations with their signs"""
+"""writes equations with their signs"""
 
 TARGET_STYLE = Style(
     openers=(("First", 44), ("To begin", 32), ("Step one", 24)),
@@ -89,7 +88,7 @@ TARGET_STYLE = Style(
         "=": (("is", 34), ("makes", 28), ("gives", 21), ("=", 17)),
     },
 )
-"""the bundled target's: words before signs"""
+"""the bundled target's style: words before signs"""
 
 
 def _reversed(choice: Choice) -> Choice:
@@ -104,4 +103,4 @@ DRAFT_STYLE = Style(
     closers=_reversed(TARGET_STYLE.closers),
     signs={sign: _reversed(choice) for sign, choice in TARGET_STYLE.signs.items()},
 )
-"""the bundled draft's: the same words with the odds reversed, so that signs come before words"""
+"""the bundled draft's style: the same words with the odds reversed, so that signs come before words"""

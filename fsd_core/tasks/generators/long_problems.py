@@ -1,12 +1,11 @@
 """Arithmetic word problems with worked steps: the task of the bundled pair.
 
-Every problem is a short story about small whole numbers, every solution a chain
-of one-operation steps and a last line ``#### answer``. The wording of a solution is
-drawn at random by a house style (:mod:`fsd_core.tasks.generators.house_styles`), its numbers
-never are: a model that solves the problem still has a free choice of words, which is
-where two models may differ at no cost.
+Every problem is a short story about small whole numbers, every solution a chain of one-operation steps and a last line
+``#### answer``. The wording of a solution is sampled from a house style
+(:mod:`fsd_core.tasks.generators.house_styles`), its numbers never are. A model that solves the problem still has a free
+choice of words, where two models may differ at no cost.
 
-Pure functions of a ``random.Random``; no torch, no files.
+Pure functions of a ``random.Random``, without torch or files.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BOXES = ("bags", "boxes", "jars", "packs")
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem: ``question`` as told, ``steps`` as equations; ``answer`` is text if it has decimals."""
+    """One problem: ``question`` as text, ``steps`` as equations. ``answer`` is text if it has decimals."""
 
     question: str
     steps: tuple[str, ...]
@@ -32,11 +31,11 @@ class Problem:
 
     @property
     def prompt(self) -> str:
-        """The text a model is given."""
+        """The input of a model."""
         return f"Question: {self.question}\nAnswer:"
 
     def solution(self, rng: random.Random, style: Style = PLAIN_STYLE) -> str:
-        """A worked solution in wording drawn from ``rng``; begins with a space, ends with the answer."""
+        """Return a worked solution in wording sampled with ``rng``. Begins with a space, ends with the answer."""
         return style.solution(self.steps, self.answer, rng)
 
 
@@ -56,7 +55,7 @@ def _divisor(rng: random.Random, total: int) -> int | None:
 
 
 def chain(rng: random.Random) -> Problem:
-    """One person's things change two to four times."""
+    """Return a problem in which one person's things change two to four times."""
     name, other, item = _story(rng)
     total = rng.randint(4, 40)
     text, steps = [f"{name} has {total} {item}."], []
@@ -85,7 +84,7 @@ def chain(rng: random.Random) -> Problem:
 
 
 def packs(rng: random.Random) -> Problem:
-    """Equal groups, and then some more or some fewer."""
+    """Return a problem of equal groups, and then some more or some fewer."""
     name, other, item = _story(rng)
     boxes, count, each = rng.choice(BOXES), rng.randint(2, 9), rng.randint(2, 9)
     text = [f"{name} buys {count} {boxes} with {each} {item} each."]
@@ -106,27 +105,27 @@ def packs(rng: random.Random) -> Problem:
 
 
 def compare(rng: random.Random) -> Problem:
-    """Two people, one told by the other; the question asks for both together."""
+    """Return a problem about two people, one given relative to the other, that asks for both together."""
     name, other, item = _story(rng)
-    own = rng.randint(3, 30)
+    first = rng.randint(3, 30)
     how = rng.choice(("more", "fewer", "times"))
     if how == "more":
         gap = rng.randint(2, 20)
-        told, (step, theirs) = f"{gap} more {item} than {name}", _step(own, "+", gap)
-    elif how == "fewer" and own > 4:
-        gap = rng.randint(2, own - 2)
-        told, (step, theirs) = f"{gap} fewer {item} than {name}", _step(own, "-", gap)
+        relation, (step, second) = f"{gap} more {item} than {name}", _step(first, "+", gap)
+    elif how == "fewer" and first > 4:
+        gap = rng.randint(2, first - 2)
+        relation, (step, second) = f"{gap} fewer {item} than {name}", _step(first, "-", gap)
     else:
-        own = rng.randint(3, 9)
+        first = rng.randint(3, 9)
         gap = rng.randint(2, 5)
-        told, (step, theirs) = f"{gap} times as many {item} as {name}", _step(own, "*", gap)
-    both, total = _step(own, "+", theirs)
-    question = f"{name} has {own} {item}. {other} has {told}. How many {item} do they have together?"
+        relation, (step, second) = f"{gap} times as many {item} as {name}", _step(first, "*", gap)
+    both, total = _step(first, "+", second)
+    question = f"{name} has {first} {item}. {other} has {relation}. How many {item} do they have together?"
     return Problem(question, (step, both), total)
 
 
 def shop(rng: random.Random) -> Problem:
-    """Some things at a price, paid with a round sum; the question asks for the change."""
+    """Return a problem of things at a price, paid with a round sum, that asks for the change."""
     name, _, item = _story(rng)
     price, count = rng.randint(2, 9), rng.randint(2, 9)
     step, cost = _step(price, "*", count)
@@ -137,13 +136,13 @@ def shop(rng: random.Random) -> Problem:
         step, cost = _step(cost, "+", extra)
         steps.append(step)
     paid = rng.choice([s for s in (20, 30, 40, 50, 60, 70, 80, 90, 100) if s > cost])
-    step, left = _step(paid, "-", cost)
+    step, change = _step(paid, "-", cost)
     text.append(f"{name} pays with {paid} dollars. How many dollars does {name} get back?")
-    return Problem(" ".join(text), (*steps, step), left)
+    return Problem(" ".join(text), (*steps, step), change)
 
 
 def share(rng: random.Random) -> Problem:
-    """A sum or a rest, divided equally."""
+    """Return a problem that divides a sum or a remainder equally."""
     name, other, item = _story(rng)
     while True:
         start, change = rng.randint(6, 50), rng.randint(2, 20)
@@ -151,26 +150,26 @@ def share(rng: random.Random) -> Problem:
         total = start + change if adds else start - change
         if total > 3 and (friends := _divisor(rng, total)):
             break
-    what = rng.choice((f"{name} finds {change} more", f"{other} adds {change}")) if adds else f"{name} eats {change}"
+    event = rng.choice((f"{name} finds {change} more", f"{other} adds {change}")) if adds else f"{name} eats {change}"
     first, total = _step(start, "+" if adds else "-", change)
     second, each = _step(total, "/", friends)
     question = (
-        f"{name} has {start} {item}. {what} and shares all of them equally among {friends} friends. "
+        f"{name} has {start} {item}. {event} and shares all of them equally among {friends} friends. "
         f"How many {item} does each friend get?"
     )
     return Problem(question, (first, second), each)
 
 
-_SHAPES: tuple[Callable[[random.Random], Problem], ...] = (chain, chain, packs, compare, shop, share)
+_KINDS: tuple[Callable[[random.Random], Problem], ...] = (chain, chain, packs, compare, shop, share)
 
 
 def generate(rng: random.Random) -> Problem:
-    """One problem of a shape drawn at random."""
-    return rng.choice(_SHAPES)(rng)
+    """Return one problem of a random kind."""
+    return rng.choice(_KINDS)(rng)
 
 
 def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
-    """``count`` distinct problems; training streams leave these questions out."""
+    """Return ``count`` distinct problems. Training streams leave their questions out."""
     rng, problems = random.Random(seed), {}
     while len(problems) < count:
         problem = generate(rng)
@@ -181,7 +180,7 @@ def held_out(count: int, seed: int = 20_250_228) -> list[Problem]:
 def stream(
     seed: int, without: frozenset[str] = frozenset(), style: Style = PLAIN_STYLE
 ) -> Iterator[tuple[Problem, str]]:
-    """Endless (problem, solution) pairs whose question is not in ``without``."""
+    """Yield (problem, solution) pairs without end whose question is not in ``without``."""
     rng = random.Random(seed)
     while True:
         problem = generate(rng)

@@ -1,9 +1,9 @@
-"""Word problems of one and two steps, made up in many wordings: what an adapter learns beside GSM8K's long ones, and,
-of those that it never saw, the task ``short-problems``.
+"""Word problems of one and two steps, generated in many wordings: training data of an adapter next to GSM8K's long
+problems. Those that it never saw are the task ``short-problems``.
 
-The shapes are those that research on children's arithmetic tells apart (Carpenter and Moser 1984: join, separate,
-part-whole and compare, each with another number unknown; Greer 1992: equal groups, shares, times as many), and pairs of
-them in a row. The wordings are our own; none is taken from a test set.
+The shapes are those of research on children's arithmetic (Carpenter and Moser 1984: join, separate, part-whole and
+compare, each with another number unknown; Greer 1992: equal groups, shares, times as many), and pairs of them in a row.
+The wordings are our own. None is taken from a test set.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _WORK = (
 
 @dataclass(frozen=True)
 class Shape:
-    """``steps``: what is computed, of the numbers a to d and of r, the step before; ``texts``: ways to tell it."""
+    """``steps``: expressions of the numbers a to c and of r, the result of the step before. ``texts``: wordings."""
 
     steps: tuple[str, ...]
     texts: tuple[str, ...]
     money: bool = False
-    """amounts of dollars, often with cents"""
+    """amounts in dollars, often with cents"""
 
 
 def _shape(steps: str, *texts: str, money: bool = False) -> Shape:
@@ -224,7 +224,7 @@ PROBLEM_KINDS = (
 
 
 def _numbers(rng: random.Random, shape: Shape) -> tuple[dict[str, Fraction], tuple[str, ...], Fraction]:
-    """Numbers that make every step come out positive, and whole where nobody pays; the equations; the result."""
+    """Return numbers that make every step positive, and whole unless money is paid, the equations, and the result."""
     top = rng.choice((12, 30, 100, 100, 900))
     while True:
         if shape.money:
@@ -232,27 +232,27 @@ def _numbers(rng: random.Random, shape: Shape) -> tuple[dict[str, Fraction], tup
             values = {name: Fraction(rng.randint(2 * cents, 60 * cents), cents) for name in "abc"}
         else:
             values = {name: Fraction(rng.randint(2, top)) for name in "abc"}
-        equations, known = [], dict(values)
+        equations, operands = [], dict(values)
         for step in shape.steps:
             left, sign, right = step.split()
-            x, y = known[left], known[right]
+            x, y = operands[left], operands[right]
             result = {"+": x + y, "-": x - y, "*": x * y, "/": x / y}[sign]
             if result <= 0 or (sign == "*" and min(x, y) > 12) or (sign == "/" and (y > 12 or result == 1)):
                 break
-            equations.append(f"{_written(x)} {sign} {_written(y)} = {_written(result)}")
-            known["r"] = result
+            equations.append(f"{_format_number(x)} {sign} {_format_number(y)} = {_format_number(result)}")
+            operands["r"] = result
         else:
-            if shape.money or known["r"].denominator == 1:
-                return values, tuple(equations), known["r"]
+            if shape.money or operands["r"].denominator == 1:
+                return values, tuple(equations), operands["r"]
         top = max(12, top - 1)  # products and quotients are for small numbers
 
 
-def _written(value: Fraction) -> str:
+def _format_number(value: Fraction) -> str:
     return str(value.numerator) if value.denominator == 1 else f"{float(value):.2f}"
 
 
 def generate(rng: random.Random) -> Problem:
-    """One problem of a shape and a wording drawn at random."""
+    """Return one problem of a random shape and wording."""
     shape = rng.choice(PROBLEM_KINDS)
     values, equations, result = _numbers(rng, shape)
     is_she = rng.random() < 0.5
@@ -263,31 +263,34 @@ def generate(rng: random.Random) -> Problem:
     good, extra = rng.sample(_GOODS, 2)
     verb, work = rng.choice(_WORK)
     he, him = ("she", "her") if is_she else ("he", "him")
-    told = {number: f"${_written(value)}" if shape.money else _written(value) for number, value in values.items()}
+    numbers = {
+        number: f"${_format_number(value)}" if shape.money else _format_number(value)
+        for number, value in values.items()
+    }
     text = rng.choice(shape.texts).format(
         N=name, M=other, he=he, He=he.capitalize(), him=him, t=thing, u=second, k=kind, l=contrast, g=good, h=extra,
-        p=rng.choice(_PLACES), s=rng.choice(_GROUPS), w=verb, x=work, **told,
+        p=rng.choice(_PLACES), s=rng.choice(_GROUPS), w=verb, x=work, **numbers,
     )  # fmt: skip
-    return Problem(text[0].upper() + text[1:], equations, _written(result))
+    return Problem(text[0].upper() + text[1:], equations, _format_number(result))
 
 
 PROBLEMS_SHOWN = 5_000
-"""The adapter that ships was taught fewer problems than that, of all kinds together; ours came from ``stream(0)``."""
+"""The shipped adapter was trained on fewer problems than that, of all kinds together. Ours came from ``stream(0)``."""
 
 
 def held_out(count: int, seed: int = 20_261_103) -> list[Problem]:
-    """``count`` distinct problems that the adapter that ships never saw; training streams leave these questions out."""
-    shown = {problem.question for problem, _ in islice(stream(0), PROBLEMS_SHOWN)}
-    rng, found = random.Random(seed), {}
-    while len(found) < count:
+    """Return ``count`` distinct problems that the shipped adapter never saw. Training streams leave them out."""
+    seen = {problem.question for problem, _ in islice(stream(0), PROBLEMS_SHOWN)}
+    rng, problems = random.Random(seed), {}
+    while len(problems) < count:
         problem = generate(rng)
-        if problem.question not in shown:
-            found.setdefault(problem.question, problem)
-    return list(found.values())
+        if problem.question not in seen:
+            problems.setdefault(problem.question, problem)
+    return list(problems.values())
 
 
 def stream(seed: int, without: frozenset[str] = frozenset()) -> Iterator[tuple[Problem, str]]:
-    """Endless problems with solutions, whose question is not in ``without``."""
+    """Yield problems with solutions without end whose question is not in ``without``."""
     rng = random.Random(seed)
     while True:
         problem = generate(rng)

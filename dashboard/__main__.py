@@ -30,7 +30,7 @@ def export(
     ] = None,
     by: Annotated[list[str] | None, typer.Option(help="The command that made it; several times for several.")] = None,
 ) -> None:
-    """Write comparisons as Markdown and CSV: one of each experiment that is named, or of the runs."""
+    """Write comparisons as Markdown and CSV, one for each named experiment or run."""
     repository = Repository(open_database(get_settings().resolved_database_url))
     out.mkdir(parents=True, exist_ok=True)
     for id in ids:
@@ -44,16 +44,16 @@ def export(
         print(out / f"{name}.md")
 
 
-def _baseline(title: str, runs: list[str], beginning: str | None) -> str | None:
-    if beginning is None:
+def _baseline(title: str, runs: list[str], prefix: str | None) -> str | None:
+    if prefix is None:
         return None
-    found = [run for run in runs if run.startswith(beginning.lower())]
-    if len(found) != 1:
+    matches = [run for run in runs if run.startswith(prefix.lower())]
+    if len(matches) != 1:
         raise UnknownName(
-            f"The baseline '{beginning}' is the beginning of {len(found) or 'no'} runs of {title}: expected one of "
+            f"The baseline '{prefix}' is the beginning of {len(matches) or 'no'} runs of {title}: expected one of "
             f"{', '.join(run[:8] for run in runs)}."
         )
-    return found[0]
+    return matches[0]
 
 
 if __name__ == "__main__":

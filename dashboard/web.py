@@ -1,4 +1,4 @@
-"""Builds the web application: pages of Gradio, mounted on FastAPI, reachable under known host names only."""
+"""Builds the web application: Gradio pages mounted on FastAPI, reachable only under known host names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
-# Of its last 10,000 events Gradio makes a table of percentiles after each event, for a page that is closed.
+# After each event, Gradio computes percentiles of its last 10,000 events, for a page that is closed here.
 os.environ |= {"GRADIO_ANALYTICS_MAX_EVENTS": "1", "GRADIO_ANALYTICS_CACHE_FREQUENCY": str(10**12)}
 
 import gradio as gr
@@ -71,15 +71,15 @@ FORGETS = (
 
 
 def build_app(repository: Repository, settings: Settings) -> FastAPI:
-    """The application over one database. Starts nothing: the worker is the supervisor's."""
+    """Return the application over one database. It starts nothing: the supervisor starts the worker."""
     app = FastAPI(title="FSD Lab", docs_url=None, redoc_url=None, openapi_url=None)
     sessions = Sessions()
-    # The last that is added is the first to see a request.
+    # The middleware added last sees a request first.
     app.add_middleware(Heartbeats, sessions=sessions)
     login = "/login" if settings.access in ("password", "huggingface") else None
     app.add_middleware(RequireSignIn, identify=identifier(settings, repository), key=KEY, login=login)
     app.add_middleware(BoundedBody)
-    app.add_middleware(SameOrigin, names=_own_names(settings))
+    app.add_middleware(SameOrigin, names=_host_names(settings))
     app.add_middleware(OpenRoutes, pages=[page.path for page in PAGES if page.path], access=settings.access)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=["*"] if here() else settings.hosts)
     app.add_middleware(ResponseHeaders, policy=content_policy(*(["https://huggingface.co"] if here() else [])))
@@ -92,14 +92,16 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if settings.access == "password":
         app.include_router(login_routes(repository))
     if settings.access == "huggingface":
-        from dashboard.server.huggingface_login import huggingface_routes  # a library that no other access needs
+        from dashboard.server.huggingface_login import (
+            huggingface_routes,
+        )  # a library that no other kind of access needs
 
         app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
     if login:
         app.include_router(logout_routes(repository, "/" if settings.demo else login))
     pages = build_pages(repository, settings)
     with warnings.catch_warnings():
-        # Said of every application of several pages, also where nobody asked for rendering on the server.
+        # Gradio warns for every application of several pages, even without server-side rendering.
         warnings.filterwarnings("ignore", "SSR mode is not supported", UserWarning)
         gr.mount_gradio_app(
             app,
@@ -124,9 +126,9 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
 
 
 def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
-    """All pages, each under a header with the navigation and the worker's state."""
+    """Return all pages, each under a header with the navigation and the worker's status."""
     blocks = gr.Blocks(title="FSD Lab", analytics_enabled=False, fill_width=True)
-    with blocks:  # before the pages, whose events would take the names
+    with blocks:  # before the pages, whose events would take the endpoints' names
         offer(experiment_endpoints(repository, settings))
         offer(annotation_endpoints(repository))
         offer(comparison_endpoints(repository))
@@ -141,15 +143,19 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
 
 
 def way_in(settings: Settings, page: str) -> str:
-    """The link by which visitors of a demo sign in, to come back to ``page``; empty where nobody can, or all have."""
+    """Return the link by which visitors of a demo sign in and come back to ``page``, or an empty string if there is
+    none."""
     if not settings.demo:
         return ""
-    ways = {"huggingface": sign_in_link("Sign in", page), "password": link(f"/login?next={page}", "Sign in")}
-    return ways.get(settings.access, "")
+    links = {"huggingface": sign_in_link("Sign in", page), "password": link(f"/login?next={page}", "Sign in")}
+    return links.get(settings.access, "")
 
 
-def _own_names(settings: Settings) -> list[str]:
-    """Names that our pages have in a browser, whatever the ``Host`` header says: those given one by one, a Space's."""
-    given = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip() and "*" not in name]
+def _host_names(settings: Settings) -> list[str]:
+    """Return the names that our pages have in a browser, whatever the ``Host`` header says.
+
+    They are those configured without a wildcard, and a Space's.
+    """
+    names = [name.strip() for name in settings.allowed_hosts.split(",") if name.strip() and "*" not in name]
     space = here()
-    return [*given, space.host] if space else given
+    return [*names, space.host] if space else names

@@ -1,6 +1,6 @@
 () => {
-  // What the address names on the page is brought into view once it is drawn, and again when figures above it have
-  // taken their room, until the person moves.
+  // Scrolls to the part that the address names once it is drawn, and again when figures above it have changed the
+  // layout, until the person moves.
   const place = document.getElementById((window.fsdPlace || '').slice(1));
   if (!place) return;
   let waiting = true;

@@ -1,4 +1,4 @@
-"""Compare: any runs beside each other, against a pinned baseline; the address reproduces the page."""
+"""Compare page: any runs side by side, against a pinned baseline. The page's address reproduces it."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     ComparePage(repository)
 
 
 class ComparePage:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -107,18 +107,18 @@ class ComparePage:
                 self.exports = show()
 
     def _events(self) -> None:
-        chosen = [self.runs, self.baseline, self.margin, self.differences_only]
-        told = [self.warnings, self.table, self.seen, self.clock]
-        first = [
-            *told, self.experiment, self.picker, self.runs, self.baseline, self.margin, self.empty, self.results,
+        inputs = [self.runs, self.baseline, self.margin, self.differences_only]
+        polled = [self.warnings, self.table, self.seen, self.clock]
+        outputs = [
+            *polled, self.experiment, self.picker, self.runs, self.baseline, self.margin, self.empty, self.results,
             self.settings, self.pairs.run_a, self.pairs.run_b, self.pairs.reader.filter, self.pairs.linked, self.link,
             self.exports,
         ]  # fmt: skip
 
         def then_the_rest(event: Any) -> Any:
-            """The table comes first: figures and prompts take longer, and are further down."""
-            drawn = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, **PRIVATE_EVENT)
-            matched = drawn.then(
+            """Draw figures and prompts after the table: they take longer and are further down."""
+            figures = event.then(self.draw, [self.runs, self.baseline], self.figures.outputs, **PRIVATE_EVENT)
+            matched = figures.then(
                 self.matched.redraw,
                 [self.runs, self.baseline, self.margin, *self.matched.chosen],
                 self.matched.outputs,
@@ -131,12 +131,12 @@ class ComparePage:
                 **PRIVATE_EVENT,
             )
 
-        then_the_rest(gr.on(fn=self.open, outputs=first, **PRIVATE_EVENT)).then(None, js=BRING)
-        another = on_choice(self.experiment)
-        then_the_rest(another(self.choose_experiment, [self.experiment, *chosen], first, **FOLLOWS))
-        then_the_rest(self.picker.click(self.pick, chosen, first, **PRIVATE_EVENT))
-        then_the_rest(on_choice(self.baseline, self.margin)(self.choose, chosen, first, **FOLLOWS))
-        on_choice(self.differences_only)(self.show_settings, chosen, [self.settings], **FOLLOWS)
+        then_the_rest(gr.on(fn=self.open, outputs=outputs, **PRIVATE_EVENT)).then(None, js=BRING)
+        on_experiment = on_choice(self.experiment)
+        then_the_rest(on_experiment(self.choose_experiment, [self.experiment, *inputs], outputs, **FOLLOWS))
+        then_the_rest(self.picker.click(self.pick, inputs, outputs, **PRIVATE_EVENT))
+        then_the_rest(on_choice(self.baseline, self.margin)(self.choose, inputs, outputs, **FOLLOWS))
+        on_choice(self.differences_only)(self.show_settings, inputs, [self.settings], **FOLLOWS)
         self.clock.tick(
             self.refresh,
             [
@@ -149,7 +149,7 @@ class ComparePage:
                 self.margin,
                 *self.matched.chosen,
             ],
-            [*told, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
+            [*polled, *self.figures.outputs, *self.matched.outputs, *self.pairs.outputs],
             trigger_mode="once",
             **PRIVATE_EVENT,
         )
@@ -159,49 +159,49 @@ class ComparePage:
     # --- events --------------------------------------------------------------------------------------------------
 
     def open(self, request: gr.Request) -> Updates:
-        """The page as its address asks for it."""
+        """Return the page that its address asks for."""
         query = request.query_params
         ids = named_runs(query.get("runs", ""))
         margin = named_margin(query.get("margin", ""))
         prompt = named_prompt(query)
-        return self._guarded(lambda: self._opened(ids, query.get("experiment"), query.get("baseline"), margin, prompt))
+        return self._guarded(lambda: self._open(ids, query.get("experiment"), query.get("baseline"), margin, prompt))
 
     def choose_experiment(
         self, experiment: str | None, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
     ) -> Updates:
-        """All runs of an experiment take the place of those chosen."""
+        """Replace the chosen runs by all runs of an experiment."""
         if not experiment:
             return {self.experiment: gr.skip()}
         return self._guarded(
-            lambda: self._listed(
-                self._shown(experiment_runs(self.repository, experiment), None, margin, differences_only)
+            lambda: self._with_picker(
+                self._comparison_updates(experiment_runs(self.repository, experiment), None, margin, differences_only)
             )
         )
 
     def choose(self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool) -> Updates:
-        """The chosen runs and baseline; the browser knows what is ticked in the list of runs."""
-        shown = self._guarded(lambda: self._shown(ids, baseline, margin, differences_only))
-        return {self.experiment: None} | shown
+        """Compare the chosen runs with the chosen baseline. The browser keeps the ticks in the list of runs."""
+        updates = self._guarded(lambda: self._comparison_updates(ids, baseline, margin, differences_only))
+        return {self.experiment: None} | updates
 
     def pick(
         self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool, event: gr.EventData
     ) -> Updates:
-        """The runs that are ticked now, and the chosen baseline if it is among them."""
+        """Compare the runs that are ticked now, with the chosen baseline if it is among them."""
         picked = [str(id) for id in event.ids][: 2 * MOST_COMPARED_RUNS]
         return self.choose(picked, baseline if baseline in picked else None, margin, differences_only)
 
     def draw(self, ids: list[str], baseline: str | None) -> Updates:
-        """The figures of the chosen runs."""
+        """Return the figures of the chosen runs."""
         try:
             return self.figures.draw(compare(self.repository, ids, baseline), None)
         except FsdError:
-            return {}  # the page says so already
+            return {}  # the page already shows the error
 
     @tells_errors("settings")
     def show_settings(
         self, ids: list[str], baseline: str | None, margin: float | None, differences_only: bool
     ) -> Updates:
-        """The settings table alone."""
+        """Return the settings table alone."""
         return {self.settings: settings_html(compare(self.repository, ids, baseline), differences_only)}
 
     def refresh(
@@ -209,7 +209,7 @@ class ComparePage:
         run_a: str | None, run_b: str | None, which: Show, size: int, page: int, margin: float | None,
         cost: str, ratios: str, margins: str, request: gr.Request,
     ) -> Any:  # fmt: skip
-        """What has changed of the runs since ``seen``; stops looking when all have ended."""
+        """Return what has changed in the runs since ``seen``, and stop polling when all have ended."""
         try:
             if progress(self.repository.runs(ids=ids, limit=MOST_COMPARED_RUNS)) == seen:
                 return gr.skip()
@@ -220,7 +220,7 @@ class ComparePage:
         updates = {
             self.warnings: warnings_html(comparison.warnings),
             self.table: joined([comparison_html(comparison), worst_prompts_html(comparison)]),
-            **self._watching(comparison),
+            **self._polling(comparison),
         }
         if _measured(now) != _measured(seen):
             updates |= self.figures.draw(comparison, histogram_run)
@@ -229,40 +229,40 @@ class ComparePage:
             updates |= self.pairs.show(run_a, run_b, which, size, request, page)
         return updates
 
-    # --- what they share -----------------------------------------------------------------------------------------
+    # --- shared helpers ------------------------------------------------------------------------------------------
 
-    def _opened(
+    def _open(
         self, ids: list[str], experiment: str | None, baseline: str | None, margin: float | None,
         prompt: NamedPrompt | None,
     ) -> Updates:  # fmt: skip
-        lost = Html()
+        problem = Html()
         if experiment and not ids:
             try:
                 ids = experiment_runs(self.repository, experiment)
             except UnknownName as error:
-                lost = notice(str(error), "bad")
-        found = self.repository.experiment_names(OFFERED_EXPERIMENTS)
-        choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in found]
-        shown = self._listed(self._shown(ids, baseline, margin, True, prompt))
-        return shown | {
-            self.warnings: joined([lost, shown[self.warnings]]),
+                problem = notice(str(error), "bad")
+        experiments = self.repository.experiment_names(OFFERED_EXPERIMENTS)
+        choices = [(f"{e.name} · {e.runs} runs · {e.created_at:%d %b %Y %H:%M}", e.id) for e in experiments]
+        updates = self._with_picker(self._comparison_updates(ids, baseline, margin, True, prompt))
+        return updates | {
+            self.warnings: joined([problem, updates[self.warnings]]),
             self.experiment: gr.Dropdown(
                 choices, value=experiment if experiment in {id for _, id in choices} else None
             ),
         }
 
-    def _shown(
+    def _comparison_updates(
         self, ids: Sequence[str], baseline: str | None, margin: float | None, differences_only: bool,
         prompt: NamedPrompt | None = None,
     ) -> Updates:  # fmt: skip
         comparison = compare(self.repository, ids, baseline, margin)
         names = [(row.name, row.run.id) for row in comparison.rows]
         pinned = comparison.baseline.id if comparison.baseline else None
-        others = [run_id for _, run_id in names if run_id != pinned]
-        telling = divergence.telling(divergence.judged(comparison.runs))
-        run_b = telling.id if telling and telling.id in others else next(iter(others), None)
+        other_ids = [run_id for _, run_id in names if run_id != pinned]
+        most_lenient = divergence.telling(divergence.judged(comparison.runs))
+        run_b = most_lenient.id if most_lenient and most_lenient.id in other_ids else next(iter(other_ids), None)
         if prompt and not {prompt.run_a, prompt.run_b} <= {run.id for run in comparison.runs}:
-            prompt = None  # it is of runs that are not compared
+            prompt = None  # it names runs that are not compared
         return {
             self.runs: [run.id for run in comparison.runs],
             self.baseline: gr.Dropdown(names, value=pinned),
@@ -280,27 +280,27 @@ class ComparePage:
             self.pairs.linked: prompt.number if prompt else None,
             self.link: f"?{query_of(comparison)}" + (f"&{prompt.query}" if prompt else ""),
             self.exports: links_html(comparison),
-            **self._watching(comparison),
+            **self._polling(comparison),
         }
 
-    def _watching(self, comparison: ComparedRuns) -> Updates:
+    def _polling(self, comparison: ComparedRuns) -> Updates:
         return {
             self.seen: progress(comparison.runs),
             self.clock: gr.Timer(active=any(not run.ended for run in comparison.runs)),
         }
 
-    def _listed(self, shown: Updates) -> Updates:
-        """What is shown, and the list of runs drawn anew: the latest, and those chosen even if they are older."""
-        chosen: list[str] = shown[self.runs]
+    def _with_picker(self, updates: Updates) -> Updates:
+        """Return ``updates`` with the list of runs redrawn: the latest runs, and older ones that are chosen."""
+        selected: list[str] = updates[self.runs]
         latest: list[RunName | RunView] = [*self.repository.run_names(OFFERED_RUNS)]
-        missing = set(chosen).difference(offered.id for offered in latest)
+        missing = set(selected).difference(offered.id for offered in latest)
         older = self.repository.runs(missing, limit=None) if missing else []
-        return shown | {
-            self.picker: picker_html([*latest, *sorted(older, key=lambda run: chosen.index(run.id))], chosen)
+        return updates | {
+            self.picker: picker_html([*latest, *sorted(older, key=lambda run: selected.index(run.id))], selected)
         }
 
     def _guarded(self, update: Callable[[], Updates]) -> Updates:
-        """What ``update`` returns; or its error as a sentence on the page, everything else as it was."""
+        """Return ``update()``, or its error as a sentence on the page with everything else unchanged."""
         try:
             return update()
         except FsdError as error:

@@ -1,4 +1,4 @@
-"""What programs may ask of runs: lists of them, and comparisons as the page Compare makes them."""
+"""API endpoints that list runs and compare them as the Compare page does."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def comparison_endpoints(repository: Repository) -> list[Endpoint]:
     def list_runs(
         search: str = "", experiment: str = "", limit: int = 20, archived: bool = False
     ) -> list[dict[str, Any]]:
-        """The latest runs with their options and metrics, the newest first.
+        """Return the latest runs with their options and metrics, newest first.
 
         Args:
-            search: words of a run's setting, experiment, task or tags; left out, all runs
-            experiment: id of an experiment; left out, those of all
+            search: words of a run's setting, experiment, task or tags. Default: all runs
+            experiment: id of an experiment. Default: all experiments
             limit: how many, 1 to 100
-            archived: whether archived ones are among them
+            archived: whether to include archived runs
         """
-        which = {"search": search, "experiment_id": experiment or None, "archived": None if archived else False}
-        found = repository.runs(limit=max(1, min(limit, 100)), **which)  # pyright: ignore[reportArgumentType]
-        return [run_record(run) for run in found]
+        filters = {"search": search, "experiment_id": experiment or None, "archived": None if archived else False}
+        views = repository.runs(limit=max(1, min(limit, 100)), **filters)  # pyright: ignore[reportArgumentType]
+        return [run_record(run) for run in views]
 
     def compare_runs(
         runs: list[str] = [],  # noqa: B006  # read, never written; a tuple would have no schema
@@ -37,14 +37,15 @@ def comparison_endpoints(repository: Repository) -> list[Endpoint]:
         baseline: str = "",
         margin: float = DEFAULT_MARGIN,
     ) -> dict[str, Any]:
-        """Runs beside a baseline on the prompts that both have done: every metric, its difference or ratio with its
-        95 % interval, a verdict on accuracy, and warnings where they do not stand on equal ground. Shares are from 0
-        to 1.
+        """Compare runs with a baseline on the prompts that both have done. Shares are from 0 to 1.
+
+        Returns every metric, its difference or ratio with its 95 % interval, a verdict on accuracy, and warnings if
+        the runs are not comparable.
 
         Args:
             runs: ids of the runs
             experiment: id of an experiment, instead of its runs' ids
-            baseline: id of the run to compare with; left out, the first that has figures
+            baseline: id of the run to compare with. Default: the first that has metrics
             margin: points of accuracy that may be lost, 0 to 20, for the verdict
         """
         ids = runs or (experiment_runs(repository, experiment) if experiment else [])

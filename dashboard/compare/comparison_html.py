@@ -1,4 +1,4 @@
-"""The tables of a comparison as HTML: for the page, and for the file that is exported."""
+"""Tables of a comparison as HTML, for the page and for the exported file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _TONES = {1: "good", -1: "bad", 0: ""}
 
 
 def warnings_html(warnings: Sequence[str]) -> Html:
-    """Each sentence in a box of its own."""
+    """Return each sentence in its own box."""
     return joined(notice(warning, "warn") for warning in warnings)
 
 
 def nothing_chosen(experiments: Sequence[ExperimentView]) -> Html:
-    """What to do where no run is chosen: start an experiment, or open one of the latest."""
+    """Return what to do if no run is chosen: start an experiment, or open one of the latest."""
     if not experiments:
         return empty_state(
             "Nothing to compare yet",
@@ -40,7 +40,7 @@ def nothing_chosen(experiments: Sequence[ExperimentView]) -> Html:
 
 
 def comparison_html(comparison: ComparedRuns) -> Html:
-    """The table of metrics, with signed differences from the baseline."""
+    """Return the table of metrics, with signed differences from the baseline."""
     if not comparison.rows:
         return Html()
     columns = shown_columns(comparison.rows)
@@ -57,20 +57,20 @@ def comparison_html(comparison: ComparedRuns) -> Html:
 
 
 def worst_prompts_html(comparison: ComparedRuns) -> Html:
-    """Links to the prompts of which each run accepted least."""
+    """Return links to each run's prompts of lowest acceptance."""
     rows = [row for row in comparison.rows if (row.run.metrics or {}).get("acceptance_deciles")]
     return render(_FILE, "worst_prompts", rows) if rows else Html()
 
 
 def shown_columns(rows: Sequence[ComparisonRow]) -> list[int]:
-    """Indices of the metrics that a run has; fidelity only where no run has an accuracy."""
+    """Return the indices of metrics that any run has. Fidelity is left out if any run has an accuracy."""
     filled = [i for i in range(len(compared())) if any(row.cells[i].estimate for row in rows)]
     scored = not filled or any(compared()[i].key == "accuracy" for i in filled)
     return [i for i in filled or range(len(compared())) if not (scored and compared()[i].key in FIDELITY)]
 
 
 def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tuple[str, Html, list[str]]:
-    """Class, name and cells of a run."""
+    """Return the class, name and cells of a run."""
     status = "" if row.run.status == "finished" else f", {row.run.status}"
     more = f"{row.run.task}, {row.run.prompts_done} of {row.run.prompts_total} prompts, seed {row.run.seed}{status}"
     tone = verdict = ""
@@ -83,25 +83,25 @@ def _row(row: ComparisonRow, columns: Sequence[int], margin: float | None) -> tu
 def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return DASH
-    shown = written(*cell.estimate, points=metric.is_share)
+    formatted = written(*cell.estimate, points=metric.is_share)
     delta = _delta(cell, metric, decimals(*cell.estimate))
-    return render(_FILE, "cell", shown, mixed_mark(cell.mixed), cell.remark, delta)
+    return render(_FILE, "cell", formatted, mixed_mark(cell.mixed), cell.remark, delta)
 
 
 def _delta(cell: Cell, metric: Metric, digits: int) -> Html:
     if cell.delta is None:
         return Html()
     text, ends = delta_text(cell.delta, metric, digits)
-    told: list[str] = []
+    notes: list[str] = []
     if (paired := cell.paired) is not None:
         differing = paired.only_a + paired.only_b
         text = text if differing else "no prompt differs"
-        told = [*(p_values(cell) if differing else ()), f"n = {paired.n}"]
-    return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, told)
+        notes = [*(p_values(cell) if differing else ()), f"n = {paired.n}"]
+    return render(_FILE, "delta", _TONES[cell.verdict(metric)], text, mixed_mark(cell.delta_mixed), ends, notes)
 
 
 def p_values(cell: Cell) -> list[str]:
-    """McNemar's p and, where several runs were tested, that corrected by Holm."""
+    """Return McNemar's p and, if several runs were tested, the Holm-corrected p."""
     if cell.paired is None:
         return []
     p, corrected = cell.paired.p_value, cell.corrected_p
@@ -109,7 +109,8 @@ def p_values(cell: Cell) -> list[str]:
 
 
 def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
-    """A difference such as ``−4 pts``, or a ratio such as ``1.8×``; with its interval, such as ``−10 to +2``, if any.
+    """Return a difference such as ``−4 pts`` or a ratio such as ``1.8×``, and its interval, such as ``−10 to +2``, if
+    any.
 
     A difference without an interval has the digits of the values themselves.
     """
@@ -125,7 +126,7 @@ def delta_text(delta: Estimate, metric: Metric, digits: int) -> tuple[str, str]:
 
 
 def settings_html(comparison: ComparedRuns, differences_only: bool) -> Html:
-    """The settings table."""
+    """Return the settings table."""
     if not comparison.rows:
         return Html()
     table = settings_table(comparison.runs, differences_only)
@@ -134,5 +135,5 @@ def settings_html(comparison: ComparedRuns, differences_only: bool) -> Html:
 
 
 def pairing_summary(pairing: Pairing, name_a: str, name_b: str) -> Html:
-    """The two-by-two table in a sentence."""
+    """Return the two-by-two table as a sentence."""
     return render(_FILE, "pairing", pairing, name_a, name_b)

@@ -1,4 +1,4 @@
-"""A comparison as text for a file: CSV for a spreadsheet, one HTML page that needs no network."""
+"""Comparison files: CSV for a spreadsheet, and one HTML page that needs no network."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ from fsd_core.plots.style import EXPORT_CONFIG
 
 
 def table(comparison: ComparedRuns) -> pd.DataFrame:
-    """One row per run: who it is, its settings, every single-number metric, and the differences from the baseline."""
+    """Return one row per run: its id and name, its settings, every single-number metric, and the differences from the
+    baseline."""
     return pd.DataFrame([record(row, comparison.margin) for row in comparison.rows])
 
 
 def csv_text(comparison: ComparedRuns) -> str:
-    """:func:`table` as CSV; ``float`` columns keep every digit."""
+    """Return :func:`table` as CSV. ``float`` columns keep every digit."""
     return _csv(table(comparison))
 
 
 def matched_csv(comparison: ComparedRuns) -> str:
-    """Rules at matched points as CSV: a row for each rule at each point."""
+    """Return rules at matched points as CSV, one row for each rule at each point."""
     return _csv(pd.DataFrame(records(match(comparison.runs, comparison.baseline, comparison.prompts))))
 
 
@@ -47,7 +48,7 @@ def _csv(frame: pd.DataFrame) -> str:
 
 
 def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
-    """The warnings, tables and figures as a page of its own, with plotly.js inside."""
+    """Return the warnings, tables and figures as a standalone page that includes plotly.js."""
     compared = comparison.runs, comparison.baseline, comparison.prompts
     figures = _figures(comparison_figures(*compared), with_plotly=True)
     matched = match(*compared)
@@ -63,18 +64,18 @@ def html(comparison: ComparedRuns, title: str = "Comparison of runs") -> str:
         matched=matched_html(matched),
         settings=settings_html(comparison, differences_only=False),
     )
-    before, between, after = page.split(_PLACE)
+    before, between, after = page.split(_MARKER)
     return f"{before}{figures}{between}{curves}{after}"
 
 
-_PLACE = "<!--figures-->"  # in the template; Plotly's scripts must stay as they are, and a text of data cannot hold it
+_MARKER = "<!--figures-->"  # in the template: Plotly's scripts must not be escaped, and escaped data cannot contain it
 _CURVES = ("matched", "equal_accuracy")
 
 
-def _figures(drawn: Sequence[go.Figure], *, with_plotly: bool = False) -> str:
+def _figures(figures: Sequence[go.Figure], *, with_plotly: bool = False) -> str:
     return "".join(
         pio.to_html(figure, full_html=False, include_plotlyjs=with_plotly and index == 0, config=EXPORT_CONFIG)
-        for index, figure in enumerate(drawn)
+        for index, figure in enumerate(figures)
     )
 
 
@@ -89,7 +90,7 @@ main { max-width: 1240px; margin: 0 auto; padding: 32px 20px; }
 
 
 def record(row: ComparisonRow, margin: float | None) -> dict[str, Any]:
-    """A row of :func:`table`."""
+    """Return a row of :func:`table`."""
     run = row.run
     record: dict[str, Any] = {
         "run": run.id,

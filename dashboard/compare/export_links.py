@@ -1,4 +1,4 @@
-"""A comparison saved as a file: the links on the page, and the addresses that they lead to. Nothing is kept on disk."""
+"""Export of a comparison: links on the page, and the routes they lead to. Nothing is stored on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UNKNOWN = "None of these runs is in this database: choose runs on the Compare pa
 
 
 def query_of(comparison: ComparedRuns) -> str:
-    """What follows the question mark of an address that leads to this comparison; empty where nothing is compared."""
+    """Return the query string of this comparison's address, or an empty string if nothing is compared."""
     if not comparison.runs or not comparison.baseline:
         return ""
     ids = ",".join(run.id for run in comparison.runs)
@@ -40,12 +40,12 @@ def query_of(comparison: ComparedRuns) -> str:
 
 
 def named_runs(text: str) -> list[str]:
-    """The ids in the query of such an address."""
+    """Return the run ids in such a query."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def named_margin(text: str) -> float | None:
-    """The margin in the query of such an address, in points; ``None`` for what is no number."""
+    """Return the margin in such a query, in points, or ``None`` if it is not a number."""
     try:
         return float(text) if text else DEFAULT_MARGIN
     except ValueError:
@@ -66,7 +66,7 @@ class NamedPrompt(NamedTuple):
 
 
 def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
-    """The prompt that the query of an address names; ``None`` for none, and for what cannot be one."""
+    """Return the prompt that an address names, or ``None`` if it names none or an invalid one."""
     number = query.get("prompt", "")
     if not (number.isascii() and number.isdigit() and len(number) < 10 and query.get("a") and query.get("b")):
         return None
@@ -74,15 +74,17 @@ def named_prompt(query: Mapping[str, str]) -> NamedPrompt | None:
 
 
 def links_html(comparison: ComparedRuns) -> Html:
-    """A link for each format."""
+    """Return a link for each format."""
     query = query_of(comparison)
     files = ((f"/export/comparison.{name}?{query}", f"Export {_TITLES[name]}") for name in FORMATS)
     return downloads(files) if query else Html()
 
 
 def export_routes(repository: Repository) -> APIRouter:
-    """``GET /export/comparison.csv``, ``.html``, ``.tex`` and ``.matched.csv``, of the runs and the baseline that the
-    query names."""
+    """Return the routes ``GET /export/comparison.csv``, ``.html``, ``.tex`` and ``.matched.csv``.
+
+    Their query names the runs and the baseline.
+    """
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/comparison.{extension}")

@@ -1,4 +1,4 @@
-"""The figures of a comparison, with the divergences of one run of one's choice."""
+"""Figures of a comparison, with the divergences of one chosen run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Updates = dict[Any, Any]
 
 
 class FiguresPanel:
-    """The components as attributes."""
+    """The panel's components as attributes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -35,27 +35,30 @@ class FiguresPanel:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`draw` changes."""
+        """Components that :meth:`draw` changes."""
         return [self.row, *self.plots, self.histogram, self.run]
 
     def draw(self, comparison: ComparedRuns, run_id: str | None) -> Updates:
-        """All figures; the divergences are of the run with ``run_id`` if it has any. None before a run has numbers."""
+        """Return all figures, or none before a run has metrics.
+
+        The divergences are those of the run ``run_id`` if it has any.
+        """
         compared = comparison.runs, comparison.baseline, comparison.prompts
         figures = comparison_figures(*compared) if comparison.rows else [None] * len(self.plots)
         judged = divergence.judged(comparison.runs)
-        drawn = next((run for run in judged if run.id == run_id), divergence.telling(judged))
+        selected = next((run for run in judged if run.id == run_id), divergence.telling(judged))
         names = [(row.name, row.run.id) for row in comparison.rows if row.run in judged]
         return {
             self.row: gr.Row(visible=any(run.metrics for run in comparison.runs)),
             **dict(zip(self.plots, figures, strict=True)),
             self.histogram: gr.Plot(
-                divergence.draw(divergence.info(drawn)) if drawn else None, visible=drawn is not None
+                divergence.draw(divergence.info(selected)) if selected else None, visible=selected is not None
             ),
-            self.run: gr.Dropdown(names, value=drawn.id if drawn else None, visible=drawn is not None),
+            self.run: gr.Dropdown(names, value=selected.id if selected else None, visible=selected is not None),
         }
 
     @tells_errors("answer")
     def show_histogram(self, run_id: str | None) -> Updates:
-        """Divergences of another run."""
-        drawn = divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None
-        return {self.histogram: drawn, self.answer: ""}
+        """Return the divergences of another run."""
+        histogram = divergence.draw(divergence.info(self.repository.run(run_id))) if run_id else None
+        return {self.histogram: histogram, self.answer: ""}

@@ -1,4 +1,4 @@
-"""A comparison as a LaTeX table with the rules of booktabs, in ASCII alone, to be taken into a paper as it is."""
+"""A comparison as a LaTeX table for a paper, with booktabs rules and in pure ASCII."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsd_core.formatting import decimals, written
 from fsd_core.metrics import Metric, compared
 
 _KEYS = ("accuracy", "same_text", "tokens_per_second", "acceptance_rate", "mean_acceptance_length", "target_passes")
-"""the metrics of the table, as far as the comparison has them; more would not fit on a page"""
+"""metrics of the table, if the comparison has them; more would not fit on a page"""
 _SIGNS = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "%": r"\%", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\ensuremath{<}", ">": r"\ensuremath{>}",
@@ -25,9 +25,9 @@ _SIGNS = {
 
 
 def latex(comparison: ComparedRuns) -> str:
-    """The table of the comparison: values with 95 % intervals, and below them the difference from the baseline."""
-    places = [i for i in shown_columns(comparison.rows) if compared()[i].key in _KEYS]
-    columns = [compared()[i] for i in places]
+    """Return the comparison's tables. Below each value with its 95 % interval is the difference from the baseline."""
+    indices = [i for i in shown_columns(comparison.rows) if compared()[i].key in _KEYS]
+    columns = [compared()[i] for i in indices]
     titles = [
         f"{escaped(metric.title)} ({escaped(metric.unit)})" if metric.unit else escaped(metric.title)
         for metric in columns
@@ -43,12 +43,12 @@ def latex(comparison: ComparedRuns) -> str:
     ]
     for row in comparison.rows:
         name = escaped(row.name) + (" (baseline)" if row.is_baseline else "")
-        lines.append(_row([name, *(_value(row.cells[i], compared()[i]) for i in places)]))
-        changes = [_change(row.cells[i], compared()[i]) for i in places]
+        lines.append(_row([name, *(_value(row.cells[i], compared()[i]) for i in indices)]))
+        changes = [_change(row.cells[i], compared()[i]) for i in indices]
         if any(changes):
             lines.append(_row(["", *changes]))
-    words = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
-    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(words)}}}", "\\end{table}"]
+    note = "Intervals are of 95 %; below a value stands its difference from, or ratio to, the baseline."
+    lines += ["\\bottomrule", "\\end{tabular}", f"\\caption{{{escaped(note)}}}", "\\end{table}"]
     matched = match(comparison.runs, comparison.baseline, comparison.prompts)
     for table in tables(matched):
         lines += ["", *_matched(table, matched)]
@@ -56,13 +56,13 @@ def latex(comparison: ComparedRuns) -> str:
 
 
 def _matched(table: MatchedTable, matched: MatchedComparison) -> list[str]:
-    """A table of rules at matched points."""
+    """Return a table of rules at matched points."""
     rows = [_row([escaped(name), *(escaped(_point(cell)) for cell in cells)]) for name, cells in table.rows]
-    told = " ".join([f"{table.title}.", *table.verdicts, caption(matched)])
+    note = " ".join([f"{table.title}.", *table.verdicts, caption(matched)])
     return [
         "\\begin{table}", "\\centering", f"\\begin{{tabular}}{{l{'r' * len(table.columns)}}}", "\\toprule",
         _row(["Rule", *map(escaped, table.columns)]), "\\midrule", *rows, "\\bottomrule", "\\end{tabular}",
-        f"\\caption{{{escaped(told)}}}", "\\end{table}",
+        f"\\caption{{{escaped(note)}}}", "\\end{table}",
     ]  # fmt: skip
 
 
@@ -71,7 +71,7 @@ def _point(cell: MatchedCell) -> str:
 
 
 def escaped(text: str) -> str:
-    """A text that LaTeX sets as it is; a letter that is not ASCII and has no command here becomes a question mark."""
+    """Escape a text for LaTeX. A non-ASCII character without a command in ``_SIGNS`` becomes a question mark."""
     plain = "".join(_SIGNS.get(sign, sign) for sign in " ".join(text.split()))
     return plain.encode("ascii", "replace").decode()
 
@@ -83,8 +83,8 @@ def _row(cells: Sequence[str]) -> str:
 def _value(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "--"
-    shown = written(*cell.estimate, points=metric.is_share)
-    return escaped(shown._replace(value=shown.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]"))
+    formatted = written(*cell.estimate, points=metric.is_share)
+    return escaped(formatted._replace(value=formatted.value + "†" * bool(cell.mixed)).with_ends(" [{}, {}]"))
 
 
 def _change(cell: Cell, metric: Metric) -> str:

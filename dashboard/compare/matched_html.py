@@ -1,4 +1,4 @@
-"""Rules at matched points as HTML: for the page, and for the file that is exported."""
+"""Rules at matched points as HTML, for the page and for the exported file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def matched_html(
     margins: Sequence[float] | None = None,
     links: str = "",
 ) -> Html:
-    """The tables, with what they are of; or why there are none. ``links``: to add what is missing, as HTML.
+    """Return the tables with their caption, or why there are none.
 
-    Raises ``InvalidSetting`` for a ratio or a margin that is none.
+    ``links`` is HTML that adds missing baselines. Raises ``InvalidSetting`` for an invalid ratio or margin.
     """
     why = "A curve needs a rule with several values of its knob: choose runs of one."
     return render(
@@ -48,16 +48,16 @@ def matched_html(
 
 
 def addition_links(matched: MatchedComparison, runs: Sequence[RunView]) -> Html:
-    """Links to the form of Experiments, filled in so that what is missing is measured on the same prompts."""
+    """Return links to the Experiments form, prefilled to measure missing baselines on the same prompts."""
     groups: dict[str, list[DecodingConfig]] = {}
-    for one in matched.absent:
-        alike = [run for run in runs if one.drafter is None or _drafts(run.decoding) == _drafts(one)]
-        if like := next((run for run in alike if run.decoding.drafter is not None), next(iter(alike), None)):
-            groups.setdefault(urlencode({"like": like.id} | _sampling(one, like)), []).append(one)
+    for decoding in matched.absent:
+        similar = [run for run in runs if decoding.drafter is None or _drafts(run.decoding) == _drafts(decoding)]
+        if reference := next((run for run in similar if run.decoding.drafter is not None), next(iter(similar), None)):
+            groups.setdefault(urlencode({"like": reference.id} | _sampling(decoding, reference)), []).append(decoding)
     links = []
-    for query, several in groups.items():
-        kinds = ",".join(dict.fromkeys(one.acceptance.kind for one in several))
-        names = ", ".join(dict.fromkeys(one.acceptance.title for one in several))
+    for query, decodings in groups.items():
+        kinds = ",".join(dict.fromkeys(decoding.acceptance.kind for decoding in decodings))
+        names = ", ".join(dict.fromkeys(decoding.acceptance.title for decoding in decodings))
         links.append((f"experiments?{query}&rules={kinds}", names))
     return render(_FILE, "additions", links)
 
@@ -66,10 +66,10 @@ def _drafts(decoding: DecodingConfig) -> tuple:
     return decoding.drafter, decoding.topology
 
 
-def _sampling(one: DecodingConfig, like: RunView) -> dict[str, float]:
-    """Options of sampling in which a missing baseline differs from the run that it is measured like."""
-    theirs = like.decoding.sampling.model_dump()
-    return {name: value for name, value in one.sampling.model_dump().items() if value != theirs.get(name)}
+def _sampling(decoding: DecodingConfig, reference: RunView) -> dict[str, float]:
+    """Return the sampling options in which a missing baseline differs from its reference run."""
+    measured = reference.decoding.sampling.model_dump()
+    return {name: value for name, value in decoding.sampling.model_dump().items() if value != measured.get(name)}
 
 
 def _cell(cell: MatchedCell) -> Html:

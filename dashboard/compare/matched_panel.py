@@ -1,4 +1,4 @@
-"""Rules at matched points: the figures and tables of a comparison, at the costs and losses that a person asks for."""
+"""Rules at matched points: figures and tables of a comparison, at the requested costs and losses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Updates = dict[Any, Any]
 
 
 class MatchedPanel:
-    """The components as attributes."""
+    """The panel's components as attributes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -49,46 +49,46 @@ class MatchedPanel:
 
     @property
     def chosen(self) -> list[Any]:
-        """What :meth:`draw` is given behind the comparison."""
+        """Fields whose values :meth:`draw` takes after the comparison."""
         return [self.cost, self.ratios, self.margins]
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`draw` changes."""
+        """Components that :meth:`draw` changes."""
         return [self.row, self.curves, self.reach, self.lengths, self.predicted, self.tables]
 
     def listen(self, runs: Any, baseline: Any, margin: Any) -> None:
-        """Draws anew when a field of this panel changes; ``margin`` is the one of the figure at equal accuracy."""
-        given = [runs, baseline, margin, *self.chosen]
-        typed = [event for field in (self.ratios, self.margins) for event in (field.submit, field.blur)]
-        # One event for all, so that what was chosen last is also drawn last.
-        gr.on([on_choice(self.cost), *typed], self.redraw, given, self.outputs, **FOLLOWS)
+        """Redraw when a field of this panel changes. ``margin`` is for the figure at equal accuracy."""
+        inputs = [runs, baseline, margin, *self.chosen]
+        text_events = [event for field in (self.ratios, self.margins) for event in (field.submit, field.blur)]
+        # One event for all, so that the last choice is drawn last.
+        gr.on([on_choice(self.cost), *text_events], self.redraw, inputs, self.outputs, **FOLLOWS)
 
     def redraw(self, ids: list[str], baseline: str | None, margin: float | None, *chosen: str) -> Updates:
-        """The figures and tables of the chosen runs."""
+        """Return the figures and tables of the chosen runs."""
         try:
             return self.draw(compare(self.repository, ids, baseline, margin), *chosen)
         except FsdError:
-            return {}  # the page says so already
+            return {}  # the page already shows the error
 
     def draw(self, comparison: ComparedRuns, cost: str, ratios: str, margins: str) -> Updates:
-        """All of it; a number that cannot be used becomes a sentence in place of the tables."""
+        """Return all figures and tables. An invalid number becomes a sentence in place of the tables."""
         lengths = draft_lengths.info(comparison.runs, comparison.baseline, comparison.prompts)
-        foretold = predicted.info(comparison.runs)
+        predictions = predicted.info(comparison.runs)
         updates: Updates = {
             self.lengths: gr.Plot(
                 draft_lengths.draw(lengths) if lengths.curves else None, visible=bool(lengths.curves)
             ),
-            self.predicted: gr.Plot(predicted.draw(foretold) if foretold else None, visible=bool(foretold)),
+            self.predicted: gr.Plot(predicted.draw(predictions) if predictions else None, visible=bool(predictions)),
         }
         matched = match(comparison.runs, comparison.baseline, comparison.prompts, cost)
         margin = DEFAULT_MARGIN if comparison.margin is None else comparison.margin
-        drawn = bool(matched.compared)
-        reach = drawn and matched.quality.is_ranked
+        has_curves = bool(matched.compared)
+        has_reach = has_curves and matched.quality.is_ranked
         updates |= {
-            self.row: gr.Row(visible=drawn or bool(lengths.curves)),
-            self.curves: gr.Plot(matched_curves.draw(matched) if drawn else None, visible=drawn),
-            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if reach else None, visible=reach),
+            self.row: gr.Row(visible=has_curves or bool(lengths.curves)),
+            self.curves: gr.Plot(matched_curves.draw(matched) if has_curves else None, visible=has_curves),
+            self.reach: gr.Plot(matched_curves.draw_within(matched, margin) if has_reach else None, visible=has_reach),
         }
         try:
             html = matched_html(matched, _numbers(ratios), _numbers(margins), addition_links(matched, comparison.runs))
@@ -102,10 +102,10 @@ def _listed(values: tuple[float, ...]) -> str:
 
 
 def _numbers(text: str) -> list[float]:
-    """Raises ``InvalidSetting`` for what is no list of at most eight numbers."""
-    words = [word.strip() for word in text.split(",") if word.strip()]
+    """Return the numbers of a list. Raises ``InvalidSetting`` unless it has 1 to ``MOST_POINTS`` numbers."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
-        values = list(dict.fromkeys(float(word) for word in words))
+        values = list(dict.fromkeys(float(part) for part in parts))
     except ValueError:
         values = []
     if not 0 < len(values) <= MOST_POINTS:

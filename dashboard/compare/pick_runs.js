@@ -1,5 +1,5 @@
-// What is ticked is known to the browser, which keeps the order of ticking; the page follows a moment after the last
-// tick, and does not draw the list anew.
+// The browser keeps the ticks and their order. The page updates a moment after the last tick and does not redraw the
+// list.
 let chosen = [], timer = null;
 const boxes = () => [...element.querySelectorAll('input[type=checkbox]')];
 const read = () => { chosen = (element.querySelector('.pick')?.dataset.chosen || '').split(',').filter(Boolean); };

@@ -1,4 +1,4 @@
-"""Two of the compared runs prompt by prompt."""
+"""Two of the compared runs, prompt by prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Updates = dict[Any, Any]
 
 
 class PromptPairsPanel:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The panel's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -37,25 +37,25 @@ class PromptPairsPanel:
 
     @property
     def chosen(self) -> list[Any]:
-        """What is to be shown: the arguments of :meth:`show`, but for the page."""
+        """Fields whose values are the arguments of :meth:`show`, except the page."""
         return [self.run_a, self.run_b, self.reader.filter, self.reader.size]
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`show` changes."""
+        """Components that :meth:`show` changes."""
         return [self.summary, *self.reader.outputs]
 
     def first(
         self, run_a: str | None, run_b: str | None, which: Show, size: int, linked: int | None, request: gr.Request
     ) -> Updates:
-        """The page with the prompt of the number that an address names, or the first one."""
+        """Return the page with prompt number ``linked`` of an address, or the first page."""
         return self.show(run_a, run_b, which, size, request, linked=linked)
 
     def show(
         self, run_a: str | None, run_b: str | None, which: Show, size: int, request: gr.Request, page: int = 0,
         linked: int | None = None,
     ) -> Updates:  # fmt: skip
-        """One page of prompts of two runs; of ``linked``, a prompt's number, that on which it is."""
+        """Return one page of two runs' prompts: ``page``, or the page with prompt number ``linked``."""
         person = person_of(request)
         if not run_a or not run_b:
             hint = notice("Choose two runs to see where they disagree.")
@@ -64,7 +64,7 @@ class PromptPairsPanel:
             names = run_names(self.repository.runs(ids=[run_a, run_b]))
             pairing = pair_up(self.repository, run_a, run_b)
             runs = RunPair(run_a, run_b, names[run_a], names[run_b])
-            read = self.reader.read(runs, which, size, page, person, pairing, None if linked is None else linked - 1)
+            prompts = self.reader.read(runs, which, size, page, person, pairing, None if linked is None else linked - 1)
         except FsdError as error:
             return {self.summary: notice(str(error), "bad")}
-        return {self.summary: pairing_summary(pairing, names[run_a], names[run_b])} | read
+        return {self.summary: pairing_summary(pairing, names[run_a], names[run_b])} | prompts

@@ -1,4 +1,4 @@
-"""A comparison as Markdown, for a repository or a review: the table of the Compare page in plain text."""
+"""A comparison as Markdown for a repository or a review: the Compare page's table as plain text."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ SAME = (
     "setting.pair", "task", "limit", "seed", "setting.decoding.sampling.temperature",
     "setting.decoding.max_new_tokens", "batch",
 )  # fmt: skip
-"""settings that are named above the table where all runs share them"""
+"""settings that are named above the table if all runs share them"""
 
 
 def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ()) -> str:
-    """Title, what was measured on what, the commands that made it, and a row per run.
+    """Return the title, the shared settings and machines, the commands that made it, and a row per run.
 
-    Under a value stands its 95 % interval; a difference or ratio is against the first row that is marked.
+    Each value is followed by its 95 % interval. Differences and ratios are against the row marked as baseline.
     """
-    places = shown_columns(comparison.rows)
-    columns = [compared()[i] for i in places]
-    lines = [f"## {_plain(title)}", "", f"{_grounds(comparison)}", ""]
+    indices = shown_columns(comparison.rows)
+    columns = [compared()[i] for i in indices]
+    lines = [f"## {_plain(title)}", "", f"{_setup(comparison)}", ""]
     if commands:
         lines += ["```", *commands, "```", ""]
     lines += [f"- {_plain(warning)}" for warning in comparison.warnings] + [""] * bool(comparison.warnings)
@@ -40,7 +40,7 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
     lines += ["|---" * (len(columns) + 1) + "|"]
     for row in comparison.rows:
         name = f"**{_plain(row.name)}** (baseline)" if row.is_baseline else _plain(row.name)
-        cells = (_cell(row.cells[i], compared()[i]) for i in places)
+        cells = (_cell(row.cells[i], compared()[i]) for i in indices)
         lines.append(f"| {name} | {' | '.join(cells)} |")
     if comparison.marked:
         lines += ["", MARKED, ""]
@@ -65,7 +65,7 @@ def markdown(comparison: ComparedRuns, title: str, commands: Sequence[str] = ())
 
 
 def _matched(comparison: ComparedRuns) -> list[str]:
-    """The tables of rules at matched points; nothing where no rule has a curve."""
+    """Return the tables of rules at matched points, or nothing if no rule has a curve."""
     matched = match(comparison.runs, comparison.baseline, comparison.prompts)
     lines: list[str] = []
     for table in tables(matched):
@@ -85,7 +85,7 @@ def _point(cell: MatchedCell) -> str:
 
 
 def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
-    """Optima and verifiers of a run by the number of drafts."""
+    """Return the optima and verifiers of a run by the number of drafts."""
     drafts = range(1, MOST_DRAFTS + 1)
     lines = [
         f"How often one of several drafts is kept, in percent: the optimum and the verifiers of each way to draft, at "
@@ -95,23 +95,25 @@ def _bounds(name: str, bounds: Mapping[str, Any]) -> list[str]:
         "|---" * (MOST_DRAFTS + 1) + "|",
     ]
     for title, best, verifiers in by_sampling(bounds):
-        for said, known in [(f"**{title}**", best), *verifiers]:
-            cells = (f"{100 * known[n]['rate']:.1f}" if n in known else "–" for n in drafts)
-            lines.append(f"| {said} | {' | '.join(cells)} |")
+        for label, by_drafts in [(f"**{title}**", best), *verifiers]:
+            cells = (f"{100 * by_drafts[n]['rate']:.1f}" if n in by_drafts else "–" for n in drafts)
+            lines.append(f"| {label} | {' | '.join(cells)} |")
     return lines
 
 
-def _grounds(comparison: ComparedRuns) -> str:
-    """What all runs share, and the machine."""
-    read = [settings_read(run.config) for run in comparison.runs]
-    alike = [key for key in SAME if key in read[0] and len({value_text(settings.get(key)) for settings in read}) == 1]
-    shared = [f"{OPTION_TITLES[key].lower()} {value_text(read[0][key])}" for key in alike]
+def _setup(comparison: ComparedRuns) -> str:
+    """Return the settings that all runs share, and the machines."""
+    flat = [settings_read(run.config) for run in comparison.runs]
+    same_keys = [
+        key for key in SAME if key in flat[0] and len({value_text(settings.get(key)) for settings in flat}) == 1
+    ]
+    shared = [f"{OPTION_TITLES[key].lower()} {value_text(flat[0][key])}" for key in same_keys]
     machines = {
-        ", ".join(str(about[key]) for key in ("cpu", "gpu", "device", "dtype") if about.get(key))
-        + f", {about.get('threads', '?')} CPU threads, commit {short_commit(about.get('git_revision') or 'unknown')}"
+        ", ".join(str(facts[key]) for key in ("cpu", "gpu", "device", "dtype") if facts.get(key))
+        + f", {facts.get('threads', '?')} CPU threads, commit {short_commit(facts.get('git_revision') or 'unknown')}"
         for run in comparison.runs
-        for about in [sitting.conditions for sitting in run.sittings] or [run.provenance]
-        if about
+        for facts in [session.conditions for session in run.sittings] or [run.provenance]
+        if facts
     }
     return _plain("; ".join([*shared, *sorted(machines)])) + "."
 
@@ -120,8 +122,8 @@ def _cell(cell: Cell, metric: Metric) -> str:
     if cell.estimate is None:
         return "–"
     digits = decimals(*cell.estimate)
-    shown = written(*cell.estimate, points=metric.is_share)
-    text = shown._replace(value=shown.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
+    formatted = written(*cell.estimate, points=metric.is_share)
+    text = formatted._replace(value=formatted.value + MIXED_MARK * bool(cell.mixed)).with_ends(" ({} to {})")
     if cell.delta is not None:
         change, ends = delta_text(cell.delta, metric, digits)
         more = ", ".join(p_values(cell)) or ends
@@ -130,5 +132,5 @@ def _cell(cell: Cell, metric: Metric) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text of a user, which must not be read as Markdown or HTML."""
+    """Escape a user's text, so that it is not read as Markdown or HTML."""
     return "".join(f"\\{sign}" if sign in "\\`*_|<>[]#" else sign for sign in " ".join(text.split()))

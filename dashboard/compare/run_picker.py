@@ -1,4 +1,4 @@
-"""Which runs are compared: a list to tick, by experiment, where a run is called by what tells it from others."""
+"""The list in which runs are ticked for a comparison, by experiment, each named by what distinguishes it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 ALONE = "Runs without an experiment"
 LONGEST_WAIT = 400
-"""milliseconds after the last tick until the page follows"""
+"""milliseconds after the last tick until the page updates"""
 
 PICK = script("compare/pick_runs.js", WAIT=LONGEST_WAIT)
 
 
 def picker_html(offered: Offered, chosen: Sequence[str]) -> Html:
-    """The list, folded away where something is chosen; ``chosen`` are ids."""
+    """Return the list, folded if something is chosen. ``chosen`` are ids."""
     if not offered:
         return Html()
     ticked = set(chosen)
@@ -36,18 +36,19 @@ def picker_html(offered: Offered, chosen: Sequence[str]) -> Html:
 
 
 def _group(run: RunName | RunView) -> tuple[str, str]:
-    """Runs of one experiment were made in one moment."""
+    """Return the heading of a run's group. All runs of an experiment have the same creation time."""
     return (run.experiment_name, f"{run.created_at:%d %b %H:%M}") if run.experiment_name else (ALONE, "")
 
 
 def short_names(runs: Offered, tasks: bool) -> dict[str, str]:
-    """A name for each run of a group by its id: the setting, and of task, seed, time and id what tells it apart."""
+    """Return names of a group's runs by id: the setting, and as much of task, seed, time and id as distinguishes
+    them."""
     names = {run.id: run.label + (f" · {run.task}" if tasks else "") for run in runs}
-    for more in (
+    for extra in (
         lambda run: f"seed {run.seed}",
         lambda run: f"{run.created_at:%d %b %H:%M}",
         lambda run: run.id[:6],
     ):
-        seen = Counter(names.values())
-        names = {run.id: names[run.id] + (f" · {more(run)}" if seen[names[run.id]] > 1 else "") for run in runs}
+        counts = Counter(names.values())
+        names = {run.id: names[run.id] + (f" · {extra(run)}" if counts[names[run.id]] > 1 else "") for run in runs}
     return names

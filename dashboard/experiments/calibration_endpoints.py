@@ -1,4 +1,4 @@
-"""What programs may do with calibrations: the same as "Find the setting", with the same roles."""
+"""API endpoints for calibrations, with the actions and roles of "Find the setting"."""
 
 from __future__ import annotations
 
@@ -43,25 +43,27 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
         seed: int = 0,
         name: str = "",
     ) -> dict[str, Any]:
-        """Looks for the fastest setting that keeps a promise, done by the worker: some prompts choose among the
-        settings, fresh ones try the best. Returns it with its id at once; read_calibration tells how far it is. Needs
-        the role author.
+        """Find the fastest setting that keeps a promise. Needs the role author.
+
+        The worker chooses among the settings on some prompts and tries the best on fresh ones. Returns the calibration
+        with its id at once. read_calibration reports its progress.
+
+        Each of settings has options by name (see list_choices), such as [{"acceptance": ["fsd-reducible", "ensemble"],
+        "draft_length": [4, 8]}, {"acceptance": "typical"}]. A list of values makes one setting per value, for
+        acceptance, drafter, topology, divergence, draft_length and a rule's knob. Exact SD and the target alone are
+        added.
 
         Args:
-            settings: what to choose from: options by name (list_choices has them), such as [{"acceptance":
-                ["fsd-reducible", "ensemble"], "draft_length": [4, 8]}, {"acceptance": "typical"}]; of acceptance,
-                drafter, topology, divergence, draft_length and a rule's knob a list makes one setting each. Exact SD
-                and the target alone are added. Left out, every rule that forgives anything
+            settings: settings to choose from, as described above. Default: every lenient rule
             pair: model pair
-            task: task; of your own, its name or one of its versions; left out, the one that suits the pair best
-            goal: accuracy (within margin points of the target alone), acceptance (accepted or more of the drafted
-                tokens), or speed (the fastest, whatever it costs)
-            margin: points of accuracy that may be lost, above 0 to 20, where the goal is accuracy
-            accepted: least mean acceptance rate, above 0 and below 1, where the goal is acceptance
-            minutes: of decoding that may be spent
-            limit: prompts that may be used; left out, the task's, up to 600
-            choosing: prompts that choose the finalists; the others try them
-            seed: seed of all randomness, which also draws the order of the prompts
+            task: name of a task, or a version of a custom task. Default: the task that suits the pair best
+            goal: accuracy (see margin), acceptance (see accepted), or speed (the fastest, at any cost)
+            margin: for the goal accuracy: points that may be lost against the target alone, above 0 to 20
+            accepted: for the goal acceptance: least mean acceptance rate, above 0 and below 1
+            minutes: minutes of decoding that may be spent
+            limit: prompts that may be used. Default: the task's, up to 600
+            choosing: prompts that choose the finalists. The rest try them
+            seed: seed of all randomness, including the order of the prompts
             name: what the calibration should find out
         """
         require(person_of(request), "author", "Starting a calibration")
@@ -76,41 +78,44 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
         return read_calibration(id)
 
     def read_calibration(experiment: str) -> dict[str, Any]:
-        """How far a calibration is (its standing: proposing, choosing, trying or ended), with what is written now and
-        the setting that keeps the promise already, if one does (sure_so_far); in the end the verdict in a sentence, the
-        setting to use with its id and figures, the finalists, where the time ended it how many more prompts and minutes
-        it is expected to want, and as evidence the runs and baselines on fresh prompts that propose takes. Shares are
-        from 0 to 1. Its status is queued, running, finished, failed or cancelled; read_experiment has its runs.
+        """Return the progress or the result of a calibration. Shares are from 0 to 1.
+
+        Its standing is proposing, choosing, trying or ended, and its status is queued, running, finished, failed or
+        cancelled. It has what is being written now and the setting that already keeps the promise, if any
+        (sure_so_far). In the end it has the verdict in a sentence, the setting to use with its id and figures, the
+        finalists and, as evidence, the runs and baselines on fresh prompts that propose takes. If the time ended it, it
+        also has how many more prompts and minutes it is expected to need. read_experiment has its runs.
 
         Args:
-            experiment: its id, as start_calibration and list_experiments give it
+            experiment: its id, from start_calibration or list_experiments
         """
-        found = repository.experiment(experiment)
-        config = found.config
+        view = repository.experiment(experiment)
+        config = view.config
         if not isinstance(config, CalibrationConfig):
-            raise InvalidSetting(f"The experiment {found.id} is no calibration: read_experiment tells of it.")
-        at = standing(repository, config, found.runs)
+            raise InvalidSetting(f"The experiment {view.id} is no calibration: read_experiment tells of it.")
+        state = standing(repository, config, view.runs)
         return {
-            "experiment": found.id,
-            "name": found.name,
+            "experiment": view.id,
+            "name": view.name,
             "pair": config.pair,
-            "status": found.status,
-            "error": found.error,
+            "status": view.status,
+            "error": view.error,
             "candidates": len(config.decodings),
             "minutes": config.all_minutes,
-            "minutes_spent": found.decoding_seconds / 60,
-            **standing_json(config, at),
-            "evidence": _evidence(repository, found.id, config, at) if isinstance(at, Outcome) else None,
+            "minutes_spent": view.decoding_seconds / 60,
+            **standing_json(config, state),
+            "evidence": _evidence(repository, view.id, config, state) if isinstance(state, Outcome) else None,
         }
 
     def continue_calibration(experiment: str, request: gr.Request, minutes: float | None = None) -> dict[str, Any]:
-        """Gives more time to a calibration that its minutes ended: the worker tries the same finalists on more fresh
-        prompts. Whatever was seen, the promise holds at the same level. Needs the role author.
+        """Give more time to a calibration that used up its minutes. Needs the role author.
+
+        The worker tries the same finalists on more fresh prompts. Whatever was seen, the promise holds at the same
+        level.
 
         Args:
             experiment: its id
-            minutes: of decoding that may be spent beyond those that were given; left out, as many as it is expected
-                to want, which read_calibration tells as more
+            minutes: further minutes of decoding. Default: as many as read_calibration reports under more
         """
         require(person_of(request), "author", "Giving a calibration time")
         more_time.go_on(repository, home, experiment, minutes)
@@ -120,7 +125,9 @@ def calibration_endpoints(repository: Repository, home: Path, folder: TaskFolder
 
 
 def _evidence(repository: Repository, id: str, config: CalibrationConfig, outcome: Outcome) -> dict[str, list[str]]:
-    """What ``propose`` takes: ids of the setting's and of the target's turns on fresh prompts."""
-    settings = (SettingConfig(pair=config.pair, decoding=one) for one in (outcome.chosen.decoding, config.target))
+    """Return the evidence that ``propose`` takes: run ids of the setting and of the target on fresh prompts."""
+    settings = (
+        SettingConfig(pair=config.pair, decoding=decoding) for decoding in (outcome.chosen.decoding, config.target)
+    )
     runs, baselines = ([run.id for run in fresh_turns(repository, id, setting.id)] for setting in settings)
     return {"runs": runs, "baselines": baselines}

@@ -1,4 +1,4 @@
-"""What programs may do with experiments: the same as the page, with the same roles."""
+"""API endpoints for experiments, with the actions and roles of the page."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
     home, folder = settings.home, TaskFolder(settings.tasks_folder)
 
     def list_choices() -> dict[str, Any]:
-        """What an experiment can be made of: model pairs with the tasks that can be run (those that suit a pair first),
-        acceptance rules, and the options of a setting with their ranges and defaults."""
+        """Return what an experiment can be made of.
+
+        These are model pairs with the tasks that can be run (suitable ones first), acceptance rules, and the options of
+        a setting with their ranges and defaults.
+        """
         folder.take_in(repository)
         own = own_tasks(repository)
         return {
@@ -51,21 +54,22 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         }
 
     def list_experiments(limit: int = 20, archived: bool = False) -> list[dict[str, Any]]:
-        """The latest experiments with how far they are, the newest first.
+        """Return the latest experiments with their progress, newest first.
 
         Args:
             limit: how many, 1 to 100
-            archived: whether archived ones are among them
+            archived: whether to include archived experiments
         """
-        shown = max(1, min(limit, _MOST_LISTED))
-        return [experiment_record(one) for one in repository.experiments(limit=shown, archived=archived)]
+        most = max(1, min(limit, _MOST_LISTED))
+        return [experiment_record(view) for view in repository.experiments(limit=most, archived=archived)]
 
     def read_experiment(experiment: str) -> dict[str, Any]:
-        """An experiment with its runs: options, status, and every metric with its 95 % interval. Its status is queued,
-        running, finished, failed or cancelled.
+        """Return an experiment with its runs: options, status, and every metric with its 95 % interval.
+
+        Its status is queued, running, finished, failed or cancelled.
 
         Args:
-            experiment: its id, as start_experiment and list_experiments give it
+            experiment: its id, from start_experiment or list_experiments
         """
         return experiment_record(repository.experiment(experiment), runs=True)
 
@@ -79,38 +83,42 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         name: str = "",
         batch: int = 1,
     ) -> dict[str, Any]:
-        """Starts an experiment: several settings on the same prompts, taking turns, done by the worker. Returns it with
-        its id at once; read_experiment tells how far it is. Needs the role author.
+        """Start an experiment: several settings on the same prompts, taking turns. Needs the role author.
+
+        The worker runs it. Returns the experiment with its id at once. read_experiment reports its progress.
+
+        Each of settings has options by name (see list_choices), such as [{"acceptance": "autoregressive"},
+        {"acceptance": "speculative"}, {"acceptance": "fsd-reducible", "threshold": [0.02, 0.1], "draft_length": [5,
+        16]}]. A list of values makes one setting per value, for acceptance, drafter, topology, divergence, draft_length
+        and a rule's knob.
 
         Args:
-            settings: options by name (list_choices has them), such as [{"acceptance": "autoregressive"}, {"acceptance":
-                "speculative"}, {"acceptance": "fsd-reducible", "threshold": [0.02, 0.1], "draft_length": [5, 16]}]; of
-                acceptance, drafter, topology, divergence, draft_length and a rule's knob a list makes one setting each
+            settings: settings to run, as described above
             pair: model pair
-            task: task; of your own, its name or one of its versions; left out, the one that suits the pair best
+            task: name of a task, or a version of a custom task. Default: the task that suits the pair best
             limit: how many of the task's prompts, from the first
-            seeds: seeds of all randomness, a run of each setting for each
+            seeds: seeds of all randomness. Each seed makes one run of each setting
             name: what the experiment should find out
-            batch: texts written side by side; 1 times each by itself
+            batch: batch size, the number of texts decoded together. 1 decodes each by itself
         """
         require(person_of(request), "author", "Starting an experiment")
         if not settings:
             raise InvalidSetting("No setting is given: give at least one, such as [{'acceptance': 'speculative'}].")
-        chosen = task or offered(get_pair(pair))[0].name
+        task_name = task or offered(get_pair(pair))[0].name
         folder.take_in(repository)
-        found = find_task(chosen, repository)
-        found.check_limit(limit)
+        resolved = find_task(task_name, repository)
+        resolved.check_limit(limit)
         decodings: dict[DecodingConfig, None] = {d: None for setting in settings for d in methods(setting)}
         for decoding in decodings:
             check_drafter(pair, decoding)
         sweep = sweep_of(
-            decodings, in_python, name=name, pair=pair, task=found.name, limit=limit, seeds=seeds, batch=batch
+            decodings, in_python, name=name, pair=pair, task=resolved.name, limit=limit, seeds=seeds, batch=batch
         )
         gpu_billing.note(id := repository.create_experiment(sweep))
         return experiment_record(repository.experiment(id), runs=True)
 
     def cancel_experiment(experiment: str, request: gr.Request) -> str:
-        """Stops an experiment after its current prompt; what is done is kept. Needs the role author.
+        """Stop an experiment after its current prompt and keep what is done. Needs the role author.
 
         Args:
             experiment: its id
@@ -118,7 +126,7 @@ def experiment_endpoints(repository: Repository, settings: Settings) -> list[End
         return actions.perform(repository, home, person_of(request), "cancel", "experiment", experiment)
 
     def resume_experiment(experiment: str, request: gr.Request) -> str:
-        """Continues a cancelled or failed experiment, and the failed prompts of a finished one. Needs the role author.
+        """Continue a cancelled or failed experiment, or the failed prompts of a finished one. Needs the role author.
 
         Args:
             experiment: its id

@@ -1,4 +1,4 @@
-"""The form of an experiment: fields for what can be chosen, of which those are shown that the choice reads."""
+"""The form of an experiment. It displays only the fields that the chosen options read."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _DIALS = [
         and name not in (*LISTED, *LENGTH_OPTIONS, *KNOBS, "drafts")
     )
 ]
-"""options of which every setting of an experiment has the same value"""
+"""options that have one value for all settings of an experiment"""
 CHOSEN = [part for part, _ in METHOD_GROUPS] + [name for name in LISTED if name != "acceptance"]
 DEPENDENT = ["divergence", "drafts", *LENGTH_OPTIONS, *KNOBS, *_DIALS]
-"""fields that are shown where something that is chosen reads them"""
-_USUAL: dict[str, Any] = {
+"""fields that are displayed if a chosen option reads them"""
+_DEFAULTS: dict[str, Any] = {
     "baselines": list(PLAIN_RULES), "several": [], "tuned": [METHOD_OPTIONS["acceptance"].default],
     **{name: [METHOD_OPTIONS[name].default] for name in LISTED if name != "acceptance"},
 }  # fmt: skip
@@ -48,35 +48,35 @@ THRESHOLD_HINT = (
     "A list such as 0.05, 0.1, off or a range start:stop:count. Useful values differ by divergence, pair and task. "
     "The published experiments' “JS” was computed as ag: their thresholds, such as 0.4, do not carry over to js."
 )
-_BEGUN = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
-"""fields that begin with another value for another pair, with the name of the value"""
+_PAIR_DEFAULTS = {"threshold": "thresholds", "limit": "limit", "draft_length": "lengths"}
+"""fields whose default depends on the pair, with the name of the default in ``Beginning``"""
 KNOB_HINT = "A list such as these or a range start:stop:count."
 
 
 def visible_fields(values: Mapping[str, Any]) -> dict[str, bool]:
-    """Which of the fields of ``DEPENDENT`` something of what is chosen reads."""
-    chosen = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
-    read = readable(dict.fromkeys(DEPENDENT, 0) | chosen)
+    """Return for each field of ``DEPENDENT`` whether a chosen option reads it."""
+    selected = {name: values[name] for name in LISTED if name != "acceptance"} | {"acceptance": rules_of(values)}
+    read = readable(dict.fromkeys(DEPENDENT, 0) | selected)
     return {name: name in read for name in DEPENDENT}
 
 
 def grid_of(name: str) -> tuple[float, ...]:
-    """The values of a knob that show its trade-off."""
+    """Return the values of a knob that show its trade-off."""
     return next(rule.knob.grid for kind, rule in RULES.items() if rule.knob and knob_of(kind) is METHOD_OPTIONS[name])
 
 
 def task_choices(pair: str, own: Iterable[Task] = ()) -> list[tuple[str, str]]:
-    """Titles and names of the tasks that can be run, those that suit the pair first."""
+    """Return titles and names of the tasks that can be run, suitable ones first."""
     return [(task.title, task.name) for task in offered(get_pair(pair), own)]
 
 
 def task_names(own: Iterable[Task] = ()) -> tuple[str, ...]:
-    """Names of the tasks that can be run."""
+    """Return the names of the tasks that can be run."""
     return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
 
 
 def words(text: str) -> Html:
-    """What is said beside the fields."""
+    """Return a text beside the fields."""
     return render("experiments/form.html", "words", text)
 
 
@@ -85,7 +85,7 @@ def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
 
 
 class ExperimentForm:
-    """The components as attributes, ``fields`` by the name of what they choose; a method per event."""
+    """The form's components as attributes, and one method per event. ``fields`` maps option names to components."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -93,9 +93,9 @@ class ExperimentForm:
 
     def _components(self) -> dict[str, Any]:
         pairs = [(spec.title, name) for name, spec in MODEL_PAIRS.items()]
-        tasks, begun = task_choices(pairs[0][1]), beginning(pairs[0][1])
+        tasks, defaults = task_choices(pairs[0][1]), beginning(pairs[0][1])
         fields: dict[str, Any] = {}
-        usual = visible_fields(_USUAL)
+        visibility = visible_fields(_DEFAULTS)
         with gr.Group():
             fields["name"] = gr.Textbox(
                 label="Name", placeholder="What this experiment should find out", max_length=120
@@ -103,37 +103,39 @@ class ExperimentForm:
             with gr.Row():
                 fields["pair"] = gr.Dropdown(pairs, value=pairs[0][1], label="Model pair", min_width=160)
                 fields["task"] = gr.Dropdown(tasks, value=tasks[0][1], label="Task", min_width=160)
-            fields["baselines"] = gr.CheckboxGroup(_titles(PLAIN_RULES), value=_USUAL["baselines"], label="Baselines")
-            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=_USUAL["tuned"], label="Algorithms")
+            fields["baselines"] = gr.CheckboxGroup(
+                _titles(PLAIN_RULES), value=_DEFAULTS["baselines"], label="Baselines"
+            )
+            fields["tuned"] = gr.CheckboxGroup(_titles(TUNED), value=_DEFAULTS["tuned"], label="Algorithms")
             with gr.Row():
                 fields["several"] = gr.Dropdown(
                     _titles(SEVERAL), value=[], multiselect=True, label="Verifiers of several drafts", min_width=220,
                     info="Lossless. Meant for sampling: set a temperature under Drafting and sampling.",
                 )  # fmt: skip
-                fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=usual["drafts"])
-            fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=usual["divergence"])
+                fields["drafts"] = field(METHOD_OPTIONS["drafts"], visible=visibility["drafts"])
+            fields["divergence"] = several(METHOD_OPTIONS["divergence"], visible=visibility["divergence"])
             for name in KNOBS:
                 grid = ", ".join(f"{value:g}" for value in grid_of(name))
                 fields[name] = gr.Textbox(
-                    begun.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
-                    info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=usual[name],
+                    defaults.thresholds if name == "threshold" else grid, label=METHOD_OPTIONS[name].plural,
+                    info=THRESHOLD_HINT if name == "threshold" else KNOB_HINT, visible=visibility[name],
                 )  # fmt: skip
             fields["draft_length"] = gr.Textbox(
-                begun.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=usual["draft_length"],
+                defaults.lengths, label=METHOD_OPTIONS["draft_length"].plural, visible=visibility["draft_length"],
                 info="Tokens drafted per round, the depth of a tree. A list such as 4, 8, 16.",
             )  # fmt: skip
             with gr.Row():
-                fields["limit"] = field(OPTIONS["limit"], value=begun.limit)
+                fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
-        self.measured = show(words(begun.sentence), elem_classes=["exp-measured"])
+        self.measured = show(words(defaults.sentence), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
                 fields["topology"] = several(METHOD_OPTIONS["topology"])
             with gr.Row():
                 for name in _DIALS:
-                    fields[name] = field(METHOD_OPTIONS[name], visible=usual[name])
+                    fields[name] = field(METHOD_OPTIONS[name], visible=visibility[name])
             with gr.Row():
                 fields["temperature"] = field(METHOD_OPTIONS["temperature"], info="0 is greedy")
                 fields["top_k"] = field(METHOD_OPTIONS["top_k"], info="0 is off")
@@ -146,58 +148,60 @@ class ExperimentForm:
         return fields
 
     def listen(self) -> None:
-        """What a change of one field does to the others."""
-        chosen = [self.fields[name] for name in CHOSEN]
+        """Attach the events by which one field changes others."""
+        sources = [self.fields[name] for name in CHOSEN]
         gr.on(
-            [part.change for part in chosen], self.arrange, set(chosen), [self.fields[name] for name in DEPENDENT],
+            [part.change for part in sources], self.arrange, set(sources), [self.fields[name] for name in DEPENDENT],
             **FOLLOWS,
         )  # fmt: skip
         on_load(self.prefill, None, list(self.fields.values()))
-        offered = [self.fields[name] for name in ("task", *_BEGUN)]
+        offered = [self.fields[name] for name in ("task", *_PAIR_DEFAULTS)]
         on_choice(self.fields["pair"])(
             self.offer, {self.fields["pair"], *offered}, [*offered, self.measured], **FOLLOWS
         )
 
     def sweep(self, values: Mapping[Any, Any]) -> SweepConfig:
-        """The experiment that the fields ask for. Raises ``FsdError``."""
+        """Return the experiment that the fields ask for. Raises ``FsdError``."""
         return build_sweep({name: values[part] for name, part in self.fields.items()}, self.task)
 
     def task(self, name: str) -> Task:
-        """A task of the house or of one's own. Raises ``UnknownName``."""
+        """Return a built-in or custom task. Raises ``UnknownName``."""
         return find_task(name, self.repository)
 
     # --- events --------------------------------------------------------------------------------------------------
 
     def prefill(self, request: gr.Request) -> Any:
-        """The form as the page's address asks for it."""
+        """Return the form that the page's address asks for."""
         values = prefilled(self.repository, request.query_params)
         if not values:
             return gr.skip()
-        found = {self.fields[name]: value for name, value in values.items() if name in self.fields}
+        updates = {self.fields[name]: value for name, value in values.items() if name in self.fields}
         tasks = (
             gr.Dropdown(task_choices(values["pair"]), value=values["task"])
             if values["pair"] in MODEL_PAIRS
             else gr.skip()
         )
-        return found | {self.fields["task"]: tasks}
+        return updates | {self.fields["task"]: tasks}
 
     def arrange(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """Shows the fields that something of what is chosen reads."""
+        """Display the fields that a chosen option reads."""
         visible = visible_fields({name: values[self.fields[name]] for name in CHOSEN})
         return {self.fields[name]: gr.update(visible=visible[name]) for name in DEPENDENT}
 
     def offer(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """The tasks, those that suit the pair first; the first of them in place of one that does not. Fields that
-        nobody has changed begin anew with what was measured of the pair."""
+        """Return the tasks, suitable ones first, and replace an unsuitable task by the first of them.
+
+        Fields that nobody has changed get the defaults measured for the pair.
+        """
         pair, task = values[self.fields["pair"]], self.fields["task"]
-        begun = beginning(pair)
-        anew = {
-            self.fields[name]: gr.update(value=getattr(begun, value))
-            for name, value in _BEGUN.items()
+        defaults = beginning(pair)
+        resets = {
+            self.fields[name]: gr.update(value=getattr(defaults, value))
+            for name, value in _PAIR_DEFAULTS.items()
             if untouched(value, values[self.fields[name]])
         }
-        own = own_tasks(self.repository)
-        suits = kept_or_first(values[task], get_pair(pair), own)
-        another: dict[str, Any] = {} if suits == values[task] else {"value": suits}
-        tasks = gr.Dropdown(task_choices(pair, own), **another)
-        return {task: tasks, self.measured: words(begun.sentence), **anew}
+        custom_tasks = own_tasks(self.repository)
+        suitable = kept_or_first(values[task], get_pair(pair), custom_tasks)
+        selection: dict[str, Any] = {} if suitable == values[task] else {"value": suitable}
+        tasks = gr.Dropdown(task_choices(pair, custom_tasks), **selection)
+        return {task: tasks, self.measured: words(defaults.sentence), **resets}

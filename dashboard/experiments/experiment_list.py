@@ -1,4 +1,4 @@
-"""The list of experiments as HTML: progress of those under way, results of those that are done."""
+"""The list of experiments as HTML: progress of unfinished ones, results of finished ones."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ def experiments_html(
     scores: Mapping[str, tuple[int, int]],
     calibrated: Callable[[ExperimentView], Html | None] = lambda experiment: None,
 ) -> Html:
-    """One card per experiment, the latest first. ``scores``: prompts solved, and done, of runs under way, by id.
-    ``calibrated``: what a calibration shows in place of its runs; ``None`` for another experiment."""
+    """Return one card per experiment, the latest first.
+
+    ``scores`` maps the id of an unfinished run to its prompts solved and done. ``calibrated`` returns what a
+    calibration displays instead of its runs, or ``None`` for another experiment.
+    """
     if not experiments:
         return empty_state(
             "No experiment yet",
@@ -62,17 +65,17 @@ def _card(e: ExperimentView, scores: Mapping[str, tuple[int, int]], calibrated: 
 
 
 def _actions(e: ExperimentView, is_calibration: bool) -> list[Html]:
-    """A calibration's runs are parts of settings, which say little side by side."""
+    """Return the card's buttons. A calibration cannot be compared: its runs are parts of settings."""
     if e.under_way:
         return [work_button(e)]
     compare = [] if is_calibration else [render("experiments/list.html", "compare", e)]
-    gone = Deletion(e.name, len(e.runs), e.prompts_done)
-    return [*compare, work_button(e), archive_button("experiment", e), delete_button("experiment", e.id, gone)]
+    deletion = Deletion(e.name, len(e.runs), e.prompts_done)
+    return [*compare, work_button(e), archive_button("experiment", e), delete_button("experiment", e.id, deletion)]
 
 
 def _line(e: ExperimentView, is_calibration: bool) -> str:
     prompts = f"{e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
-    if is_calibration:  # nobody knows how many it will take
+    if is_calibration:  # the total is unknown
         return f"{count(e.prompts_done, 'text')} written, " + (
             "waiting" if e.status == "queued" else f"begun {ago(e.created_at)}"
         )
@@ -82,7 +85,7 @@ def _line(e: ExperimentView, is_calibration: bool) -> str:
 
 
 def _remaining(seconds: float | None) -> str:
-    """The time left, as coarse as an estimate is, so that the page does not change every second."""
+    """Return the remaining time, so coarse that the page does not change every second."""
     if seconds is None:
         return "time left not known yet"
     if seconds < 10:
@@ -95,12 +98,12 @@ def _remaining(seconds: float | None) -> str:
 
 
 def _bar(e: ExperimentView) -> Html:
-    """Of prompts, or of a calibration's time: nobody knows how many prompts that will take."""
-    done, whole, what = e.prompts_done, e.prompts_total, "Prompts done"
+    """Return the progress in prompts, or in minutes for a calibration, whose number of prompts is unknown."""
+    done, total, label = e.prompts_done, e.prompts_total, "Prompts done"
     if isinstance(e.config, CalibrationConfig):
-        done, whole, what = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
-    share = min(100, 100 * done / whole) if whole else 0
-    return render("experiments/list.html", "bar", share, what)
+        done, total, label = e.decoding_seconds, 60 * e.config.all_minutes, "Minutes spent"
+    share = min(100, 100 * done / total) if total else 0
+    return render("experiments/list.html", "bar", share, label)
 
 
 def _runs_table(runs: Sequence[RunView], scores: Mapping[str, tuple[int, int]]) -> Html:
@@ -118,7 +121,7 @@ def _run(run: RunView, score: tuple[int, int] | None) -> tuple[str, ...]:
 
 
 def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
-    """The run's accuracy, or that of the prompts that it has done so far; with its interval."""
+    """Return the accuracy of a run, or of its prompts so far, with its interval."""
     if metrics:
         value, low, high = (metrics.get(f"accuracy{end}") for end in ("", "_low", "_high"))
     elif score is not None:
@@ -131,17 +134,17 @@ def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
 
 
 def _failures(runs: Sequence[RunView]) -> Html:
-    """The sentences of the runs that failed, each once."""
+    """Return the errors of the failed runs, each once."""
     sentences = dict.fromkeys(f"{run.label}: {run.error}" for run in runs if run.status == "failed" and run.error)
     return joined(notice(text, "bad") for text in sentences)
 
 
 def time_left(experiment: ExperimentView) -> float | None:
-    """Seconds of work that an experiment still has; ``None`` until one prompt is done.
+    """Return the seconds of work that remain for an experiment, or ``None`` until one prompt is done.
 
-    Its runs take turns prompt by prompt, so the prompts done are a fair sample of those to come.
+    Its runs take turns prompt by prompt, so the finished prompts are a fair sample of the remaining ones.
     """
-    left = sum(run.prompts_total - run.prompts_done for run in experiment.runs if not run.ended)
-    if not left:
+    remaining = sum(run.prompts_total - run.prompts_done for run in experiment.runs if not run.ended)
+    if not remaining:
         return 0.0
-    return left * experiment.decoding_seconds / experiment.prompts_done if experiment.prompts_done else None
+    return remaining * experiment.decoding_seconds / experiment.prompts_done if experiment.prompts_done else None

@@ -1,4 +1,4 @@
-"""Experiments: several settings on the same prompts, started here, done by the worker, watched while they run."""
+"""Experiments page: starts several settings on the same prompts and follows their progress. The worker runs them."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _POLL_SECONDS = 1.0
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     ExperimentsPage(repository, settings)
 
 
 class ShownState(NamedTuple):
-    """What an open page shows of what may change by itself: HTML, and the names of the tasks that can be chosen."""
+    """The parts of an open page that may change by themselves: HTML, and the names of available tasks."""
 
     worker: str
     experiments: str
@@ -53,7 +53,7 @@ class ShownState(NamedTuple):
 
 
 class ExperimentsPage:
-    """The components as attributes; a method per event."""
+    """The page's components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.home = repository, settings.home
@@ -88,7 +88,7 @@ class ExperimentsPage:
 
     def _events(self) -> None:
         fields = self.form.fields
-        # Without triggers: when the page opens, and whenever a field changes.
+        # Without triggers, Gradio runs this when the page opens and whenever a field changes.
         gr.on(
             fn=self.measure, inputs=set(fields.values()), outputs=[self.size, self.start],
             **FOLLOWS,
@@ -115,7 +115,7 @@ class ExperimentsPage:
     # --- events --------------------------------------------------------------------------------------------------
 
     def measure(self, values: dict[Any, Any]) -> tuple[Html, Any]:
-        """How much work the form asks for, or what is wrong with it."""
+        """Return how much work the form asks for, or what is wrong with it."""
         try:
             sweep = self.form.sweep(values)
         except FsdError as error:
@@ -123,7 +123,7 @@ class ExperimentsPage:
         return words(size_line(sweep)), gr.Button(interactive=True)
 
     def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[Html, str]:
-        """Writes the experiment and its job; the worker finds them. The name is emptied for the next one."""
+        """Store the experiment and its job for the worker, and clear the name for the next one."""
         try:
             require(person_of(request), "author", "Starting an experiment")
             sweep = self.form.sweep(values)
@@ -134,14 +134,14 @@ class ExperimentsPage:
         return notice(f"Added: {size_line(sweep)}."), ""
 
     def act(self, event: gr.EventData, request: gr.Request) -> Html:
-        """Cancels, resumes or deletes the experiment whose button was clicked."""
-        act, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = actions.answered(self.repository, self.home, person_of(request), act, kind, id)
+        """Cancel, resume or delete the experiment whose button was clicked."""
+        action, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = actions.answered(self.repository, self.home, person_of(request), action, kind, id)
         self.latest.forget()
         return answer
 
     def fetch(self, event: gr.EventData, request: gr.Request) -> Html:
-        """Leaves it to the worker to fetch the task whose button was clicked."""
+        """Let the worker fetch the task whose button was clicked."""
         try:
             require(person_of(request), "author", "Fetching a task")
             more_tasks.request(self.repository, str(event.act), str(event.kind), str(event.id))
@@ -151,48 +151,50 @@ class ExperimentsPage:
         return Html()
 
     def poll(self, limit: int, archived: bool, shown: ShownState, pair: str, task: str | None) -> Any:
-        """The list, the worker's state and the tasks; nothing where nothing has changed."""
+        """Return the list, the worker's status and the tasks, or no updates if nothing has changed."""
         try:
             now, more = self.latest(limit, archived)
         except FsdError as error:
             now, more = shown._replace(worker=notice(str(error), "bad")), False
         if now == shown:
             return (gr.skip(),) * 7
-        same = now.tasks == shown.tasks
-        own = [] if same else own_tasks(self.repository)
+        same_tasks = now.tasks == shown.tasks
+        custom_tasks = [] if same_tasks else own_tasks(self.repository)
         return (
             now.worker,
             now.experiments,
             gr.Button(visible=more),
             gr.skip() if now.missing == shown.missing else now.missing,
             gr.skip() if now.own == shown.own else now.own,
-            gr.skip() if same else self._task_field(pair, task, now.tasks, own),
+            gr.skip() if same_tasks else self._task_field(pair, task, now.tasks, custom_tasks),
             now,
         )
 
     @staticmethod
-    def _task_field(pair: str, task: str | None, names: tuple[str, ...], own: Sequence[Task]) -> gr.Dropdown:
-        """The tasks that can be chosen now. What is chosen is left alone unless it is gone: since this question was
-        asked, somebody may have chosen another."""
-        choices = task_choices(pair, own)
+    def _task_field(pair: str, task: str | None, names: tuple[str, ...], custom_tasks: Sequence[Task]) -> gr.Dropdown:
+        """Return the tasks that are available now.
+
+        The selection is kept unless its task is gone: another may have been selected since this poll was sent.
+        """
+        choices = task_choices(pair, custom_tasks)
         if task in names:
             return gr.Dropdown(choices)
-        return gr.Dropdown(choices, value=kept_or_first(task, get_pair(pair), own))
+        return gr.Dropdown(choices, value=kept_or_first(task, get_pair(pair), custom_tasks))
 
     def _latest(self, limit: int, archived: bool) -> tuple[ShownState, bool]:
-        """What the page shows, and whether there are older experiments."""
-        found = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
-        experiments = [local_runs.as_it_stands(one, self.home) for one in found]
+        """Return what the page displays, and whether there are older experiments."""
+        views = self.repository.experiments(limit=limit + 1, offset=0, archived=archived)
+        experiments = [local_runs.as_it_stands(view, self.home) for view in views]
         waiting = any(experiment.status in OPEN_STATUSES for experiment in experiments)
         worker = self.repository.worker()
         under_way = [run.id for e in experiments if e.status in OPEN_STATUSES for run in e.runs if run.prompts_done]
         scores = self.repository.scores(under_way) if under_way else {}
-        own, own_html = self.own.tasks()
-        shown = ShownState(
+        custom_tasks, tasks_html = self.own.tasks()
+        state = ShownState(
             absence_notice(worker, self.executor, waiting), experiments_html(
                 experiments[:limit], scores, lambda e: calibration_html(self.repository, e)
             ),
-            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker), own_html,
-            task_names(own),
+            more_tasks.more_tasks_html(more_tasks.fetches(self.repository), worker), tasks_html,
+            task_names(custom_tasks),
         )  # fmt: skip
-        return shown, len(experiments) > limit
+        return state, len(experiments) > limit

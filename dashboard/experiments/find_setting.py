@@ -1,4 +1,4 @@
-"""Find the setting: a calibration from what the form chooses, and what is seen of one in the list."""
+"""Find the setting: starts a calibration from the form's choices."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _GOALS = {
     "acceptance": ("At least so many percent of drafted tokens accepted", "Percent", 90.0),
     "speed": ("The fastest, whatever it costs", "Points or percent", None),
 }
-"""title, what the bound is called, and its usual value"""
-_WORDS = {
+"""title, label of the bound, and its default"""
+_LABELS = {
     "margin": "The margin", "acceptance": "The share accepted", "minutes": "Minutes",
     "other goals": "the goal of so many percent accepted, or the fastest",
 }  # fmt: skip
@@ -41,7 +41,7 @@ _LEAD = (
 
 
 class FindPanel:
-    """The components as attributes; a method per event."""
+    """The panel's components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, find: Callable[[str], Task]) -> None:
         self.repository, self._find = repository, find
@@ -60,7 +60,7 @@ class FindPanel:
             self.answer = show(elem_id="find-answer")
 
     def listen(self, fields: Mapping[str, Any], after: Callable[[], None], poll: dict[str, Any]) -> None:
-        """``after`` is called when something was done, before the page is polled."""
+        """Attach the events. ``after`` is called after a start, before the page is polled."""
 
         def usual(goal: str) -> Any:
             _, label, value = _GOALS[goal]
@@ -69,12 +69,14 @@ class FindPanel:
         on_choice(self.goal)(usual, self.goal, self.bound, **FOLLOWS)
 
         def begin(values: dict[Any, Any], request: gr.Request) -> Html:
-            asked = {name: values[part] for name, part in fields.items()}
+            choices = {name: values[part] for name, part in fields.items()}
             try:
                 require(person_of(request), "author", "Starting a calibration")
                 if values[self.replayed]:
-                    del asked["draft_length"]
-                config = calibration_of(asked, values[self.goal], values[self.bound], values[self.minutes], self._find)
+                    del choices["draft_length"]
+                config = calibration_of(
+                    choices, values[self.goal], values[self.bound], values[self.minutes], self._find
+                )
                 gpu_billing.note(self.repository.create_experiment(config))
             except FsdError as error:
                 return notice(str(error), "bad")
@@ -89,8 +91,10 @@ class FindPanel:
 def calibration_of(
     values: Mapping[str, Any], goal: str, bound: float | None, minutes: float | None, find: Callable[[str], Task]
 ) -> CalibrationConfig:
-    """The calibration of the form's settings; without draft lengths among the values, replay proposes them. Raises
-    ``InvalidSetting`` with one sentence."""
+    """Return the calibration of the form's settings. Raises ``InvalidSetting`` with one sentence.
+
+    Without draft lengths among the values, replay proposes them.
+    """
     if goal not in _GOALS:
         raise InvalidSetting(f"There is no goal {str(goal)[:40]!r}: expected one of {', '.join(_GOALS)}.")
     if minutes is None or (bound is None and goal != "speed"):
@@ -102,7 +106,7 @@ def calibration_of(
         raise InvalidSetting("No algorithm is chosen: choose at least one to find a setting of.")
     task = find(str(values["task"]))
     config = asked_for(
-        task, [method_options(values, drafting)], option_label, _WORDS, pair=values["pair"],
+        task, [method_options(values, drafting)], option_label, _LABELS, pair=values["pair"],
         seeds=parse_seeds(values["seeds"]), name=str(values["name"]).strip() or f"Find the setting on {task.title}",
         goal=goal, margin=bound if goal == "accuracy" else None, minutes=minutes,
         acceptance=(bound or 0) / 100 if goal == "acceptance" else None,
@@ -112,5 +116,5 @@ def calibration_of(
 
 
 def check_candidates(config: CalibrationConfig) -> None:
-    """Raises ``InvalidSetting`` for more settings to choose from than an experiment may have."""
+    """Raise ``InvalidSetting`` for more settings to choose from than an experiment may have."""
     check_size(len(config.decodings), "settings to choose from", "thresholds or draft lengths")

@@ -1,4 +1,4 @@
-"""Tasks whose files are not here yet: the worker fetches them from the hub, one click each."""
+"""Tasks whose files are missing. The worker fetches them from the hub, one click each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PRIORITY = 5
 NEWS = timedelta(minutes=10)
-"""for so long a task that was fetched is told of"""
+"""how long the page reports a fetched task"""
 _LEAD = (
     "Benchmarks of the field, from the Hugging Face hub into this installation's data folder. The worker fetches them; "
     "then they are in the list of tasks."
@@ -30,14 +30,14 @@ OTHERS = "The files of {} come from their authors: python -m fsd_core tasks says
 
 
 class Fetch(NamedTuple):
-    """A task that can be fetched, or was, and the last job that tried."""
+    """A task that can be fetched or was fetched, and the last job that tried."""
 
     task: Task
     job: JobView | None
 
 
 def fetches(repository: Repository) -> list[Fetch]:
-    """The tasks that are missing, and those that came a short while ago, in the order of all tasks."""
+    """Return the missing tasks and those fetched recently, in the order of all tasks."""
     latest = _latest(repository.latest_jobs(FetchJob.kind))
     fresh = {name for name, job in latest.items() if job.finished_at and datetime.now(UTC) - job.finished_at < NEWS}
     return [
@@ -48,47 +48,47 @@ def fetches(repository: Repository) -> list[Fetch]:
 
 
 def request(repository: Repository, act: str, kind: str, name: str) -> None:
-    """Leaves it to the worker to fetch a task, unless that is under way. Raises ``InvalidSetting``, ``UnknownName``."""
+    """Let the worker fetch a task, unless a job does so already. Raises ``InvalidSetting`` or ``UnknownName``."""
     if (act, kind) != ("fetch", "task"):
         raise InvalidSetting("This page offers no such thing: reload it.")
-    origin(name[:40])  # refuses a name that is none, which may be long
+    origin(name[:40])  # rejects an unknown name, which may be long
     last = _latest(repository.latest_jobs(FetchJob.kind)).get(name)
     if last is None or last.status not in OPEN_STATUSES:
         repository.enqueue(FetchJob(name), _PRIORITY)
 
 
 def _latest(jobs: Iterable[JobView]) -> Mapping[str, JobView]:
-    """The newest job of each task, of jobs from the newest on; jobs that cannot be read are left aside."""
-    found: dict[str, JobView] = {}
+    """Return the newest job of each task, given jobs newest first. Unreadable jobs are skipped."""
+    newest: dict[str, JobView] = {}
     for job in jobs:
         try:
-            found.setdefault(FetchJob.read(job.payload).task, job)
+            newest.setdefault(FetchJob.read(job.payload).task, job)
         except DataDamaged:
             continue
-    return found
+    return newest
 
 
 def more_tasks_html(fetches: Iterable[Fetch], worker: WorkerView | None) -> Html:
-    """A line for each task, with what it is, whose it is, and how far it is fetched."""
+    """Return a line for each task: what it is, its source, and how far it is fetched."""
     lines = [_line(fetch, worker) for fetch in fetches]
-    others = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
-    told = OTHERS.format(_listed(others)) if others else ""
-    return render("experiments/more_tasks.html", "tasks", _LEAD, lines, told)
+    manual = [task.title for task in TASKS.values() if not task.has_files and not task.hub]
+    note = OTHERS.format(_listed(manual)) if manual else ""
+    return render("experiments/more_tasks.html", "tasks", _LEAD, lines, note)
 
 
 def _listed(titles: list[str]) -> str:
-    """Titles in a sentence; the parts of Spec-Bench by its name alone."""
+    """Join titles in a phrase. The parts of Spec-Bench are listed once, under its name."""
     *first, last = dict.fromkeys(title.partition(",")[0] for title in titles)
     return f"{', '.join(first)} and {last}" if first else last
 
 
 def _line(fetch: Fetch, worker: WorkerView | None) -> Html:
     task, job = fetch
-    where, licence = origin(task.name)
+    source, licence = origin(task.name)
     waiting = job is not None and job.status in OPEN_STATUSES
     about = f"{task.published:,} prompts, licence {licence}" if task.published else f"Licence {licence}"
-    act = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
-    return render("experiments/more_tasks.html", "task", task, about, where, act, _state(task, job, worker))
+    action = Html() if task.has_files else button("fetch", "task", task.name, "Fetch", disabled=waiting)
+    return render("experiments/more_tasks.html", "task", task, about, source, action, _state(task, job, worker))
 
 
 def _state(task: Task, job: JobView | None, worker: WorkerView | None) -> Html:

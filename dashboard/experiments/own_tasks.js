@@ -1,5 +1,5 @@
-// A file that somebody chooses: its bytes go to the server as base 64 in an event, so nothing is kept on a disk. The
-// server decides everything; the size is looked at here so that no large file is read in vain.
+// The chosen file: its bytes go to the server as base64 in an event, so nothing is stored on a disk. The server decides
+// everything. The size is checked here so that no large file is read in vain.
 const LARGEST = $LARGEST$;
 const input = element.querySelector('input[type=file]');
 const buttons = [...element.querySelectorAll('button[data-act]')];

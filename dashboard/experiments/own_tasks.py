@@ -1,4 +1,4 @@
-"""Tasks of one's own on the Experiments page: a file is chosen, checked, looked at, and added."""
+"""Custom tasks on the Experiments page: a file is chosen, checked, previewed and added."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 LARGEST_UPLOAD = 1_000_000
-"""bytes; in base 64 fewer than a body may have (fsd_core/auth/middleware/bodies.py). The command line takes more."""
+"""bytes; in base64 below the limit of a body (fsd_core/auth/middleware/bodies.py). The command line takes more."""
 AS_THE_FILE_SAYS = ""
 CHOOSING = script("experiments/own_tasks.js", LARGEST=LARGEST_UPLOAD)
 
 
 class OwnTasksPanel:
-    """The components as attributes; a method per event."""
+    """The panel's components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, settings: Settings) -> None:
         self.repository, self.folder = repository, TaskFolder(settings.tasks_folder)
@@ -42,7 +42,10 @@ class OwnTasksPanel:
                     label="Identifier", info="Small letters, digits, hyphens. Empty: as the file's.", max_length=40,
                     min_width=160,
                 )  # fmt: skip
-                scorers = [("As the file says", AS_THE_FILE_SAYS), *((one.title, one.name) for one in SCORERS.values())]
+                scorers = [
+                    ("As the file says", AS_THE_FILE_SAYS),
+                    *((spec.title, spec.name) for spec in SCORERS.values()),
+                ]
                 self.scorer = gr.Dropdown(
                     scorers, value=AS_THE_FILE_SAYS, label="Scorer", info="Of every line.", min_width=160
                 )
@@ -52,36 +55,36 @@ class OwnTasksPanel:
             self.list = show(elem_id="own-tasks")
 
     def listen(self, after: Any, poll: dict[str, Any]) -> None:
-        """``after`` is called when something was done, before the page is polled."""
+        """Attach the event. ``after`` is called after a click, before the page is polled."""
         fields = [self.identifier, self.scorer, self.title]
-        # A click while the one before it is answered is another question: it is not lost, and is answered after it.
+        # A click during another's answer is not dropped but answered after it.
         self.choice.click(
             self.act, fields, self.answer, trigger_mode="multiple", concurrency_limit=1, **PRIVATE_EVENT
         ).then(after, **PRIVATE_EVENT).then(**poll)
 
     def act(self, identifier: str, scorer: str, title: str, event: gr.EventData, request: gr.Request) -> Html:
-        """Checks the file that was sent, or adds it."""
+        """Check the uploaded file, or add it."""
         try:
             person = person_of(request)
             require(person, "author", "Adding a task")
-            act, file = str(event.act), PurePath(str(event.file)[:300])
-            checked = check(_sent(event), scorer or None)
+            action, file = str(event.act), PurePath(str(event.file)[:300])
+            checked = check(_uploaded(event), scorer or None)
             name = identifier.strip() or suggested_name(file.stem)
-            if act != "add" or checked.problems:
+            if action != "add" or checked.problems:
                 return checked_html(checked, name)
-            kept = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), person.name)
+            stored = keep(self.repository, CustomTask.of(checked_name(name), checked, title.strip()), person.name)
         except FsdError as error:
             return notice(str(error), "bad")
-        return notice(f"{kept.full_name} is in the list of tasks, with {kept.prompts:,} prompts.")
+        return notice(f"{stored.full_name} is in the list of tasks, with {stored.prompts:,} prompts.")
 
     def tasks(self) -> tuple[list[CustomTask], Html]:
-        """The latest versions, and the list of them; what has changed in the folder is taken in first."""
+        """Return the latest versions and their list as HTML, after importing changes in the folder."""
         refused = self.folder.take_in(self.repository)
         return own_tasks(self.repository), own_tasks_html(self.repository.task_versions(), refused)
 
 
-def _sent(event: gr.EventData) -> bytes:
-    """The bytes of the file. Raises ``InvalidSetting``."""
+def _uploaded(event: gr.EventData) -> bytes:
+    """Return the bytes of the uploaded file. Raises ``InvalidSetting``."""
     size, data = event.size, event.data
     if not event.file:
         raise InvalidSetting("No file is chosen: choose one of JSON Lines first.")

@@ -1,4 +1,4 @@
-"""Tasks of one's own as HTML: what a file holds or what is wrong with it, and which there are."""
+"""Custom tasks as HTML: what a file holds or what is wrong with it, and the list of tasks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fsd_core.tasks.custom.custom_task import transcript
 from fsd_core.tasks.custom.reading import CheckedFile
 from fsd_core.tasks.custom.scorers import get_scorer
 
-_SHOWN = 5
-"""prompts of a preview"""
+_PREVIEWED = 5
+"""prompts in a preview"""
 _LONGEST = 400
-"""characters of one"""
+"""characters of a prompt in a preview"""
 _LEAD = (
     "Your own traffic: a file with one JSON object a line. Each has prompt, or messages with role and content; "
     "reference where the scorer needs one; id if you like."
@@ -31,41 +31,41 @@ _EXAMPLE = (
 
 
 def lead_html() -> Html:
-    """What a file looks like."""
+    """Return the description of the file format."""
     return render("experiments/own_tasks.html", "lead", _LEAD, _EXAMPLE)
 
 
 def choice_html() -> Html:
-    """Where a file is chosen, and what can be done with it."""
+    """Return the file field and its buttons."""
     return render("experiments/own_tasks.html", "choice")
 
 
 def checked_html(checked: CheckedFile, name: str) -> Html:
-    """Everything that is wrong with a file, or its first prompts as they were read."""
+    """Return all problems of a file, or its first prompts as parsed."""
     if checked.problems:
         more = f"And {checked.unlisted:,} more." if checked.unlisted else ""
-        told = f"The file has {checked.summary}, so it cannot be added yet."
-        return render("experiments/own_tasks.html", "problems", told, checked.problems, more)
+        summary = f"The file has {checked.summary}, so it cannot be added yet."
+        return render("experiments/own_tasks.html", "problems", summary, checked.problems, more)
     scorer = get_scorer(checked.scorer)
-    told = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
-    shown = [_line(line.asked, line.reference) for line in checked.lines[:_SHOWN]]
-    left = len(checked.lines) - _SHOWN
-    more = f"And {count(left, 'more prompt')}." if left > 0 else ""
-    return render("experiments/own_tasks.html", "preview", told, shown, more)
+    summary = f"{name}: {count(len(checked.lines), 'prompt')} in order. Scorer: {scorer.title}. {scorer.about}"
+    lines = [_line(line.asked, line.reference) for line in checked.lines[:_PREVIEWED]]
+    remaining = len(checked.lines) - _PREVIEWED
+    more = f"And {count(remaining, 'more prompt')}." if remaining > 0 else ""
+    return render("experiments/own_tasks.html", "preview", summary, lines, more)
 
 
-def _line(asked: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:
-    """The text and the reference, each cut where it is long."""
-    text = asked if isinstance(asked, str) else transcript(tuple(asked))
+def _line(prompt: str | Sequence[tuple[str, str]], reference: str | None) -> tuple[str, str | None]:
+    """Return the text and the reference, each truncated if it is long."""
+    text = prompt if isinstance(prompt, str) else transcript(tuple(prompt))
     text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
     return text, None if reference is None else reference[:_LONGEST]
 
 
 def own_tasks_html(versions: Iterable[TaskView], refused: Iterable[str]) -> Html:
-    """A line for each task, of its latest version; above them what the folder holds that cannot be used."""
+    """Return a line for each task's latest version, below the files in the folder that cannot be used."""
     views = list(versions)
     counts = Counter(view.name for view in views)
-    latest = {view.name: view for view in reversed(views)}  # the latest come first
+    latest = {view.name: view for view in reversed(views)}  # views are sorted latest first
     tasks = [
         (latest[name], _about(latest[name], counts[name]), lines_link(latest[name].full_name, "Lines"))
         for name in counts

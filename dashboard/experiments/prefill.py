@@ -1,4 +1,4 @@
-"""The form of an experiment as a link asks for it: some rules, measured on the prompts of a run and like it."""
+"""Prefill of the experiment form by a link: some rules, measured on the prompts and with the options of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 _ID = re.compile("[0-9a-f]{32}")
-_SAMPLED = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")
+_SAMPLING = tuple(name for name, option in METHOD_OPTIONS.items() if option.part == "sampling")
 
 
 def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any]:
-    """Values of the form's fields by name; none without ``like=``, the id of a run.
+    """Return values of the form's fields by name, or none without ``like=``, the id of a run.
 
-    ``rules=``: baselines between commas, in place of the run's own rule. Options of sampling may be named too. What a
-    link names wrongly is left as the run has it.
+    ``rules=`` has comma-separated baselines that replace the run's own rule. Sampling options may be named too. Invalid
+    values in a link are replaced by the run's.
     """
     id = query.get("like", "")
     if not _ID.fullmatch(id):
@@ -45,7 +45,7 @@ def prefilled(repository: Repository, query: Mapping[str, str]) -> dict[str, Any
             continue
         value = options[name]
         values[name] = [value] if name in LISTED else f"{value}" if name in LENGTH_OPTIONS else value
-    return values | {name: number for name in _SAMPLED if (number := _number(query.get(name, ""))) is not None}
+    return values | {name: number for name in _SAMPLING if (number := _number(query.get(name, ""))) is not None}
 
 
 def _number(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""From the fields of the experiment form to a :class:`SweepConfig`, or to the sentence that says what is wrong."""
+"""Conversion of the experiment form's fields to a :class:`SweepConfig`, or to a sentence that says what is wrong."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fsd_core.tasks import Task, get_task
 MOST_SEEDS = 20
 _MOST_RUNS = 200
 METHOD_GROUPS = (("baselines", PLAIN_RULES), ("several", SEVERAL), ("tuned", TUNED))
-"""the fields that rules are chosen in"""
+"""the fields in which rules are chosen"""
 
 
 def rules_of(values: Mapping[str, Any]) -> list[str]:
-    """The rules that are chosen, baselines first."""
+    """Return the chosen rules, baselines first."""
     return [kind for part, kinds in METHOD_GROUPS for kind in kinds if kind in values[part]]
 
 
 def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_task) -> SweepConfig:
-    """The experiment that the form asks for. Raises ``InvalidSetting`` with one sentence. ``find``: the task of a name.
+    """Return the experiment that the form asks for. Raises ``InvalidSetting`` with one sentence.
 
-    ``values``: those of the fields, by name: of options, of ``METHOD_GROUPS``, and ``seeds`` and ``name``; ``None`` is
-    an emptied number field.
+    ``values`` are those of the fields by name: options, ``METHOD_GROUPS``, ``seeds`` and ``name``. ``None`` is an
+    emptied number field. ``find`` returns the task of a name.
     """
     rules = rules_of(values)
     if not rules:
@@ -48,25 +48,25 @@ def build_sweep(values: Mapping[str, Any], find: Callable[[str], Task] = get_tas
 
 
 def method_options(values: Mapping[str, Any], rules: Sequence[str]) -> dict[str, Any]:
-    """The options of methods that the form chooses with these rules, by name. Raises ``InvalidSetting``."""
-    given = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": list(rules)})
-    for name, value in given.items():
+    """Return the method options that the form chooses with these rules, by name. Raises ``InvalidSetting``."""
+    options = readable({**{name: values[name] for name in METHOD_OPTIONS if name in values}, "acceptance": list(rules)})
+    for name, value in options.items():
         option = METHOD_OPTIONS[name]
         if name in LENGTH_OPTIONS:
-            given[name] = list(whole_numbers(value, option.plural or option.label, f"{option.default}, 16"))
+            options[name] = list(whole_numbers(value, option.plural or option.label, f"{option.default}, 16"))
             continue
         if name in LISTED and not value:
             raise InvalidSetting(f"No {option.label.lower()} is chosen: choose at least one.")
-        given[name] = value if option.is_knob or option.choices else number(option, value)
-    return given
+        options[name] = value if option.is_knob or option.choices else number(option, value)
+    return options
 
 
 def sweep_of(
     decodings: Iterable[DecodingConfig], named: Named, *, name: str, seeds: Iterable[int], **run: Any
 ) -> SweepConfig:
-    """The experiment of these methods. ``named``: what a person calls an option, for sentences.
+    """Return the experiment of these methods. ``named`` gives the name of an option in sentences.
 
-    Raises ``InvalidSetting`` for values that cannot be, and if it has too many runs.
+    Raises ``InvalidSetting`` for invalid values and for too many runs.
     """
     sweep = checked(SweepConfig, named, name=name.strip()[:120], seeds=tuple(seeds), decodings=tuple(decodings), **run)
     check_size(len(sweep.runs()), "runs", "thresholds or seeds")
@@ -74,25 +74,25 @@ def sweep_of(
 
 
 def check_size(count: int, what: str, fewer: str) -> None:
-    """Raises ``InvalidSetting`` for more runs or settings than one experiment may have."""
+    """Raise ``InvalidSetting`` for more runs or settings than one experiment may have."""
     if count > _MOST_RUNS:
         raise InvalidSetting(f"These are {count} {what}: expected at most {_MOST_RUNS}. Choose fewer {fewer}.")
 
 
 def option_label(option: Option, value: Any = None) -> str:
-    """What the form calls an option of methods."""
+    """Return the form's label of a method option."""
     return option.plural if option.is_knob and option.plural else label(option)
 
 
 def size_line(sweep: SweepConfig) -> str:
-    """How much work an experiment is, such as ``7 settings × 1 seed × 50 prompts = 350 generations``."""
+    """Return how much work an experiment is, such as ``7 settings × 1 seed × 50 prompts = 350 generations``."""
     settings, seeds = len(sweep.decodings), len(set(sweep.seeds))
     parts = [_count(settings, "setting"), _count(seeds, "seed"), _count(sweep.limit, "prompt")]
     return f"{' × '.join(parts)} = {_count(settings * seeds * sweep.limit, 'generation')}"
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:
-    """Seeds from ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
+    """Return the seeds of a list such as ``0, 1, 2``. Raises ``InvalidSetting`` for anything else."""
     seeds = whole_numbers(text, "seeds", "0, 1, 2")
     if len(seeds) > MOST_SEEDS:
         raise InvalidSetting(f"These are {len(seeds)} seeds: expected at most {MOST_SEEDS}.")
@@ -100,7 +100,8 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def whole_numbers(text: str, what: str, example: str) -> tuple[int, ...]:
-    """Each number of a list such as ``0, 1, 2`` once. Raises ``InvalidSetting``, which calls them ``what``."""
+    """Return the distinct numbers of a list such as ``0, 1, 2``. Raises ``InvalidSetting``, which calls them
+    ``what``."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(_is_whole(word) and int(word) < 2**31 for word in words):
         raise InvalidSetting(

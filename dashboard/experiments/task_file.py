@@ -1,4 +1,4 @@
-"""The lines of a task of one's own as a file, in the version that a link names."""
+"""The lines of a custom task as a file, in the version that a link names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 
 def task_routes(repository: Repository) -> APIRouter:
-    """``GET /export/task.jsonl`` with the lines of the version that ``task=`` names, such as
-    ``support@0123456789abcdef``."""
+    """Return the route ``GET /export/task.jsonl``. ``task=`` names a version, such as ``support@0123456789abcdef``."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/task.jsonl")
@@ -27,7 +26,7 @@ def task_routes(repository: Repository) -> APIRouter:
             return PlainTextResponse(str(error), 404)
         except FsdError as error:
             return PlainTextResponse(str(error), 503)
-        # A task that is there has a name of letters, digits and hyphens.
+        # The name of a stored task has only letters, digits and hyphens.
         headers = {"Content-Disposition": f'attachment; filename="{name}-{version}.jsonl"'}
         return Response(content, media_type="application/jsonl", headers=headers)
 

@@ -1,2 +1,2 @@
-// What a chosen example fills in; the prompt stays where none is chosen.
+// Returns the chosen example, or the current prompt if none is chosen.
 (example, prompt) => example || prompt

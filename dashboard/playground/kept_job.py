@@ -1,8 +1,8 @@
-"""What a browser keeps of the job that it began last: scripts of the Playground's events.
+"""Browser scripts that remember the last job of the Playground.
 
-The browser names the job, so that a page that is loaded anew before the server has answered finds it all the same. It
-keeps which it began last: the tab first, since another tab may have begun another one since. One that was refused is
-forgotten, and the one before it is the last again.
+The browser chooses the job's id, so that a page reloaded before the server's answer still finds the job. It remembers
+the last job per tab first, because another tab may have started another one since. A refused job is forgotten, and the
+one before it is the last again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the playground shows of one setting, as HTML."""
+"""One setting of the playground as HTML."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ENDS = {"length": "stopped at the token limit", "context": "stopped: the contex
 
 
 def waiting_html(number: int) -> Html:
-    """The place of a setting's text before anything was asked for."""
+    """Return the placeholder of a setting's text before the first request."""
     return render("playground/playground.html", "waiting", number)
 
 
 def worker_notice(worker: WorkerView | None, executor: Executor, status: str) -> Html:
-    """What a job of which nothing is written yet waits for."""
+    """Return what a job without output waits for."""
     if worker is None or not worker.alive:
         return absence_notice(worker, executor)
     if status == "running":
@@ -35,7 +35,7 @@ def worker_notice(worker: WorkerView | None, executor: Executor, status: str) ->
 
 
 def lane_html(number: int, lane: OutputPanel) -> Html:
-    """A setting's label, its figures and its text so far."""
+    """Return a setting's label, its figures and its text so far."""
     return render(
         "playground/playground.html",
         "lane",
@@ -48,7 +48,7 @@ def lane_html(number: int, lane: OutputPanel) -> Html:
 
 
 def _figures(lane: OutputPanel) -> list[tuple[str, Html]]:
-    """Values and their names."""
+    """Return values and their names."""
     figures = lane.figures or StreamFigures.of(tokens=0, rounds=0, drafted=0, accepted=0, seconds=0.0)
     speed = figures.tokens_per_second
     return [
@@ -60,5 +60,5 @@ def _figures(lane: OutputPanel) -> list[tuple[str, Html]]:
 
 
 def compared_html(sentences: Sequence[str]) -> Html:
-    """How the settings compare, and what that is worth; nothing where they cannot be compared."""
+    """Return how the settings compare and what that is worth, or nothing if they cannot be compared."""
     return render("playground/playground.html", "compared", sentences)

@@ -1,4 +1,4 @@
-"""Playground: one prompt, two to four settings, written side by side by the worker and shown token by token."""
+"""Playground: one prompt decoded by the worker with up to four settings, displayed side by side and token by token."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ _PRIORITY = 10
 _LEAD = "See what a setting does to one text. The colour of each token says how it was produced."
 WRITING = "The settings take turns, and each is timed by itself."
 DEFAULTS = ("speculative", "fsd-reducible", "autoregressive", "fsd")
-_BEGUN = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
-"""of each setting, the fields that begin with another value for another pair, with the name of the value"""
+_PAIR_DEFAULTS = ({"draft_length": "exact_length"}, {"threshold": "threshold", "draft_length": "draft_length"}, {}, {})
+"""for each setting, the fields whose default depends on the pair, with the name of the default in ``Beginning``"""
 
 ASKED_SECONDS = 10.0
-"""for so long a page waits for a job that it asked for a moment before it was loaded anew"""
+"""how long a reloaded page waits for a job that it requested a moment before"""
 _ID = re.compile("[0-9a-f]{32}")
 
 Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     Playground(repository, Visitors(repository) if settings.demo else None, settings.executor)
 
 
 def owner_of(request: gr.Request) -> str | None:
-    """Whose the texts are that somebody asks for; ``None`` of somebody who has not signed in."""
+    """Return the owner of the texts that a request asks for, or ``None`` if nobody has signed in."""
     person = person_of(request)
     return person.name if person.known else None
 
 
 class Playground:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, visitors: Visitors | None, executor: Executor) -> None:
         self.repository, self.visitors = repository, visitors
@@ -71,10 +71,10 @@ class Playground:
             show(kept(SHARED_DEVICE))
         self.form = PromptForm()
         with gr.Row(equal_height=True, elem_classes=["settings"]):
-            begun = beginning(BUNDLED)
+            defaults = beginning(BUNDLED)
             self.cards = [
-                SettingCard(i + 1, kind, **{name: getattr(begun, value) for name, value in fields.items()})
-                for i, (kind, fields) in enumerate(zip(DEFAULTS, _BEGUN, strict=True))
+                SettingCard(i + 1, kind, **{name: getattr(defaults, value) for name, value in fields.items()})
+                for i, (kind, fields) in enumerate(zip(DEFAULTS, _PAIR_DEFAULTS, strict=True))
             ]
         with gr.Row(elem_classes=["actions"]):
             self.generate = gr.Button("Generate", variant="primary", scale=0, min_width=140)
@@ -99,28 +99,30 @@ class Playground:
 
     @property
     def outputs(self) -> list[Any]:
-        """What generating may change."""
+        """Components that generating may change."""
         return [self.job, self.begun, self.clock, self.generate, self.stop, self.verdict, *self.lanes]
 
     @property
     def sizes(self) -> list[Any]:
-        """What adding or removing a setting changes."""
+        """Components that adding or removing a setting changes."""
         return [self.number, self.more, self.fewer, *self.columns, *(card.column for card in self.cards)]
 
     def _events(self) -> None:
         for button, step in ((self.more, 1), (self.fewer, -1)):
             button.click(self._resize(step), self.number, self.sizes, **PRIVATE_EVENT)
-        filled = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
+        inputs = {self.number, *self.form.fields.values(), *(part for c in self.cards for part in c.fields.values())}
         asking = self.generate.click(None, None, self.asked, js=ASK)
-        generating = asking.then(self.start, {self.asked, *filled}, [self.asked, *self.outputs], **PRIVATE_EVENT)
+        generating = asking.then(self.start, {self.asked, *inputs}, [self.asked, *self.outputs], **PRIVATE_EVENT)
         generating.success(None, [self.begun, self.asked], None, js=REMEMBER)
-        begun = [card.fields[name] for card, fields in zip(self.cards, _BEGUN, strict=True) for name in fields]
-        self.form.another_pair(self.begin_anew, {self.form.pair, *begun}, begun, **FOLLOWS)
+        pair_fields = [
+            card.fields[name] for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True) for name in fields
+        ]
+        self.form.another_pair(self.begin_anew, {self.form.pair, *pair_fields}, pair_fields, **FOLLOWS)
         self.stop.click(self.cancel, self.job, [self.stop, self.verdict], **PRIVATE_EVENT)
         self.clock.tick(self.poll, self.job, self.outputs, trigger_mode="once", **PRIVATE_EVENT)
         controls = [*self.form.fields.values(), *(part for card in self.cards for part in card.parts)]
-        known = [*self.outputs, *self.sizes, *controls]
-        opening = on_load(self.resume, [self.begun, self.asked], known, js=RECALL)
+        components = [*self.outputs, *self.sizes, *controls]
+        opening = on_load(self.resume, [self.begun, self.asked], components, js=RECALL)
         opening.success(None, self.begun, None, js=RESUMED)
 
     def _resize(self, step: int) -> Any:
@@ -130,11 +132,11 @@ class Playground:
         return resize
 
     def begin_anew(self, values: Updates) -> Updates:
-        """What was measured of the pair that is chosen now, in fields that nobody has changed."""
-        begun = beginning(values[self.form.pair])
+        """Return the defaults measured for the selected pair, for fields that nobody has changed."""
+        defaults = beginning(values[self.form.pair])
         return {
-            card.fields[name]: getattr(begun, value)
-            for card, fields in zip(self.cards, _BEGUN, strict=True)
+            card.fields[name]: getattr(defaults, value)
+            for card, fields in zip(self.cards, _PAIR_DEFAULTS, strict=True)
             for name, value in fields.items()
             if untouched(value, values[card.fields[name]])
         }
@@ -149,13 +151,13 @@ class Playground:
         }
 
     def start(self, values: Updates, request: gr.Request) -> Updates:
-        """Writes the job, and begins to follow it; or says what is wrong. ``values``: by component."""
+        """Queue the job and follow it, or return what is wrong. ``values`` are by component."""
         try:
-            return self._started(values, request)
+            return self._start(values, request)
         except FsdError as error:
             return {self.verdict: notice(str(error), "bad"), self.asked: ""}
 
-    def _started(self, values: Updates, request: gr.Request) -> Updates:
+    def _start(self, values: Updates, request: gr.Request) -> Updates:
         pair, prompt, seed, sampling = self.form.values(values)
         number = int(values[self.number])
         decodings = [chosen(card.values(values) | sampling) for card in self.cards[:number]]
@@ -166,11 +168,11 @@ class Playground:
         id = id if _ID.fullmatch(id) else None
         if id and self.repository.find_job(id):
             return {self.verdict: notice("This has begun already: reload the page to see it.", "bad")}
-        asked = payload(pair, prompt, seed, decodings, owner_of(request))
+        message = payload(pair, prompt, seed, decodings, owner_of(request))
         person, visit = person_of(request), str(request.session_hash)
         if self.visitors is not None:
             self.visitors.check(person, visit, pair, decodings)
-        job = self.repository.enqueue(asked, _PRIORITY, id)
+        job = self.repository.enqueue(message, _PRIORITY, id)
         gpu_billing.note(job)
         if self.visitors is not None:
             self.visitors.began(person, visit, job)
@@ -178,17 +180,16 @@ class Playground:
         return following | {self.begun: job, self.verdict: verdict}
 
     async def resume(self, last: str, asked: str, request: gr.Request) -> Updates:
-        """The job that this browser began last, with the form that asked for it; nothing where none is known, or where
-        it is somebody else's.
+        """Return the job that this browser started last, with its form, or nothing if it is unknown or somebody else's.
 
-        ``asked``: the one that it asked for a moment ago, without having seen an answer.
+        ``asked`` is the id of a job that was requested a moment ago and has not been answered yet.
         """
-        job_id = asked if _ID.fullmatch(asked or "") and await self._arrives(asked) else last
-        resumed = await run_sync(self._resumed, job_id, request)
+        job_id = asked if _ID.fullmatch(asked or "") and await self._wait_for(asked) else last
+        resumed = await run_sync(self._resume, job_id, request)
         return resumed | {self.begun: job_id if resumed else last}
 
-    async def _arrives(self, id: str) -> bool:
-        """Whether a job is there, or is within ``ASKED_SECONDS``; waits without holding a thread."""
+    async def _wait_for(self, id: str) -> bool:
+        """Return whether a job exists within ``ASKED_SECONDS``. Waiting holds no thread."""
         end = time.monotonic() + ASKED_SECONDS
         try:
             while await run_sync(self.repository.find_job, id) is None:
@@ -199,28 +200,28 @@ class Playground:
             return False
         return True
 
-    def _resumed(self, job_id: str, request: gr.Request) -> Updates:
-        """The page as it follows a job; nothing where none is known."""
+    def _resume(self, job_id: str, request: gr.Request) -> Updates:
+        """Return the page that follows a job, or nothing if the job is unknown."""
         try:
-            state, asked = self._own(job_id, request)
-            job = FollowedJob(job_id, [OutputPanel(decoding) for decoding in asked.decodings])
+            state, message = self._find_job(job_id, request)
+            job = FollowedJob(job_id, [OutputPanel(decoding) for decoding in message.decodings])
         except FsdError:
             return {}
         progress = self.poll(job, request)
         if state.status == "finished" and not job.begun:
-            return {}  # what it wrote is no longer kept
+            return {}  # its text is no longer stored
         stop = {self.stop: gr.Button(interactive=not state.cancel_requested)}
-        return self._restored(asked, job.lanes) | self._following(job) | stop | progress
+        return self._restore(message, job.lanes) | self._following(job) | stop | progress
 
-    def _own(self, job_id: str, request: gr.Request) -> tuple[JobView, PlaygroundJob]:
-        """A job of the playground. Raises ``UnknownName`` for any other, and for one that somebody else asked for."""
+    def _find_job(self, job_id: str, request: gr.Request) -> tuple[JobView, PlaygroundJob]:
+        """Return a job of the playground. Raises ``UnknownName`` for any other job and for somebody else's."""
         state = self.repository.job(job_id)
         if state.kind != PlaygroundJob.kind:
             raise UnknownName("There is no such job of the Playground.")
-        asked = PlaygroundJob.read(state.payload)
-        if asked.owner not in (None, owner_of(request)):
+        message = PlaygroundJob.read(state.payload)
+        if message.owner not in (None, owner_of(request)):
             raise UnknownName("This text is somebody else's: write one of your own.")
-        return state, asked
+        return state, message
 
     def _following(self, job: FollowedJob) -> Updates:
         return {
@@ -231,33 +232,33 @@ class Playground:
             **{html: lane_html(i + 1, lane) for i, (html, lane) in enumerate(zip(self.lanes, job.lanes, strict=False))},
         }
 
-    def _restored(self, asked: PlaygroundJob, lanes: Sequence[OutputPanel]) -> Updates:
-        """The form as it was when it asked for a job."""
-        form = self.form.restore(asked.pair, asked.prompt, asked.seed, lanes[0].decoding)
+    def _restore(self, message: PlaygroundJob, lanes: Sequence[OutputPanel]) -> Updates:
+        """Return the form that requested a job."""
+        form = self.form.restore(message.pair, message.prompt, message.seed, lanes[0].decoding)
         for card, lane in zip(self.cards, lanes, strict=False):
             form |= card.restore(lane.decoding)
         return form | self._sized(len(lanes))
 
     @tells_errors("verdict")
     def cancel(self, job: FollowedJob | None, request: gr.Request) -> Any:
-        """Asks the worker to stop; the page goes on following until it has."""
+        """Ask the worker to stop. The page follows until it has."""
         if job is not None:
-            self._own(job.id, request)
+            self._find_job(job.id, request)
             self.repository.request_cancel(job.id)
         return {self.stop: gr.Button(interactive=False)}
 
     def poll(self, job: FollowedJob | None, request: gr.Request) -> Any:
-        """What the worker has written since the last look."""
+        """Return what the worker has written since the last poll."""
         if job is None:
             return self._end(gr.skip())
         try:
-            state, _ = self._own(job.id, request)  # before the chunks: an ended job writes no more
+            state, _ = self._find_job(job.id, request)  # read before the chunks: an ended job writes no more
             changed = job.add(self.repository.chunks(job.id, job.after))
             if job.begun:
                 waiting = notice(WRITING if len(job.lanes) > 1 else "Writing.")
             else:
                 waiting = worker_notice(self.repository.worker(), self.executor, state.status)
-        except DatabaseUnavailable as error:  # perhaps for a moment: goes on looking
+        except DatabaseUnavailable as error:  # perhaps temporary, so keep polling
             return {self.verdict: notice(str(error), "bad")}
         except FsdError as error:
             return self._end(notice(str(error), "bad"))

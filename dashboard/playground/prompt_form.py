@@ -1,4 +1,4 @@
-"""What all settings of the playground share: the prompt, the pair and the sampling."""
+"""The prompt, the pair and the sampling, which all settings of the playground share."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTIONS = (
     "Give me five ideas for a rainy afternoon with children.",
     "Explain to a beginner what a database index is, and when it does harm.",
 )
-# What all settings share: the option, a hint, and what differs from the table on this page.
+# Options that all settings share, with a hint and what differs from the option table on this page.
 SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("temperature", "0 is greedy", {}),
     ("top_k", "0 is off", {}),
@@ -43,12 +43,12 @@ SAMPLING: tuple[tuple[str, str, dict[str, Any]], ...] = (
 
 
 def examples_of(pair: str) -> list[tuple[str, str]]:
-    """What a pair may be asked: a short name and the prompt. First what its calibration found telling."""
+    """Return short names and prompts of a pair's examples. The most telling one of its calibration comes first."""
     if pair == BUNDLED:
-        problems, first = get_task("arithmetic").all_examples(), beginning(pair).example
-        telling = [problem for problem in problems if problem.id == first]
-        others = [problem for problem in problems[:EXAMPLES] if problem.id != first]
-        return [(_question(example.prompt), example.prompt) for example in [*telling, *others][:EXAMPLES]]
+        problems, first_id = get_task("arithmetic").all_examples(), beginning(pair).example
+        first_example = [problem for problem in problems if problem.id == first_id]
+        remaining = [problem for problem in problems[:EXAMPLES] if problem.id != first_id]
+        return [(_question(example.prompt), example.prompt) for example in [*first_example, *remaining][:EXAMPLES]]
     return [(question, question) for question in QUESTIONS]
 
 
@@ -57,7 +57,7 @@ def _question(prompt: str) -> str:
 
 
 class PromptForm:
-    """The components as attributes."""
+    """The form's components as attributes."""
 
     def __init__(self) -> None:
         examples = examples_of(BUNDLED)
@@ -85,7 +85,7 @@ class PromptForm:
                         for name, info, more in SAMPLING
                     }
                     self.seed = field(OPTIONS["seed"], info="Repeatable", min_width=76)
-        # In the browser, and not where the list is merely left: nothing that is being typed is lost.
+        # In the browser, and not when the list is closed without a choice, so that nothing being typed is lost.
         gr.on(
             [self.example.select, self.example.change], None, [self.example, self.prompt], self.prompt, js=FILL,
             **FOLLOWS,
@@ -95,21 +95,21 @@ class PromptForm:
 
     @staticmethod
     def _offer(pair: str, prompt: str) -> tuple[Any, Any]:
-        """Examples that the pair knows, and the first of them in place of one that was for another pair."""
+        """Return the pair's examples, and replace an example of another pair by the first of them."""
         examples = examples_of(pair)
         hint = HINT if pair == BUNDLED else CHAT_HINT
-        of_others = examples_of("" if pair == BUNDLED else BUNDLED)
-        of_another = any(prompt == known for _, known in of_others)
-        text: dict[str, Any] = {"value": examples[0][1]} if of_another else {}
+        other_examples = examples_of("" if pair == BUNDLED else BUNDLED)
+        is_other_example = any(prompt == example_prompt for _, example_prompt in other_examples)
+        text: dict[str, Any] = {"value": examples[0][1]} if is_other_example else {}
         return gr.Dropdown(examples, value=None), gr.Textbox(info=hint, **text)
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields by name, but for the examples, which only fill in the prompt."""
+        """The fields by name, except the examples, which only fill in the prompt."""
         return {"pair": self.pair, "prompt": self.prompt, "seed": self.seed, **self.sampling}
 
     def values(self, values: Mapping[Any, Any]) -> tuple[str, str, int, dict[str, Any]]:
-        """The pair, the prompt, the seed, and what all settings share, by option, of the components' ``values``.
+        """Return pair, prompt, seed, and the shared options by name, from the components' ``values``.
 
         Raises ``InvalidSetting`` for an empty seed.
         """
@@ -117,11 +117,11 @@ class PromptForm:
         return values[self.pair], values[self.prompt], number(OPTIONS["seed"], values[self.seed]), sampling
 
     def restore(self, pair: str, prompt: str, seed: int, method: DecodingConfig) -> dict[Any, Any]:
-        """The fields as they were when they asked for ``method``; a pair that is offered no more is left aside."""
-        was = settings_of(method)
+        """Return the fields that requested ``method``. A pair that is no longer offered is ignored."""
+        options = settings_of(method)
         return {
             **({self.pair: pair} if pair in MODEL_PAIRS else {}),
             self.prompt: prompt,
             self.seed: seed,
-            **{part: was[name] for name, part in self.sampling.items()},
+            **{part: options[name] for name, part in self.sampling.items()},
         }

@@ -1,4 +1,4 @@
-// The last job's id, and that of one that was asked for within the last minute and not yet answered.
+// Returns the last job's id, and that of a job requested within the last minute and not yet answered.
 () => {
   try {
     const last = sessionStorage.getItem('fsd-lab-job') || localStorage.getItem('fsd-lab-job') || '';

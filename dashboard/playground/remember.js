@@ -1,7 +1,7 @@
-// Keeps the id of the job that has begun.
+// Stores the id of the job that has started.
 //
-// Gradio calls this too where the page is left while the answer is on its way: then neither is the job the one that was
-// asked for, nor has the server taken that id back, and it is the page that is loaded anew that asks for it.
+// Gradio also calls this when the page is left before the answer arrives. Then the job is not the requested one, and
+// the server has not taken that id back. The reloaded page asks for it.
 (job, asked) => {
   try {
     if (job && job === asked) for (const kept of [sessionStorage, localStorage]) kept.setItem('fsd-lab-job', job);

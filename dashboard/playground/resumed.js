@@ -1,4 +1,4 @@
-// Keeps the id of the job that a page that was loaded anew has found.
+// Stores the id of the job that a reloaded page has found.
 (job) => {
   try {
     if (job) sessionStorage.removeItem('fsd-lab-asked');

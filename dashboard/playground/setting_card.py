@@ -29,45 +29,45 @@ Updates = dict[Any, Any]
 
 
 class SettingCard:
-    """Those controls that the chosen algorithm does not read are hidden."""
+    """The controls of one setting. Those that the chosen algorithm does not read are hidden."""
 
-    def __init__(self, number: int, kind: str, **begun: Any) -> None:
-        """``begun``: what fields begin with, where it is not the option's default."""
-        at_first = arranged({name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind})
-        for name, value in begun.items():
-            at_first[name]["value"] = value
+    def __init__(self, number: int, kind: str, **initial: Any) -> None:
+        """``initial`` are first values of fields that differ from the options' defaults."""
+        properties = arranged({name: METHOD_OPTIONS[name].default for name in CARD_OPTIONS} | {"acceptance": kind})
+        for name, value in initial.items():
+            properties[name]["value"] = value
         with gr.Column(min_width=300, visible=number <= 2, elem_classes=["setting"]) as self.column:
             rule = gr.Dropdown(choices(METHOD_OPTIONS["acceptance"]), value=kind, label=f"Setting {number}")
-            self.about = show(at_first["about"]["value"])
+            self.about = show(properties["about"]["value"])
             self.fields = {"acceptance": rule}
             for names in (OF_RULE, OF_DRAFT):
                 with gr.Row(elem_classes=["dials"]):
                     for name in names:
                         scale = 2 if name in WIDE else 1
-                        self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **at_first[name])
-        read = {name: self.fields[name] for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices}
+                        self.fields[name] = field(METHOD_OPTIONS[name], scale=scale, **properties[name])
+        selectors = {name: self.fields[name] for name in CARD_OPTIONS if METHOD_OPTIONS[name].choices}
         changed = [self.about, *(self.fields[name] for name in _DIALS)]
-        on_choice(*read.values())(self.arrange, set(read.values()), changed, **FOLLOWS)
+        on_choice(*selectors.values())(self.arrange, set(selectors.values()), changed, **FOLLOWS)
 
     @property
     def parts(self) -> list[Any]:
-        """What :meth:`restore` may change."""
+        """Components that :meth:`restore` may change."""
         return [self.about, *self.fields.values()]
 
     def values(self, values: Mapping[Any, Any]) -> dict[str, Any]:
-        """What has been chosen, by option, of the components' ``values``."""
+        """Return the chosen values by option, from the components' ``values``."""
         return {name: values[part] for name, part in self.fields.items() if part in values}
 
     def arrange(self, values: Updates) -> Updates:
-        """Shows what the algorithm reads, with the range of its knob."""
+        """Display the controls that the algorithm reads, with the range of its knob."""
         return self._updates(arranged(self.values(values)))
 
     def restore(self, method: DecodingConfig) -> Updates:
-        """The controls as they were when they asked for ``method``; those that it does not read stay as they are."""
-        was = {name: value for name, value in settings_of(method).items() if name in CARD_OPTIONS}
-        options = arranged(was)
-        for name in was.keys() & {*_DIALS}:
-            options[name]["value"] = was[name]
+        """Return the controls that requested ``method``. Controls that it does not read stay unchanged."""
+        stored = {name: value for name, value in settings_of(method).items() if name in CARD_OPTIONS}
+        options = arranged(stored)
+        for name in stored.keys() & {*_DIALS}:
+            options[name]["value"] = stored[name]
         return self._updates(options) | {self.fields["acceptance"]: method.acceptance.kind}
 
     def _updates(self, options: dict[str, dict[str, Any]]) -> Updates:
@@ -76,7 +76,7 @@ class SettingCard:
 
 
 def arranged(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each control shows for what has been chosen, by the option's name; ``about`` is the explanation."""
+    """Return each control's properties for the chosen values, by option name. ``about`` is the explanation."""
     kind = values["acceptance"]
     divergence = values.get("divergence") or METHOD_OPTIONS["divergence"].default
     fields = visible_fields(values, _DIALS)

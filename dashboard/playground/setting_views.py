@@ -1,4 +1,4 @@
-"""What a playground job has written so far, setting by setting, and how the settings compare once they are done."""
+"""The output of a playground job by setting, and a comparison of the settings once they are done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutputPanel:
     error: str | None = None
 
     def add(self, chunk: Chunk) -> None:
-        """Takes in what the stream has next for this setting."""
+        """Append the next chunk of this setting's stream."""
         self.tokens += chunk.tokens
         self.figures = chunk.figures
         self.done, self.stop_reason, self.error = chunk.done, chunk.stop_reason, chunk.error
@@ -38,7 +38,7 @@ class OutputPanel:
 
 @dataclass
 class FollowedJob:
-    """A playground job as the page follows it; ``after`` is the last chunk that was seen."""
+    """A playground job that the page follows. ``after`` is the last chunk that was read."""
 
     id: str
     lanes: list[OutputPanel]
@@ -47,7 +47,7 @@ class FollowedJob:
     """the notice that the page shows while it waits"""
 
     def add(self, chunks: Sequence[tuple[int, Chunk]]) -> set[int]:
-        """Takes in new chunks; returns which settings they belong to. Raises ``DataDamaged`` for one of no setting."""
+        """Append new chunks and return the settings they belong to. Raises ``DataDamaged`` for an unknown setting."""
         for sequence, chunk in chunks:
             if chunk.setting >= len(self.lanes):
                 raise DataDamaged(f"The job has no setting {chunk.setting + 1}: what is stored of it was damaged.")
@@ -63,7 +63,7 @@ class FollowedJob:
 def payload(
     pair: str, prompt: str, seed: int, decodings: Sequence[DecodingConfig], owner: str | None = None
 ) -> PlaygroundJob:
-    """What a job asks for. Raises ``InvalidSetting`` for an empty or endless prompt, or a seed that is none."""
+    """Return the job's payload. Raises ``InvalidSetting`` for an empty or too long prompt, or an invalid seed."""
     if len(prompt) > LONGEST_PROMPT:
         raise InvalidSetting(f"The prompt has {len(prompt):,} characters: expected at most {LONGEST_PROMPT:,}.")
     if not prompt.strip():
@@ -74,19 +74,24 @@ def payload(
 
 
 def comparison(lanes: Sequence[OutputPanel]) -> list[str]:
-    """One sentence for each setting after the first: how fast it wrote beside the first, and where texts part; and one
-    that doubts the speeds where the machine was busy."""
-    first, *others = lanes
+    """Return a sentence for each setting after the first: its speed relative to the first, and where their texts
+    differ.
+
+    If the machine was busy, a last sentence doubts the speeds.
+    """
+    first, *remaining = lanes
     if first.error or not first.tokens:
         return []
-    told = [_beside(lane, first) for lane in others if not lane.error and lane.tokens]
+    sentences = [_relative(lane, first) for lane in remaining if not lane.error and lane.tokens]
     return (
-        [*told, OTHER_PROGRAMS_BUSY] if told and any(lane.figures and lane.figures.held_up for lane in lanes) else told
+        [*sentences, OTHER_PROGRAMS_BUSY]
+        if sentences and any(lane.figures and lane.figures.held_up for lane in lanes)
+        else sentences
     )
 
 
-def _beside(lane: OutputPanel, first: OutputPanel) -> str:
-    speed, reference = (one.figures.tokens_per_second if one.figures else None for one in (lane, first))
+def _relative(lane: OutputPanel, first: OutputPanel) -> str:
+    speed, reference = (panel.figures.tokens_per_second if panel.figures else None for panel in (lane, first))
     pace = f"wrote {speed / reference:.2f}× as fast as {first.decoding.label}" if speed and reference else "wrote"
     return f"{lane.decoding.label} {pace}; {_texts(lane, first)}."
 
@@ -95,8 +100,8 @@ def _texts(lane: OutputPanel, first: OutputPanel) -> str:
     a, b = lane.ids, first.ids
     if a == b:
         return "their texts are identical"
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    index = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     greedy = lane.decoding.sampling.greedy and first.decoding.sampling.greedy
     both_exact = lane.decoding.acceptance.lossless and first.decoding.acceptance.lossless
     why = ", as lossless samples may: only their distribution is the same" if both_exact and not greedy else ""
-    return f"their texts differ from token {at + 1}{why} ({count(len(a), 'token')} and {len(b):,})"
+    return f"their texts differ from token {index + 1}{why} ({count(len(a), 'token')} and {len(b):,})"

@@ -1,4 +1,4 @@
-"""What the Playground of a public demo gives to whom nobody has made a member."""
+"""Limits of a public demo's Playground for visitors who are not members."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _MOST_TOKENS = 128  # per text
 _MOST_SETTINGS = 2  # at once
-MOST_WAITING = 6  # texts of everybody
-_PAIRS = ("bundled", DRAFTED, ADAPTED)  # others are gigabytes, which a visitor would have fetched
+MOST_WAITING = 6  # texts of all visitors
+_PAIRS = ("bundled", DRAFTED, ADAPTED)  # others would download gigabytes for a visitor
 VISITORS_NOTE = (
     f"This is a public demo: visitors write up to {_MOST_TOKENS} tokens with up to {_MOST_SETTINGS} settings at once, "
     "one text after the other. Experiments and review are for members."
@@ -28,15 +28,16 @@ VISITORS_NOTE = (
 
 
 class Visitors:
-    """Holds visitors to the limits; remembers which job each began last."""
+    """Enforces the visitors' limits and remembers each visitor's last job."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
-        self._begun: LRUCache[str, str] = LRUCache(1000)
+        self._last_jobs: LRUCache[str, str] = LRUCache(1000)
         self._lock = threading.Lock()
 
     def check(self, person: Person, visit: str, pair: str, decodings: Sequence[DecodingConfig]) -> None:
-        """Raises ``Refused`` with the limit that a wish goes beyond. ``visit`` is of somebody who has not signed in."""
+        """Raise ``Refused`` with the limit that a request exceeds. ``visit`` identifies somebody who has not signed
+        in."""
         if person.may("author"):
             return
         if pair not in _PAIRS:
@@ -46,21 +47,21 @@ class Visitors:
         if max(decoding.max_new_tokens for decoding in decodings) > _MOST_TOKENS:
             raise Refused(f"In this demo visitors write up to {_MOST_TOKENS} tokens: lower “Tokens”.")
         with self._lock:
-            last = self._begun.get(_key(person, visit))
+            last = self._last_jobs.get(_key(person, visit))
         if last is not None and self._is_open(last):
             raise Refused("Your last text is still being written: stop it, or wait for its end.")
         if self.repository.queue_length((PlaygroundJob.kind,)) >= MOST_WAITING:
             raise Refused(f"{MOST_WAITING} texts of visitors wait already: try again in a minute.")
 
     def began(self, person: Person, visit: str, job: str) -> None:
-        """Notes a job."""
+        """Record a visitor's job."""
         with self._lock:
-            self._begun[_key(person, visit)] = job
+            self._last_jobs[_key(person, visit)] = job
 
     def _is_open(self, job: str) -> bool:
         try:
             return self.repository.job(job).status in ("queued", "running")
-        except FsdError:  # it is no longer kept
+        except FsdError:  # it is no longer stored
             return False
 
 

@@ -1,4 +1,4 @@
-"""The review log as a file: CSV for a spreadsheet, JSON Lines for programs; of one use, or of all."""
+"""The review log of one use or of all as a file: CSV for a spreadsheet, JSON Lines for programs."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ _COLUMNS = ("use", "sequence", "at", "who", "role", "kind", "proposal", "words",
 
 
 def links_html(use_id: str) -> Html:
-    """A link for each format."""
+    """Return a link for each format."""
     formats = (("csv", "CSV"), ("jsonl", "JSON Lines"))
     return downloads((f"/export/review.{name}?use={quote(use_id)}", f"Export {title}") for name, title in formats)
 
 
 def csv_text(log: Sequence[LoggedEvent]) -> str:
-    """A row per act; ``act`` is all of it as JSON."""
+    """Return a row per event. The column ``act`` has all of it as JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for logged in log:
-        act = json.dumps(logged.act.as_json(), ensure_ascii=False)
-        row = (*_beginning(logged).values(), logged.act.kind, logged.act.about or "", words(logged.act), act)
+        event = json.dumps(logged.act.as_json(), ensure_ascii=False)
+        row = (*_common_fields(logged).values(), logged.act.kind, logged.act.about or "", words(logged.act), event)
         writer.writerow([harmless(value) for value in row])
     return out.getvalue()
 
 
 def json_lines(log: Sequence[LoggedEvent]) -> str:
-    """A line per act."""
-    lines = (_beginning(logged) | {"act": logged.act.as_json()} for logged in log)
+    """Return a line per event."""
+    lines = (_common_fields(logged) | {"act": logged.act.as_json()} for logged in log)
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
-def _beginning(logged: LoggedEvent) -> dict[str, Any]:
+def _common_fields(logged: LoggedEvent) -> dict[str, Any]:
     return {
         "use": logged.use_id, "sequence": logged.sequence, "at": logged.at.isoformat(), "who": logged.who,
         "role": logged.role,
@@ -63,7 +63,7 @@ _WRITERS: dict[str, tuple[Callable[[Sequence[LoggedEvent]], str], str]] = {
 
 
 def log_routes(repository: Repository) -> APIRouter:
-    """``GET /export/review.csv`` and ``.jsonl``, of the use that ``use=`` names or of all."""
+    """Return the routes ``GET /export/review.csv`` and ``.jsonl``, for the use that ``use=`` names or for all."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/review.{extension}")
@@ -75,7 +75,7 @@ def log_routes(repository: Repository) -> APIRouter:
             return PlainTextResponse(str(error), 503)
         if use and not log:
             return PlainTextResponse("There is no such use: the link is incomplete, or of another database.", 404)
-        name = f"review-{use}" if use else "review"  # a use that is there has an id of letters, digits and dashes
+        name = f"review-{use}" if use else "review"  # the id of a stored use has only letters, digits and dashes
         headers = {"Content-Disposition": f'attachment; filename="{name}.{extension}"'}
         return Response(write(log), media_type=media_type, headers=headers)
 

@@ -1,4 +1,4 @@
-"""One proposal opened: its evidence, what is said of it, and the buttons of those who decide."""
+"""One proposal opened: its evidence, its discussion, and the buttons of the reviewers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 Updates = dict[Any, Any]
 BY_NAME = "Kept with your name"
 Shown = tuple[str, int]
-"""id of the proposal, and the sequence of the last act that the page shows"""
+"""id of the proposal, and the sequence number of the last event on the page"""
 
 
 class OpenedProposal:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
@@ -67,7 +67,7 @@ class OpenedProposal:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`open` may change."""
+        """Components that :meth:`open` may change."""
         reading = [*self.reader.outputs, self.reader.filter, self.reader.size]
         changing = [*self._buttons, *self._fields, *self.votes.outputs, *reading]
         return [self.case, self.own, self.conversation, self.prompts, self.shown, self.answer, *changing]
@@ -89,108 +89,115 @@ class OpenedProposal:
             self.approve: "approve", self.changes: "request changes", self.decline: "decline",
         }  # fmt: skip
         for button, verdict in verdicts.items():
-            button.click(self._judge(verdict), [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
+            button.click(self._submit_review(verdict), [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
         self.withdraw.click(self.give_up, [self.shown, self.verdict_words], self.outputs, **PRIVATE_EVENT)
         self.waive.click(self.answer_for, [self.shown, self.requirement, self.waiver], self.outputs, **PRIVATE_EVENT)
         self.say.click(self.remark, [self.shown, self.words, self.reply, self.prompt], self.outputs, **PRIVATE_EVENT)
 
     def open(self, proposal_id: str, person: Person) -> Updates:
-        """The proposal as it stands now, with the next ballot of somebody."""
-        case = self.desk.case(proposal_id)
-        label = self.desk.labels([case.use]).get(case.proposal.setting, case.proposal.setting)
-        pairing = pairing_of(self.desk, case)
+        """Return the proposal's current state, with the next ballot of a person."""
+        review = self.desk.case(proposal_id)
+        label = self.desk.labels([review.use]).get(review.proposal.setting, review.proposal.setting)
+        pairing = pairing_of(self.desk, review)
         read = None
-        if case.evidence:
-            read = RunPair(*ids_of(case), case.evidence[0].run.label, case.evidence[0].baseline.label)
-        is_open, own = case.proposal.state == "open", case.proposal.author == person.name
+        if review.evidence:
+            read = RunPair(*ids_of(review), review.evidence[0].run.label, review.evidence[0].baseline.label)
+        is_open, is_author = review.proposal.state == "open", review.proposal.author == person.name
         reading = self.reader.read(read, "text", PAGE_SIZES[0], 0, person, pairing)
         return (
-            self.votes.open(case, pairing, person)
+            self.votes.open(review, pairing, person)
             | reading
             | {
-                self.case: case_html(case, label),
-                self.conversation: conversation_html(case.proposal.remarks),
+                self.case: case_html(review, label),
+                self.conversation: conversation_html(review.proposal.remarks),
                 self.prompts: prompts_html(pairing),
                 self.reader.filter: "text",
                 self.reader.size: PAGE_SIZES[0],
-                self.shown: (case.proposal.id, case.use.sequence),
-                self.own: notice(_own(person), "warn") if is_open and own else "",
+                self.shown: (review.proposal.id, review.use.sequence),
+                self.own: notice(_author_text(person), "warn") if is_open and is_author else "",
                 **{button: gr.Button(interactive=is_open) for button in (self.withdraw, self.waive)},
-                **{button: gr.Button(interactive=is_open and not own) for button in self._verdicts},
+                **{button: gr.Button(interactive=is_open and not is_author) for button in self._verdicts},
                 self.answer: "",
             }
         )
 
-    def _done(
-        self, person: Person, shown: Shown, act: Callable[[ProposalReview], None], told: str, *emptied: Any
+    def _perform(
+        self, person: Person, shown: Shown, action: Callable[[ProposalReview], None], message: str, *cleared: Any
     ) -> Updates:
-        """Does something about the proposal, and shows it anew; a refusal leaves what was typed."""
+        """Run an action on the proposal and redraw it. A refusal keeps what was typed."""
         try:
-            act(self.desk.case(shown[0]))
+            action(self.desk.case(shown[0]))
             updates = self.open(shown[0], person)
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
-        return updates | {self.answer: notice(told)} | dict.fromkeys(emptied, "")
+        return updates | {self.answer: notice(message)} | dict.fromkeys(cleared, "")
 
-    def _judge(self, verdict: Any) -> Any:
-        def judge(shown: Shown, words: str, request: gr.Request) -> Updates:
+    def _submit_review(self, verdict: Any) -> Any:
+        def judge(shown: Shown, comment: str, request: gr.Request) -> Updates:
             person = person_of(request)
-            told = {"approve": "Approved.", "request changes": "Changes are asked for.", "decline": "Declined."}
-            return self._done(
-                person, shown, lambda case: self.desk.judge(person, case, verdict, words or "", shown[1]),
-                told[verdict], self.verdict_words,
+            messages = {"approve": "Approved.", "request changes": "Changes are asked for.", "decline": "Declined."}
+            return self._perform(
+                person, shown, lambda review: self.desk.judge(person, review, verdict, comment or "", shown[1]),
+                messages[verdict], self.verdict_words,
             )  # fmt: skip
 
         return judge
 
     def give_up(self, shown: Shown, words: str, request: gr.Request) -> Updates:
-        """Its author withdraws it."""
+        """Withdraw the proposal for its author."""
         person = person_of(request)
-        return self._done(
-            person, shown, lambda case: self.desk.withdraw(person, case, words or ""), "Withdrawn.", self.verdict_words
+        return self._perform(
+            person,
+            shown,
+            lambda review: self.desk.withdraw(person, review, words or ""),
+            "Withdrawn.",
+            self.verdict_words,
         )
 
     def answer_for(self, shown: Shown, requirement: str, words: str, request: gr.Request) -> Updates:
-        """Somebody answers for an open requirement, by name."""
+        """Record that a person answers for an open requirement, by name."""
         person = person_of(request)
-        return self._done(
-            person, shown, lambda case: self.desk.waive(person, case, requirement or "", words or ""),
+        return self._perform(
+            person, shown, lambda review: self.desk.waive(person, review, requirement or "", words or ""),
             "Noted with your name.", self.waiver,
         )  # fmt: skip
 
     def remark(self, shown: Shown, words: str, reply: str, prompt: str, request: gr.Request) -> Updates:
-        """Adds a comment."""
+        """Add a comment."""
         person = person_of(request)
 
-        def say(case: ProposalReview) -> None:
-            place = _place(case, read(prompt, "On prompt", int))
-            self.desk.remark(person, case, words or "", read(reply, "Answers #", int), *place)
+        def say(review: ProposalReview) -> None:
+            location = _location(review, read(prompt, "On prompt", int))
+            self.desk.remark(person, review, words or "", read(reply, "Answers #", int), *location)
 
-        return self._done(person, shown, say, "Said.", self.words, self.reply, self.prompt)
+        return self._perform(person, shown, say, "Said.", self.words, self.reply, self.prompt)
 
 
-def _own(person: Person) -> str:
-    """What an author is told in place of a verdict."""
-    told = "This proposal is your own: somebody else gives the verdict."
+def _author_text(person: Person) -> str:
+    """Return what an author sees instead of a verdict."""
+    text = "This proposal is your own: somebody else gives the verdict."
     if person.known:
-        return told
+        return text
     return (
-        f"{told} Here nobody signs in, so there is nobody else. Start the app with FSD_ACCESS=password, and add people "
+        f"{text} Here nobody signs in, so there is nobody else. Start the app with FSD_ACCESS=password, and add people "
         "with `python -m fsd_core users add`."
     )
 
 
 def worst_first(pairs: Sequence[Pair]) -> list[Pair]:
-    """The prompts that speak most against the setting: first those that the baseline alone solves, then those that
-    nobody or both solve, last those that the setting alone solves."""
+    """Return the prompts that speak most against the setting first.
+
+    First come those that only the baseline solves, then those that both or neither solve, last those that only the
+    setting solves.
+    """
     return sorted(pairs, key=lambda pair: (pair.gain, pair.a.position))
 
 
-def _place(case: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
-    """The run and the position of a prompt's number. Raises ``InvalidSetting`` for one that the evidence has not."""
+def _location(review: ProposalReview, prompt: int | None) -> tuple[str | None, int | None]:
+    """Return the run and the position of a prompt number. Raises ``InvalidSetting`` if the evidence lacks it."""
     if prompt is None:
         return None, None
-    writers = case.evidence[0].ours.writers if case.evidence else {}
+    writers = review.evidence[0].ours.writers if review.evidence else {}
     if prompt - 1 not in writers:
         raise InvalidSetting(f"The evidence has no prompt {prompt}: leave it empty for the whole proposal.")
     return writers[prompt - 1], prompt - 1

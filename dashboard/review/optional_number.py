@@ -1,4 +1,4 @@
-"""Numbers that may be left out: Gradio's own field makes 0 of nothing."""
+"""Numbers that may be left out. Gradio's own field turns an empty value into 0."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from fsd_core.errors import InvalidSetting
 
 
 def optional_number(label: str, info: str) -> gr.Textbox:
-    """A field for a number or nothing."""
+    """Return a field for a number or nothing."""
     return gr.Textbox("", label=label, info=info, max_length=12, min_width=110)
 
 
 def read(text: str | None, label: str, kind: type[int] | type[float] = float) -> Any:
-    """The number, or ``None`` for nothing. Raises ``InvalidSetting`` for anything else."""
-    words = (text or "").strip().lstrip("#")
-    if not words:
+    """Return the number, or ``None`` for nothing. Raises ``InvalidSetting`` for anything else."""
+    stripped = (text or "").strip().lstrip("#")
+    if not stripped:
         return None
     try:
-        return kind(words)
+        return kind(stripped)
     except ValueError:
         whole = "a whole number" if kind is int else "a number"
-        raise InvalidSetting(f"“{label}” is {words[:20]!r}: expected {whole}, or nothing.") from None
+        raise InvalidSetting(f"“{label}” is {stripped[:20]!r}: expected {whole}, or nothing.") from None

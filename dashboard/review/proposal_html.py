@@ -1,4 +1,4 @@
-"""A proposal as HTML: the evidence against each requirement, who stands where, what was said, the worst prompts."""
+"""A proposal as HTML: the evidence for each requirement, the verdicts, the comments, the worst prompts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _REQUIREMENTS = (Column("Requirement"), Column("Evidence", "wide"), Column("Outc
 
 
 def case_html(case: ProposalReview, label: str) -> Html:
-    """The whole proposal but for its conversation and its prompts."""
+    """Return the whole proposal except its conversation and its prompts."""
     proposal = case.proposal
-    gone = notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad") if case.missing else ""
+    missing = notice(f"{count(len(case.missing), 'run')} of its evidence was deleted.", "bad") if case.missing else ""
     return render(
         "review/proposal.html",
         "case",
@@ -42,38 +42,40 @@ def case_html(case: ProposalReview, label: str) -> Html:
         label=label,
         setting=setting_link(proposal.setting),
         asked=asked(proposal.requirements),
-        notices=joined([gone, _standing(case.standing, proposal.state)]),
+        notices=joined([missing, _status(case.standing, proposal.state)]),
         requirements=_requirements(case),
         weights=_weights(case),
-        measured=joined(_measured(one) for one in case.evidence),
+        measured=joined(_measured(evidence) for evidence in case.evidence),
     )
 
 
-def _standing(standing: ProposalStatus, state: str) -> Html:
-    said = [f"{len(standing.approved_by)} of {count(standing.needed, 'approval')}"]
-    for words, people in (
-        ("approved by", standing.approved_by), ("changes asked or declined by", standing.against),
-        ("stale, of other evidence:", standing.stale), ("expired:", standing.expired),
+def _status(status: ProposalStatus, state: str) -> Html:
+    parts = [f"{len(status.approved_by)} of {count(status.needed, 'approval')}"]
+    for label, people in (
+        ("approved by", status.approved_by), ("changes asked or declined by", status.against),
+        ("stale, of other evidence:", status.stale), ("expired:", status.expired),
     ):  # fmt: skip
         if people:
-            said.append(f"{words} {', '.join(people)}")
-    tone = "warn" if standing.stale or standing.expired or (standing.against and state == "open") else ""
-    return notice("; ".join(said) + ".", tone)
+            parts.append(f"{label} {', '.join(people)}")
+    tone = "warn" if status.stale or status.expired or (status.against and state == "open") else ""
+    return notice("; ".join(parts) + ".", tone)
 
 
-def _requirements(case: ProposalReview) -> Html:
-    outcomes, rows = overall(case.evidence), []
+def _requirements(review: ProposalReview) -> Html:
+    outcomes, rows = overall(review.evidence), []
     for name, outcome in outcomes.items():
-        told = "; ".join(f.told for one in case.evidence for f in one.findings if f.requirement == name)
-        waiver = case.proposal.waived(name, case.hash)
-        words = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
-        rows.append((REQUIREMENT_TITLES[name], told, pill(outcome), words))
+        findings = "; ".join(
+            finding.told for evidence in review.evidence for finding in evidence.findings if finding.requirement == name
+        )
+        waiver = review.proposal.waived(name, review.hash)
+        answer = f"{waiver.who}: {waiver.words}" if waiver else "–" if outcome == "met" else "open"
+        rows.append((REQUIREMENT_TITLES[name], findings, pill(outcome), answer))
     return table(_REQUIREMENTS, rows, "Requirements")
 
 
-def _weights(case: ProposalReview) -> Html:
-    """What is approved with the setting; why nothing can be, where its runs do not agree."""
-    runs = [run for one in case.evidence for run in (*one.ours.runs, *one.theirs.runs)]
+def _weights(review: ProposalReview) -> Html:
+    """Return the weights that are approved with the setting, or why none can be if its runs disagree."""
+    runs = [run for evidence in review.evidence for run in (*evidence.ours.runs, *evidence.theirs.runs)]
     if not runs:
         return Html()
     try:
@@ -82,17 +84,17 @@ def _weights(case: ProposalReview) -> Html:
         return notice(str(error), "bad")
 
 
-def _measured(one: Evidence) -> Html:
-    run, baseline, prompts = one.run, one.baseline, one.prompts
+def _measured(evidence: Evidence) -> Html:
+    run, baseline, prompts = evidence.run, evidence.baseline, evidence.prompts
     passes, length = (against(run, baseline, METRICS[key], prompts) for key in ("target_passes", "mean_tokens"))
     speed = against(run, baseline, METRICS["tokens_per_second"], prompts)
     m = run.metrics or {}
     mixed = ratio_mixed(run, baseline)
-    shown = [_ratio("Speed", speed, mixed), _ratio("Answer length", length), _ratio("Target passes", passes)]
+    entries = [_ratio("Speed", speed, mixed), _ratio("Answer length", length), _ratio("Target passes", passes)]
     runaways = percent(m.get("runaway_rate"), m.get("runaway_rate_low"), m.get("runaway_rate_high"))
-    shown.append(Tile("Runaways", runaways, "answers stopped by the limit"))
-    where = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
-    return render("review/proposal.html", "measured", one, where, tiles(shown))
+    entries.append(Tile("Runaways", runaways, "answers stopped by the limit"))
+    caption = f"seed {run.seed}, {machine(run) or 'unknown machine'}"
+    return render("review/proposal.html", "measured", evidence, caption, tiles(entries))
 
 
 def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile:
@@ -102,7 +104,7 @@ def _ratio(name: str, ratio: Estimate | None, mixed: Sequence[str] = ()) -> Tile
 
 
 def conversation_html(remarks: Sequence[LoggedEvent]) -> Html:
-    """Comments, answers below what they answer."""
+    """Return the comments, with replies below what they answer."""
     if not remarks:
         return render("review/discussion.html", "faded", "Nobody said anything yet.")
     answers: dict[int | None, list[LoggedEvent]] = {}
@@ -113,11 +115,11 @@ def conversation_html(remarks: Sequence[LoggedEvent]) -> Html:
 
 
 def prompts_html(pairing: Pairing | None) -> Html:
-    """What is read below: the prompts that speak most against the setting come first."""
+    """Return how the prompts below are sorted: those that speak most against the setting come first."""
     if pairing is None:
-        told = "Runs of its evidence were deleted."
+        text = "Runs of its evidence were deleted."
     elif not pairing.filtered("text"):
-        told = "Both answered every shared prompt alike."
+        text = "Both answered every shared prompt alike."
     else:
-        told = "First those that the baseline solves and the setting does not."
-    return render("review/discussion.html", "faded", told)
+        text = "First those that the baseline solves and the setting does not."
+    return render("review/discussion.html", "faded", text)

@@ -1,4 +1,4 @@
-"""A setting proposed for a use, with the runs that speak for it."""
+"""The form that proposes a setting for a use, with the runs that are its evidence."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 Updates = dict[Any, Any]
 Measurement = tuple["RunView", ...]
-"""a run, or the turns of a calibration that are read as one"""
+"""a run, or the turns of a calibration, pooled as one"""
 _MOST = 60
-"""runs of a setting, the newest, that can be chosen"""
-"""the rules that a setting is held against; of each experiment the first that was measured is chosen"""
+"""newest runs of a setting that can be chosen"""
 
 
 class ProposeForm:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The form's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
@@ -52,39 +51,45 @@ class ProposeForm:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`open` may change."""
+        """Components that :meth:`open` may change."""
         return [self.head, self.use, self.runs, self.baselines, self.setting]
 
     def open(self, setting_id: str, calibration: str = "") -> Updates:
-        """The form for one setting. All its measured runs are chosen, and the baselines of their experiments; of a
-        calibration, by its id, its turns on fresh prompts and the target's.
+        """Return the form for one setting, with evidence and baselines selected.
 
-        Raises ``UnknownName`` for a calibration that did not try the setting on fresh prompts.
+        For each task and seed this is the measurement of most prompts, with the first baseline of its experiment. With
+        ``calibration``, an id, it is the calibration's turns on fresh prompts, with those of the target. Raises
+        ``UnknownName`` for a calibration that did not try the setting on fresh prompts.
         """
         repository = self.desk.repository
         setting, uses = repository.setting(setting_id), self.desk.uses()
-        own = _measurements(repository, setting_id, calibration)
-        chosen = [runs for runs in own if runs[0].experiment_id == calibration] if calibration else _strongest(own)
-        if not chosen and calibration:
+        measurements = _measurements(repository, setting_id, calibration)
+        selected = (
+            [runs for runs in measurements if runs[0].experiment_id == calibration]
+            if calibration
+            else _strongest(measurements)
+        )
+        if not selected and calibration:
             raise UnknownName(
                 f"The experiment '{calibration[:32]}' tried this setting on no fresh prompts: propose what its verdict "
                 "names, or begin at the setting's page."
             )
-        beside, chosen_beside = (
-            [one for runs in some for one in _baselines(repository, runs)] for some in (own, chosen)
+        baselines, selected_baselines = (
+            [baseline for runs in group for baseline in _baselines(repository, runs)]
+            for group in (measurements, selected)
         )
         return {
             self.head: render("review/proposal.html", "propose", setting, can_be_proposed=bool(uses)),
             self.use: gr.Dropdown([(use.name, use.id) for use in uses], value=uses[0].id if uses else None),
-            self.runs: gr.Dropdown(_choices(own), value=[_value(runs) for runs in chosen]),
-            self.baselines: gr.Dropdown(_choices(beside), value=_first_of_each(chosen_beside)),
+            self.runs: gr.Dropdown(_choices(measurements), value=[_value(runs) for runs in selected]),
+            self.baselines: gr.Dropdown(_choices(baselines), value=_first_of_each(selected_baselines)),
             self.setting: setting_id,
         }
 
     def propose(
         self, use: str | None, runs: list[str], baselines: list[str], rationale: str, request: gr.Request
     ) -> Html:
-        """Adds the proposal; the answer leads to it."""
+        """Store the proposal and return a link to it."""
         try:
             person = person_of(request)
             id = self.desk.propose(person, use or "", _ids(runs), _ids(baselines), rationale or "")
@@ -94,8 +99,10 @@ class ProposeForm:
 
 
 def _measurements(repository: Repository, setting_id: str, calibration: str) -> list[Measurement]:
-    """The newest measured runs of a setting; of a calibration among them, and of the one that is named, all turns that
-    can be evidence."""
+    """Return the newest measured runs of a setting.
+
+    For calibrations among them, and for the named one, these are all turns that can be evidence.
+    """
     newest = repository.runs(setting_id=setting_id, limit=_MOST, archived=False)
     calibrations = dict.fromkeys(filter(None, [calibration, *(run.experiment_id for run in newest if is_turn(run))]))
     turns = [run for id in calibrations for run in fresh_turns(repository, id, setting_id)]
@@ -103,15 +110,18 @@ def _measurements(repository: Repository, setting_id: str, calibration: str) -> 
 
 
 def _baselines(repository: Repository, runs: Measurement) -> list[Measurement]:
-    """Measured runs of the same experiment, task and seed to hold a setting against, the target alone first."""
-    others = [one for one in company(repository, runs[0]) if one.setting_id != runs[0].setting_id]
-    kinds = [one for one in others if one.decoding.acceptance.kind in USUAL_BASELINES]
-    fresh = on_fresh_prompts(repository, kinds)
-    return grouped(sorted(fresh, key=lambda one: (USUAL_BASELINES.index(one.decoding.acceptance.kind), one.position)))
+    """Return the baselines measured in the same experiment, task and seed, the target alone first."""
+    siblings = [run for run in company(repository, runs[0]) if run.setting_id != runs[0].setting_id]
+    baselines = [run for run in siblings if run.decoding.acceptance.kind in USUAL_BASELINES]
+    fresh = on_fresh_prompts(repository, baselines)
+    return grouped(sorted(fresh, key=lambda run: (USUAL_BASELINES.index(run.decoding.acceptance.kind), run.position)))
 
 
 def _strongest(measurements: Iterable[Measurement]) -> list[Measurement]:
-    """Of each task and seed the one of most prompts: fewer of the same would be counted as a second, weaker witness."""
+    """Return the measurement of most prompts for each task and seed.
+
+    A smaller one on the same prompts would count as a second, weaker witness.
+    """
     best: dict[tuple[str, int], Measurement] = {}
     for runs in measurements:
         key = runs[0].task, runs[0].seed
@@ -138,13 +148,13 @@ def _choices(measurements: Iterable[Measurement]) -> list[tuple[str, str]]:
 def _name(runs: Measurement) -> str:
     run, prompts = runs[0], _prompts(runs)
     if is_turn(run):
-        of = f"{run.experiment_name}, seed {run.seed} · {(run.experiment_id or '')[:6]}"
-        return f"{run.label} · {run.task}, {prompts} fresh prompts of {of}"
+        source = f"{run.experiment_name}, seed {run.seed} · {(run.experiment_id or '')[:6]}"
+        return f"{run.label} · {run.task}, {prompts} fresh prompts of {source}"
     return f"{run.label} · {run.task}, {prompts} prompts, seed {run.seed} · {run.id[:6]}"
 
 
 def _first_of_each(baselines: Iterable[Measurement]) -> list[str]:
-    """One baseline for each task and seed, and for each calibration."""
+    """Return one baseline for each task and seed, and for each calibration."""
     first: dict[tuple[object, ...], str] = {}
     for runs in baselines:
         run = runs[0]

@@ -1,4 +1,4 @@
-"""What programs may do in a review: read, propose and comment. A verdict is a person's, on the page."""
+"""API endpoints of reviews: read, propose and comment. Only people give verdicts, on the page."""
 
 from __future__ import annotations
 
@@ -19,65 +19,69 @@ if TYPE_CHECKING:
 
 
 def review_endpoints(repository: Repository) -> list[Endpoint]:
-    desk = ReviewService(repository)
+    service = ReviewService(repository)
 
     def list_uses() -> list[dict[str, Any]]:
-        """What settings are wanted for, with the requirements and the settings that are candidate and approved."""
-        return [_use(use) for use in desk.uses()]
+        """Return the uses that settings are wanted for, with their requirements.
+
+        Each has the settings that are its candidate and approved for it.
+        """
+        return [_use(use) for use in service.uses()]
 
     def read_use(use: str) -> dict[str, Any]:
-        """A use with its proposals.
+        """Return a use with its proposals.
 
         Args:
-            use: its id, as list_uses gives it
+            use: its id, from list_uses
         """
-        found = desk.use(use)
-        return {**_use(found), "proposals": [_proposal(proposal) for proposal in found.proposals.values()]}
+        view = service.use(use)
+        return {**_use(view), "proposals": [_proposal(proposal) for proposal in view.proposals.values()]}
 
     def read_verdict(proposal: str) -> dict[str, Any]:
-        """A proposal with its evidence against each requirement (met, not met or undecided, with intervals), what is
-        still open, who approves of it, and the comments.
+        """Return a proposal with its evidence for each requirement (met, not met or undecided, with intervals).
+
+        It also has the open requirements, who approves of it, and the comments.
 
         Args:
-            proposal: its id, as propose and read_use give it
+            proposal: its id, from propose or read_use
         """
-        return _case(desk.case(proposal))
+        return _review(service.case(proposal))
 
     def approved_setting(use: str, form: str = "") -> dict[str, Any]:
-        """The setting that is approved for a use.
+        """Return the setting that is approved for a use.
 
         Args:
             use: its id
-            form: python, json, yaml, vllm or sglang for its text; left out, its options alone
+            form: python, json, yaml, vllm or sglang for its text. Default: its options alone
         """
-        found = desk.use(use)
-        setting = repository.setting(desk.approved(found)).config
-        weights = desk.approved_weights(found)
-        told = described(setting, weights) | {"weights": weights}
-        return told | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
+        view = service.use(use)
+        setting = repository.setting(service.approved(view)).config
+        weights = service.approved_weights(view)
+        answer = described(setting, weights) | {"weights": weights}
+        return answer | ({"form": form, "text": deliver(setting, form, weights)} if form else {})
 
     def propose(
         use: str, runs: list[str], baselines: list[str], request: gr.Request, rationale: str = ""
     ) -> dict[str, Any]:
-        """Proposes the setting of measured runs for a use, as its candidate. Needs the role author.
+        """Propose the setting of measured runs as the candidate of a use. Needs the role author.
 
         Args:
             use: id of the use
-            runs: ids of the runs that speak for the setting, all of it
-            baselines: ids of the runs that they are held against, on the same prompts
+            runs: ids of the runs that are evidence, all of one setting
+            baselines: ids of the runs to compare them with, on the same prompts
             rationale: why
         """
-        return _case(desk.case(desk.propose(person_of(request), use, runs, baselines, rationale)))
+        return _review(service.case(service.propose(person_of(request), use, runs, baselines, rationale)))
 
     def comment(proposal: str, words: str, request: gr.Request) -> dict[str, Any]:
-        """Comments on a proposal. Needs the role author.
+        """Comment on a proposal. Needs the role author.
 
         Args:
             proposal: its id
             words: the comment
         """
-        desk.remark(person_of(request), desk.case(proposal), words)
-        return _case(desk.case(proposal))
+        service.remark(person_of(request), service.case(proposal), words)
+        return _review(service.case(proposal))
 
     return [list_uses, read_use, read_verdict, approved_setting, propose, comment]
 
@@ -109,34 +113,34 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _case(case: ProposalReview) -> dict[str, Any]:
+def _review(review: ProposalReview) -> dict[str, Any]:
     return {
-        **_proposal(case.proposal),
+        **_proposal(review.proposal),
         "evidence": [
             {
-                "run": one.run.id,
-                "baseline": one.baseline.id,
-                "runs": [run.id for run in one.ours.runs],
-                "baselines": [run.id for run in one.theirs.runs],
-                "prompts": one.shared,
-                "calibration": one.ours.calibration,
-                "findings": [found._asdict() for found in one.findings],
+                "run": item.run.id,
+                "baseline": item.baseline.id,
+                "runs": [run.id for run in item.ours.runs],
+                "baselines": [run.id for run in item.theirs.runs],
+                "prompts": item.shared,
+                "calibration": item.ours.calibration,
+                "findings": [finding._asdict() for finding in item.findings],
             }
-            for one in case.evidence
+            for item in review.evidence
         ],
-        "missing_runs": list(case.missing),
-        "open_requirements": list(case.open_requirements),
+        "missing_runs": list(review.missing),
+        "open_requirements": list(review.open_requirements),
         "standing": {
-            key: list(value) if isinstance(value, tuple) else value for key, value in case.standing._asdict().items()
+            key: list(value) if isinstance(value, tuple) else value for key, value in review.standing._asdict().items()
         },
         "judgements": [
-            {"who": one.who, "verdict": one.verdict, "comment": one.comment, "at": one.at.isoformat()}
-            for one in case.proposal.judgements
+            {"who": item.who, "verdict": item.verdict, "comment": item.comment, "at": item.at.isoformat()}
+            for item in review.proposal.judgements
         ],
         "comments": [
             {"who": logged.who, "at": logged.at.isoformat(), "words": logged.act.words}
-            for logged in case.proposal.remarks
+            for logged in review.proposal.remarks
             if isinstance(logged.act, Remarked)
         ],
-        "page": f"/review?proposal={case.proposal.id}",
+        "page": f"/review?proposal={review.proposal.id}",
     }

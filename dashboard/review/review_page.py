@@ -1,5 +1,8 @@
-"""Review: uses and their approved settings; one use with ``?use=``, one proposal with ``?proposal=``, a new one with
-``?propose=`` and a setting (and ``&calibration=``, whose fresh prompts are its evidence)."""
+"""Review page: uses and their approved settings.
+
+``?use=`` opens a use, ``?proposal=`` a proposal, and ``?propose=`` a new proposal of a setting, with the fresh prompts
+of ``&calibration=`` as evidence if it is given.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +30,20 @@ Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
-    desk, message = ReviewService(repository), show()
+    """Add the page's components and events to the caller's Blocks context."""
+    service, message = ReviewService(repository), show()
     with gr.Column(visible=False) as overview_part:
-        overview = Overview(desk)
+        overview = Overview(service)
     with gr.Column(visible=False) as use_part:
-        opened_use = OpenedUse(desk)
+        opened_use = OpenedUse(service)
     with gr.Column(visible=False) as propose_part:
-        form = ProposeForm(desk)
+        form = ProposeForm(service)
     with gr.Column(visible=False) as proposal_part:
-        proposal = OpenedProposal(desk)
+        proposal = OpenedProposal(service)
     parts = {"use": use_part, "propose": propose_part, "proposal": proposal_part, "": overview_part}
 
     def open_page(request: gr.Request) -> Updates:
-        """What the address names."""
+        """Return what the address names."""
         named = next((name for name in ("proposal", "propose", "use") if request.query_params.get(name)), "")
         id = request.query_params.get(named, "")
         openers: dict[str, Any] = {
@@ -59,7 +62,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class Overview:
-    """Every use, and a form for another."""
+    """All uses, and a form for a new one."""
 
     def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
@@ -82,7 +85,7 @@ class Overview:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`open` may change."""
+        """Components that :meth:`open` may change."""
         return [self.uses]
 
     def open(self) -> Updates:
@@ -94,17 +97,19 @@ class Overview:
         days: str, request: gr.Request,
     ) -> Updates:  # fmt: skip
         try:
-            least, most, kept = read(speed, "Speed"), read(length, "Answers"), read(days, "Good for", int)
-            asked = Requirements.checked(margin=margin, least_speedup=least, longest_answers=most)
-            use = self.desk.describe(person_of(request), name or "", description or "", asked, approvals or 0, kept)
+            least, most, days_valid = read(speed, "Speed"), read(length, "Answers"), read(days, "Good for", int)
+            requirements = Requirements.checked(margin=margin, least_speedup=least, longest_answers=most)
+            use = self.desk.describe(
+                person_of(request), name or "", description or "", requirements, approvals or 0, days_valid
+            )
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
-        told = notice(f"“{use.name}” is made: open a setting and propose it.")
-        return self.open() | {self.answer: told, self.name: "", self.description: ""}
+        message = notice(f"“{use.name}” is made: open a setting and propose it.")
+        return self.open() | {self.answer: message, self.name: "", self.description: ""}
 
 
 class OpenedUse:
-    """One use with its log, and the way back to what was approved before."""
+    """One use with its log, and the rollback to what was approved before."""
 
     def __init__(self, desk: ReviewService) -> None:
         self.desk = desk
@@ -118,7 +123,7 @@ class OpenedUse:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`open` may change."""
+        """Components that :meth:`open` may change."""
         return [self.use, self.row, self.shown, self.comment]
 
     def open(self, use_id: str) -> Updates:
@@ -131,7 +136,7 @@ class OpenedUse:
         }
 
     def roll_back(self, shown: tuple[str, int], comment: str, request: gr.Request) -> Updates:
-        """The alias ``approved`` names again what it named before."""
+        """Point the alias ``approved`` back to the setting that it named before."""
         try:
             self.desk.roll_back(person_of(request), shown[0], comment or "", shown[1])
         except FsdError as error:

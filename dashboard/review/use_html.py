@@ -1,4 +1,4 @@
-"""Uses as HTML: all of them, and one with its aliases, its proposals and its log."""
+"""Uses as HTML: the list of all, and one with its aliases, its proposals and its log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PROPOSALS = (Column("Setting", "wide"), Column("By"), Column("Proposed"), Colum
 
 
 def asked(requirements: Requirements) -> str:
-    """Requirements in words."""
+    """Return requirements in words."""
     parts = []
     if requirements.margin is not None:
         parts.append(f"accuracy within {requirements.margin:g} points")
@@ -37,7 +37,7 @@ def asked(requirements: Requirements) -> str:
 
 
 def uses_html(uses: Sequence[Use], labels: Mapping[str, str]) -> Html:
-    """Every use; ``labels`` of settings by their id."""
+    """Return all uses. ``labels`` maps ids of settings to their labels."""
     if not uses:
         return empty_state(
             "No use yet",
@@ -63,7 +63,7 @@ def _named(setting: str | None, labels: Mapping[str, str]) -> str:
 
 
 def use_html(use: Use, labels: Mapping[str, str]) -> Html:
-    """One use with all that was decided for it."""
+    """Return one use with all that was decided for it."""
     measured = use.in_force[-1].weights if use.in_force else {}
     return render(
         "review/use.html",
@@ -80,11 +80,11 @@ def use_html(use: Use, labels: Mapping[str, str]) -> Html:
 
 
 def _proposals(use: Use, labels: Mapping[str, str]) -> Html:
-    """Its proposals, the newest first."""
+    """Return a use's proposals, newest first."""
     if not use.proposals:
         return empty_state("Nothing proposed yet", "Open a setting and propose it.", ("/settings", "See the settings"))
     proposals = sorted(use.proposals.values(), key=lambda proposal: proposal.at, reverse=True)
-    return table(_PROPOSALS, [_proposal(one, labels) for one in proposals], "Proposals")
+    return table(_PROPOSALS, [_proposal(proposal, labels) for proposal in proposals], "Proposals")
 
 
 def _proposal(proposal: Proposal, labels: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What programs may say of runs and experiments."""
+"""API endpoint that annotates runs and experiments."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ def annotation_endpoints(repository: Repository) -> list[Endpoint]:
         tags: list[str] | None = None,
         archived: bool | None = None,
     ) -> dict[str, Any]:
-        """Changes what is said of a run or an experiment, and answers with it; what is left out stays. Every change is
-        kept with who made it. Needs the role author.
+        """Change the name, note, tags or archiving of a run or an experiment, and return it. Needs the role author.
+
+        What is left out stays unchanged. Every change is logged with who made it.
 
         Args:
             kind: run or experiment
             id: its id
             name: new name, of an experiment
-            note: new note; an empty one takes it away
+            note: new note. An empty one removes it
             tags: all of its tags, single words
-            archived: whether lists leave it out
+            archived: whether lists hide it
         """
         person = person_of(request)
         require(person, "author", "Writing notes")

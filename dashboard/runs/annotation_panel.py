@@ -1,4 +1,4 @@
-"""What people say of an opened run or experiment, and the form in which they say it."""
+"""Annotations of an opened run or experiment, and the form that edits them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Updates = dict[Any, Any]
 
 
 class AnnotationPanel:
-    """The components as attributes. ``shown`` holds the id and how many edits the person has seen."""
+    """The panel's components as attributes. ``shown`` holds the id and how many edits the person has seen."""
 
     def __init__(self, repository: Repository, kind: Subject) -> None:
         self.repository = repository
@@ -48,51 +48,51 @@ class AnnotationPanel:
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`open` and the events may change, without the history, which stands elsewhere on the page."""
+        """Components that :meth:`open` and the events may change, except the history elsewhere on the page."""
         return [self.said, self.form, self.name, self.note, self.tags, self.answer, self.shown]
 
     def listen(self, history: gr.HTML) -> None:
-        """Attaches the event; ``history`` is where the log is shown."""
+        """Attach the event. ``history`` is the component that displays the log."""
         self.history = history
         fields = [self.shown, self.name, self.note, self.tags]
         self.save.click(self.keep, fields, [*self.outputs, history], **PRIVATE_EVENT)
 
     def open(self, view: RunView | ExperimentView) -> Updates:
-        """The fields as they stand."""
+        """Return the fields with their current values."""
         name = getattr(view, "name", "")
         fields = {self.name: name, self.note: view.note, self.tags: " ".join(view.tags)}
         return fields | self.refresh(view) | {self.form: gr.Accordion(visible=True), self.answer: ""}
 
     def refresh(self, view: RunView | ExperimentView) -> Updates:
-        """What is said, and the log; what somebody is typing stays."""
-        return {self.said: _said_html(view), self.history: self._log(view.id), self.shown: (view.id, view.edits)}
+        """Return the annotations and the log. What somebody is typing stays."""
+        return {self.said: _annotations_html(view), self.history: self._log(view.id), self.shown: (view.id, view.edits)}
 
     def gone(self) -> Updates:
-        """Nothing is left to say."""
+        """Clear the panel."""
         return {self.said: "", self.answer: "", self.form: gr.Accordion(visible=False)}
 
     def keep(self, shown: tuple[str, int], name: str, note: str, tags: str, request: gr.Request) -> Updates:
-        """Saves what was typed; a refusal leaves it in the fields."""
+        """Save what was typed. A refusal leaves it in the fields."""
         id, seen = shown
         try:
             require(person_of(request), "author", "Writing notes")
             edit = Edit(name if self.kind == "experiment" else None, note.strip(), read_tags(tags))
             changed = self.repository.annotate(self.kind, id, edit, person_of(request), seen)
         except Overtaken as error:
-            told = f"{error} What you typed is still in the fields."
-            return self.refresh(self._view(id)) | {self.answer: notice(told, "warn")}
+            message = f"{error} What you typed is still in the fields."
+            return self.refresh(self._view(id)) | {self.answer: notice(message, "warn")}
         except FsdError as error:
             return {self.answer: notice(str(error), "bad")}
-        told = notice("Saved." if changed else "Nothing was changed.")
-        return self.open(self._view(id)) | {self.answer: told}
+        message = notice("Saved." if changed else "Nothing was changed.")
+        return self.open(self._view(id)) | {self.answer: message}
 
     def _view(self, id: str) -> RunView | ExperimentView:
         return self.repository.run(id) if self.kind == "run" else self.repository.experiment(id)
 
     def _log(self, id: str) -> str:
-        which = {"subject": id} if self.kind == "run" else {"experiment_id": id}
-        return changes_html(self.repository.changes(**which, limit=MOST_CHANGES), "History")
+        filters = {"subject": id} if self.kind == "run" else {"experiment_id": id}
+        return changes_html(self.repository.changes(**filters, limit=MOST_CHANGES), "History")
 
 
-def _said_html(view: RunView | ExperimentView) -> Html:
+def _annotations_html(view: RunView | ExperimentView) -> Html:
     return joined([tags_html(view), render("runs/experiment.html", "note", view.note) if view.note else ""])

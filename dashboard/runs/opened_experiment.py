@@ -1,4 +1,4 @@
-"""One experiment opened: what it is called, what people say of it, its runs, and what was done to it."""
+"""One experiment opened: its name, its annotations, its runs, and its history."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Updates = dict[Any, Any]
 
 
 class OpenedExperiment:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, home: Path) -> None:
         self.repository, self.home = repository, home
@@ -48,37 +48,37 @@ class OpenedExperiment:
 
     @property
     def outputs(self) -> list[Any]:
-        """What the events may change."""
+        """Components that the events may change."""
         return [self.head, self.answer, self.runs, self.history, self.shown, self.clock, *self.panel.outputs]
 
     def open(self, id: str) -> Updates:
-        """The experiment as it stands. Raises ``UnknownName``."""
+        """Return the experiment's current state. Raises ``UnknownName``."""
         experiment = self.repository.experiment(id)
         return self._experiment(experiment) | self.panel.open(experiment)
 
     def again(self, shown: tuple[str, int]) -> Updates:
-        """What its name is part of, after it may have changed."""
+        """Redraw the parts that contain its name, which may have changed."""
         try:
-            found = self._experiment(self.repository.experiment(shown[0]))
+            updates = self._experiment(self.repository.experiment(shown[0]))
         except FsdError:
             return {self.head: gr.skip()}
-        return {part: found[part] for part in (self.head, self.runs, self.shown)}
+        return {part: updates[part] for part in (self.head, self.runs, self.shown)}
 
     def act(self, event: gr.EventData, request: gr.Request) -> Updates:
-        """Does what a button of the header asks for."""
-        act, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), act, kind, id)}
+        """Run the action of a button in the header."""
+        action, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), action, kind, id)}
         try:
             experiment = self.repository.experiment(id)
         except UnknownName:
-            left = {self.head: _BACK, self.runs: "", self.history: "", self.clock: gr.Timer(active=False)}
-            return left | self.panel.gone() | answer
+            cleared = {self.head: _BACK, self.runs: "", self.history: "", self.clock: gr.Timer(active=False)}
+            return cleared | self.panel.gone() | answer
         except FsdError:
             return answer
         return self._experiment(experiment) | self.panel.refresh(experiment) | answer
 
     def poll(self, shown: tuple[str, int], drawn: str) -> Any:
-        """Its runs anew while it is under way, where something has changed."""
+        """Redraw the runs of an unfinished experiment if something has changed."""
         try:
             updates = self._experiment(self.repository.experiment(shown[0]))
         except FsdError:
@@ -99,10 +99,10 @@ _BACK = render("runs/experiment.html", "back")
 
 
 def _header_html(e: ExperimentView) -> Html:
-    """The way back, the name, how it stands, and what can be done with it."""
+    """Return the link back, the name, the status, and the buttons."""
     buttons = [actions.work_button(e), archive_button("experiment", e)]
     if not e.under_way:
-        gone = Deletion(e.name, len(e.runs), e.prompts_done)
-        buttons.append(actions.delete_button("experiment", e.id, gone))
+        deletion = Deletion(e.name, len(e.runs), e.prompts_done)
+        buttons.append(actions.delete_button("experiment", e.id, deletion))
     about = f"{e.config.task} · {e.config.pair} · {e.prompts_done:,} of {count(e.prompts_total, 'prompt')}"
     return render("runs/experiment.html", "header", e, about=about, actions=buttons)

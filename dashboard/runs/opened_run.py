@@ -1,4 +1,4 @@
-"""One run opened: its numbers, its figures, its prompts, and one prompt token by token."""
+"""One run opened: its metrics, its figures, its prompts, and one prompt token by token."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Updates = dict[Any, Any]
 
 
 class OpenedRun:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository, home: Path, mlflow_url: str | None) -> None:
         self.repository, self.home = repository, home
@@ -88,11 +88,11 @@ class OpenedRun:
                 self.pager = Pager(PROMPTS_PER_PAGE, "prompt")
             with gr.Column(scale=5, min_width=340, elem_classes=["run-side"]):
                 self.prompt = show(elem_id="prompt")
-        self.chosen = gr.State(None)  # the position of the prompt that is shown
+        self.chosen = gr.State(None)  # the position of the displayed prompt
 
     @property
     def outputs(self) -> list[Any]:
-        """What the events may change."""
+        """Components that the events may change."""
         return [
             self.head, self.answer, self.tiles, self.figures, self.positions, self.divergences, self.requests,
             self.provenance, self.history, *self.panel.outputs,
@@ -112,30 +112,30 @@ class OpenedRun:
         self.head.click(self.act, None, self.outputs, **PRIVATE_EVENT)
 
     def open(self, run_id: str, order: str = IN_ORDER) -> Updates:
-        """The whole run, its first prompt chosen; by the order ``worst`` that with the lowest acceptance.
+        """Return the whole run with its first prompt selected, or that of lowest acceptance by the order ``worst``.
 
-        Raises ``UnknownName`` if there is no such run.
+        Raises ``UnknownName`` if the run does not exist.
         """
-        return self._opened(run_id, order) | self.panel.open(self.repository.run(run_id))
+        return self._open(run_id, order) | self.panel.open(self.repository.run(run_id))
 
-    def _opened(self, run_id: str, order: str) -> Updates:
+    def _open(self, run_id: str, order: str) -> Updates:
         run = self.repository.run(run_id)
         order = WORST if order == WORST else IN_ORDER  # an address may hold anything
         first = self.repository.generations(run_id, worst_first=order == WORST, limit=1)
-        chosen = first[0].position if first else None
+        selected = first[0].position if first else None
         prompt = {self.prompt: self._prompt(run, first[0])} if first else {}
         return (
             {self.run_id: run_id}
             | self._run(run)
-            | self.list_prompts(0, run_id, _ALL, "", order, chosen)
+            | self.list_prompts(0, run_id, _ALL, "", order, selected)
             | prompt
             | {self.order: order}
         )
 
     def act(self, event: gr.EventData, request: gr.Request) -> Updates:
-        """Resumes or deletes the run, as its button asks for."""
-        act, kind, id = str(event.act), str(event.kind), str(event.id)
-        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), act, kind, id)}
+        """Resume or delete the run, as its button asks for."""
+        action, kind, id = str(event.act), str(event.kind), str(event.id)
+        answer = {self.answer: actions.answered(self.repository, self.home, person_of(request), action, kind, id)}
         try:
             run = self.repository.run(id)
             return self._run(run) | self.panel.refresh(run) | answer
@@ -145,7 +145,7 @@ class OpenedRun:
             return answer
 
     def _gone(self) -> Updates:
-        """The page of a run that is no more."""
+        """Return the page of a deleted run."""
         return (
             dict.fromkeys((self.tiles, self.provenance, self.prompts, self.prompt), "")
             | self.panel.gone()
@@ -168,7 +168,7 @@ class OpenedRun:
     def choose(
         self, page: int, run_id: str, outcome: str, search: str, order: str, _: int | None, event: gr.EventData
     ) -> Updates:
-        """Shows the prompt whose row was clicked."""
+        """Display the prompt whose row was clicked."""
         position = int(event.prompt)
         generations = self.repository.generations(run_id, position=position)
         if not generations:
@@ -181,13 +181,13 @@ class OpenedRun:
     def poll(
         self, shown: Any, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
     ) -> Any:
-        """The run anew while it is under way, where something of it has changed."""
+        """Redraw an unfinished run if it has changed."""
         try:
             run = self.repository.run(run_id)
             if _state(run) == shown:
                 return gr.skip()
             if chosen is None and run.prompts_done:
-                return self._opened(run_id, order)
+                return self._open(run_id, order)
             return self._run(run) | self.list_prompts(page, run_id, outcome, search, order, chosen)
         except FsdError:
             return gr.skip()  # the header says that the database does not answer
@@ -195,7 +195,7 @@ class OpenedRun:
     def list_prompts(
         self, page: int, run_id: str, outcome: str, search: str, order: str, chosen: int | None
     ) -> Updates:
-        """A page of the prompts."""
+        """Return a page of the prompts."""
         filters: dict[str, Any] = {} if outcome == _ALL else {"outcome": outcome}
         if search.strip():
             filters["search"] = search
@@ -207,34 +207,36 @@ class OpenedRun:
         return {self.prompts: html} | self.pager.updates(page, total)
 
     def _run(self, run: RunView) -> Updates:
-        beside = self._target_alone(run)
-        prompts = self.repository.prompts([run.id, *([beside.id] if beside else [])]) if run.metrics else {}
+        target = self._target_alone(run)
+        prompts = self.repository.prompts([run.id, *([target.id] if target else [])]) if run.metrics else {}
         run = refreshed(run, prompts.get(run.id, {}))
-        slower = slowdown(run, beside, prompts) if beside else None
-        measured = self.repository.sitting_positions(run.id)
-        drawn = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
+        slower = slowdown(run, target, prompts) if target else None
+        session_positions = self.repository.sitting_positions(run.id)
+        has_drafts = run.metrics is not None and bool(run.metrics.get("acceptance_at_position"))
         figures = (
             {
                 self.positions: positions.draw(positions.info([run])),
                 self.divergences: divergence.draw(divergence.info(run)),
                 self.requests: requests.draw(requests.info([run])),
             }
-            if drawn
+            if has_drafts
             else {}
         )
         return figures | {
             self.head: header_html(run, self.mlflow_url),
-            **({self.answer: ""} if run.ended else {}),  # what was said of a run under way is no longer so
-            self.tiles: tiles_html(run) + sittings_html(run, measured) + (slower_html(slower) if slower else ""),
-            self.figures: gr.Row(visible=drawn),
-            self.provenance: provenance_html(run, measured, version_facts(self.repository, run.task)),
+            **({self.answer: ""} if run.ended else {}),  # an answer about a running run is outdated
+            self.tiles: tiles_html(run)
+            + sittings_html(run, session_positions)
+            + (slower_html(slower) if slower else ""),
+            self.figures: gr.Row(visible=has_drafts),
+            self.provenance: provenance_html(run, session_positions, version_facts(self.repository, run.task)),
             self.shown: _state(run),
-            # An ended run still waits for its mirror, whose link appears when it is there.
+            # An ended run is polled until its MLflow mirror exists, whose link then appears.
             self.clock: gr.Timer(active=not run.ended or (self.mlflow_url is not None and run.mlflow_run_id is None)),
         }
 
     def _target_alone(self, run: RunView) -> RunView | None:
-        """The target alone on the same prompts, if the experiment of the run measured it."""
+        """Return the target alone on the same prompts, if the run's experiment measured it."""
         if not run.metrics:
             return None
         return next(iter(on_same_prompts(run, company(self.repository, run, "autoregressive"))), None)
@@ -252,5 +254,5 @@ class OpenedRun:
 
 
 def _state(run: RunView) -> list[Any]:
-    """What a poll looks at."""
+    """Return what a poll compares."""
     return [run.status, run.prompts_done, run.mlflow_run_id]

@@ -1,4 +1,4 @@
-"""One run as HTML: what it was, what came of it, where it comes from, and its prompts."""
+"""One run as HTML: its setting, its results, its provenance, and its prompts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CHOOSE_PROMPT = script("runs/choose_prompt.js")
 
 
 def header_html(run: RunView, mlflow: str | None) -> Html:
-    """The way back, the setting, how the run stands, and where else it can be looked at."""
+    """Return the link back, the setting, the run's status, and the links elsewhere."""
     about = [f"{run.task}, {run.prompts_done} of {count(run.prompts_total, 'prompt')}", f"seed {run.seed}", run.pair]
     return render(
         "runs/run.html",
@@ -65,12 +65,12 @@ def _actions(run: RunView) -> list[Html]:
 
 
 def tiles_html(run: RunView) -> Html:
-    """The run's metrics, each with its interval."""
+    """Return the run's metrics, each with its interval."""
     m = run.metrics
     if not m:
-        words = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
+        texts = {"queued": "It is waiting for the worker.", "running": "Prompts appear below as they finish."}
         ended = "The run ended before its results were computed: resume it above, or look at others."
-        return empty_state("No results yet", words.get(run.status, ended), ("/runs", "See all runs"))
+        return empty_state("No results yet", texts.get(run.status, ended), ("/runs", "See all runs"))
     return tiles(
         (
             Tile("Accuracy", percent(*estimate(m, "accuracy")), _outcomes(m)),
@@ -121,15 +121,17 @@ def tiles_html(run: RunView) -> Html:
 
 
 def slower_html(found: Slowdown) -> Html:
-    """Why the run is slower than the target alone."""
+    """Return why the run is slower than the target alone."""
     return notice(f"Slower than the target alone. {found.sentence()}", "warn")
 
 
 def sittings_html(run: RunView, positions: Mapping[int, Sequence[int]]) -> Html:
-    """Which prompts were measured how, where speeds and times are not one figure. ``positions`` are of the prompts,
-    by their sitting's id."""
-    said = sittings_sentence([(sitting.conditions, positions.get(sitting.id, ())) for sitting in run.sittings])
-    return notice(f"{said} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if said else Html()
+    """Return which prompts were measured under which conditions, if these differ.
+
+    ``positions`` maps the id of a measurement session to the positions of its prompts.
+    """
+    text = sittings_sentence([(session.conditions, positions.get(session.id, ())) for session in run.sittings])
+    return notice(f"{text} Speeds and times marked {MIXED_MARK} are not one figure.", "warn") if text else Html()
 
 
 def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
@@ -139,7 +141,7 @@ def _ends(metrics: dict[str, Any], key: str, scale: float = 1.0) -> str:
 
 
 def _to_target(metrics: dict[str, Any], key: str) -> str:
-    """The ratio to the target alone that ran beside it, else the interval of the figure itself."""
+    """Return the ratio to the target alone of the same experiment, or else the metric's own interval."""
     value, low, high = estimate(metrics, f"{key}_versus_target")
     if value is None:
         return _ends(metrics, key)
@@ -149,15 +151,17 @@ def _to_target(metrics: dict[str, Any], key: str) -> str:
 
 def _outcomes(metrics: dict[str, Any]) -> str:
     ends = _ends(metrics, "accuracy", 100)
-    others = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
-    return "; ".join(filter(None, [ends, *others]))
+    counts = [f"{metrics[name]} {name}" for name in ("truncated", "failed") if metrics.get(name)]
+    return "; ".join(filter(None, [ends, *counts]))
 
 
 def provenance_html(
     run: RunView, positions: Mapping[int, Sequence[int]], task: Mapping[str, str] | None = None
 ) -> Html:
-    """All settings, what is known of its version of the task, the times, what the run was computed with, and its
-    sittings, whose prompts have these positions; folded away."""
+    """Return all settings, the facts of the task's version, the times, the provenance and the sessions, folded.
+
+    ``positions`` maps the id of a measurement session to the positions of its prompts.
+    """
     table_of_settings = settings_table([run], differences_only=False)
     values: dict[str, object] = dict(zip(table_of_settings.columns, table_of_settings.rows[0], strict=True))
     values |= task or {}
@@ -165,29 +169,29 @@ def provenance_html(
     for key, value in (run.provenance or {}).items():
         name = key.replace("_", " ").capitalize()
         values[name] = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-    for number, sitting in enumerate(run.sittings, start=1):
-        if sitting.id in positions:
-            began = f"from {moment(sitting.started_at)}, {which(positions[sitting.id])}"
-            values[f"Sitting {number}"] = f"{began}: {phrases(sitting.conditions)}"
+    for number, session in enumerate(run.sittings, start=1):
+        if session.id in positions:
+            start = f"from {moment(session.started_at)}, {which(positions[session.id])}"
+            values[f"Sitting {number}"] = f"{start}: {phrases(session.conditions)}"
     return render("runs/run.html", "provenance", facts(values))
 
 
 def prompts_html(run_id: str, generations: Sequence[GenerationView], chosen: int | None, filtered: bool) -> Html:
-    """A page of prompts, the chosen one marked."""
+    """Return a page of prompts with the chosen one marked."""
     if not generations and filtered:
-        every = f"/runs?run={run_id}", "Show all prompts"
-        return empty_state("No prompt matches", "Choose another outcome, or clear the search.", every)
+        show_all = f"/runs?run={run_id}", "Show all prompts"
+        return empty_state("No prompt matches", "Choose another outcome, or clear the search.", show_all)
     if not generations:
-        work = "/experiments", "See how far the work is"
-        return empty_state("No prompt is done yet", "They appear here one by one.", work)
+        show_work = "/experiments", "See how far the work is"
+        return empty_state("No prompt is done yet", "They appear here one by one.", show_work)
     return table(_PROMPT_COLUMNS, [_prompt_row(g, g.position == chosen) for g in generations], "Prompts of the run")
 
 
-def _prompt_row(g: GenerationView, chosen: bool) -> tuple[str, ...]:
+def _prompt_row(g: GenerationView, is_chosen: bool) -> tuple[str, ...]:
     prompt = g.prompt if len(g.prompt) <= 110 else g.prompt[:109].rstrip() + "…"
     return (
         str(g.position + 1),
-        render("runs/run.html", "chooser", g.position, prompt, chosen),
+        render("runs/run.html", "chooser", g.position, prompt, is_chosen),
         pill(g.outcome),
         _short(g.answer),
         _short(g.reference),
@@ -202,7 +206,7 @@ def _short(text: str | None) -> str:
 
 
 def prompt_html(g: GenerationView, tokens: Sequence[EmittedToken] | None, problem: str = "") -> Html:
-    """One prompt with its text; ``tokens`` is ``None`` where they cannot be told apart, ``problem`` says why."""
+    """Return one prompt with its text. ``tokens`` is ``None`` if they are unavailable, and ``problem`` says why."""
     figures = {
         "Outcome": g.outcome,
         "Answer": g.answer if g.answer is not None else DASH,

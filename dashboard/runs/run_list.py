@@ -1,4 +1,4 @@
-"""The list of runs as HTML, and what a person can filter and sort it by."""
+"""The list of runs as HTML, and the orders that it can be sorted by."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Order(NamedTuple):
-    """What runs can be sorted by: a column of the repository's."""
+    """An order of runs by a column of the repository."""
 
     title: str
     column: str
     descending: bool
 
 
-# By the names that addresses know them by.
+# By their names in addresses.
 ORDERS = {
     "newest": Order("Newest first", "created_at", True),
     "oldest": Order("Oldest first", "created_at", False),
@@ -33,7 +33,7 @@ ORDERS = {
 
 _NARROW = ("mean_acceptance_length", "seconds_per_solved_task", "mean_tokens", "tokens")
 _SHOWN = tuple(metric for metric in listed() if metric.key not in _NARROW)
-"""the figures of the list, which has less room than a terminal"""
+"""metrics of the list, which has less room than a terminal"""
 _COLUMNS = (
     Column(""), Column("Setting", "wide"), Column("Experiment", "wide"), Column("Task"), Column("Seed", "num"),
     Column("Prompts", "num"), *(Column(metric.listed, "num") for metric in _SHOWN), Column("Status"), Column("Created"),
@@ -43,7 +43,7 @@ SELECTION = script("runs/selection.js")
 
 
 def runs_html(runs: Sequence[RunView], filtered: bool) -> Html:
-    """A page of runs; what to do where there are none."""
+    """Return a page of runs, or what to do without any."""
     if not runs and filtered:
         return empty_state("No run matches", "Choose other filters, or clear the search.", ("/runs", "Show all runs"))
     if not runs:
@@ -56,7 +56,7 @@ def runs_html(runs: Sequence[RunView], filtered: bool) -> Html:
 
 
 def only_turns_html() -> Html:
-    """Where all runs that the filters leave are turns of calibrations, which are not listed by themselves."""
+    """Return a notice for filters that match only turns of calibrations, which are not listed by themselves."""
     return empty_state(
         "Only turns of calibrations",
         "A calibration's card on Experiments says what it found.",
@@ -80,18 +80,20 @@ def _row(run: RunView) -> tuple[str, ...]:
 
 
 def mixed_of(run: RunView, key: str) -> Sequence[str]:
-    """Why a metric of a run is not one figure: the conditions that differ; none for one that the machine does not
-    decide, and where there is no value."""
+    """Return the conditions that differ within a metric of a run.
+
+    There are none for a metric that does not depend on the machine or has no value.
+    """
     return run.speed_mixed if METRICS[key].timed and (run.metrics or {}).get(key) is not None else ()
 
 
 def figure(metrics: dict, metric: Metric, unit: str = "") -> str:
-    """A metric as text, with the digits that its interval supports."""
+    """Return a metric as text, with the digits that its interval supports."""
     if metric.is_share:
         return percent(*estimate(metrics, metric.key))
     return quantity(*estimate(metrics, metric.key), unit)
 
 
 def estimate(metrics: dict, key: str) -> tuple[float | None, float | None, float | None]:
-    """A metric and the ends of its interval, each ``None`` where it is not known."""
+    """Return a metric and the ends of its interval, each ``None`` if unknown."""
     return metrics.get(key), metrics.get(f"{key}_low"), metrics.get(f"{key}_high")

@@ -1,4 +1,5 @@
-"""Runs: every run there is, to filter, sort and tick for a comparison; one of them opened with ``?run=``."""
+"""Runs page: all runs, to filter, sort and tick for a comparison. ``?run=`` opens one, ``?experiment=`` an
+experiment."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ STATUSES = ("queued", "running", "finished", "failed", "cancelled")
 _ALL = "all"
 _LEAD = "Every run is one setting on the prompts of one task. Open one to see its prompts, token by token."
 
-# The filters by the names that an address gives them, in the order of the page, each with what it leaves out.
+# The filters by their names in an address, in the order of the page, each with the value that filters nothing.
 FILTERS = {
     "search": "",
     "pair": _ALL,
@@ -50,7 +51,7 @@ FILTERS = {
     "turns": "",
 }
 
-# The address follows the filters without a reload: it can be shared, and the way back from a run leads to it.
+# The address follows the filters without a reload. It can be shared, and going back from a run leads to it.
 _SHOW_ADDRESS = f"""(...values) => {{
   const query = new URLSearchParams();
   Object.entries({json.dumps(FILTERS)}).forEach(([name, none], i) => {{
@@ -65,7 +66,7 @@ Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     message = show()
     with gr.Column(visible=False) as list_part:
         runs = RunList(repository)
@@ -75,7 +76,7 @@ def build(repository: Repository, settings: Settings) -> None:
         experiment = OpenedExperiment(repository, settings.home)
 
     def open_page(request: gr.Request) -> Updates:
-        """The run or the experiment that the address names, or the list."""
+        """Return the run or the experiment that the address names, or the list."""
         query = request.query_params
         run_id, experiment_id = query.get("run"), query.get("experiment")
         try:
@@ -85,15 +86,15 @@ def build(repository: Repository, settings: Settings) -> None:
                 return experiment.open(experiment_id) | {experiment_part: gr.Column(visible=True)}
             return runs.open(query, person_of(request)) | {list_part: gr.Column(visible=True)}
         except FsdError as error:
-            told = _deleted(repository, run_id or experiment_id) or str(error)
-            return {message: dead_end(told, "/runs", "See all runs")}
+            text = _deleted(repository, run_id or experiment_id) or str(error)
+            return {message: dead_end(text, "/runs", "See all runs")}
 
     parts = [message, list_part, detail_part, experiment_part]
     on_load(open_page, None, [*parts, *runs.fields, *runs.outputs, runs.log, *detail.outputs, *experiment.outputs])
 
 
 def _deleted(repository: Repository, id: str | None) -> str:
-    """Who deleted what an address names; empty where nobody did."""
+    """Return who deleted what an address names, or an empty string."""
     last = repository.changes(subject=id, limit=1) if id else []
     if not last or last[0].act != "deleted":
         return ""
@@ -101,7 +102,7 @@ def _deleted(repository: Repository, id: str | None) -> str:
 
 
 class RunList:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -134,7 +135,7 @@ class RunList:
 
     @property
     def outputs(self) -> list[Any]:
-        """What the events may change."""
+        """Components that the events may change."""
         return [self.runs, self.shown, self.clock, *self.pager.parts]
 
     def _events(self) -> None:
@@ -146,16 +147,16 @@ class RunList:
         self.clock.tick(self.poll, [self.shown, *inputs], self.outputs, **PRIVATE_EVENT)
 
     def open(self, query: Mapping[str, str], person: Person) -> Updates:
-        """The first page as an address asks for it, kept up to date from then on."""
+        """Return the first page that an address asks for, and start polling."""
         fields = zip(self.fields, FILTERS.items(), strict=True)
         values = [_filter_value(field, query.get(name, none), none) for field, (name, none) in fields]
-        own = {view.name: view.title or view.name for view in reversed(self.repository.task_versions())}
+        custom_tasks = {view.name: view.title or view.name for view in reversed(self.repository.task_versions())}
         task = self.fields.index(self.task)
-        if query.get("task") in own:
+        if query.get("task") in custom_tasks:
             values[task] = query["task"]
         updates = dict(zip(self.fields, values, strict=True)) | self.view(0, *values)
-        if own:
-            choices = [*self.task.choices, *((title, name) for name, title in own.items())]
+        if custom_tasks:
+            choices = [*self.task.choices, *((title, name) for name, title in custom_tasks.items())]
             updates[self.task] = gr.Dropdown(choices, value=values[task])
         log = changes_html(self.repository.changes(limit=LOGGED), "Changes and deletions")
         return updates | {self.clock: gr.Timer(active=True), self.log: log + link_html(person)}
@@ -169,7 +170,7 @@ class RunList:
         return self.view(page + step, *filters)
 
     def poll(self, shown: str, page: int, *filters: Any) -> Any:
-        """The same page anew, where something of it has changed."""
+        """Redraw the same page if it has changed."""
         try:
             updates = self.view(page, *filters)
         except FsdError:
@@ -177,7 +178,7 @@ class RunList:
         return gr.skip() if updates[self.shown] == shown else updates
 
     def view(self, page: int, *filters: Any) -> Updates:
-        """A page of the list."""
+        """Return a page of the list."""
         page, total, html = self.latest(page, *filters)
         return {self.runs: html, self.shown: f"{total} {html}"} | self.pager.updates(page, total)
 
@@ -185,7 +186,7 @@ class RunList:
         self, page: int, search: str, pair: str, task: str, rule: str, status: str, order: str, archived: bool,
         turns: bool,
     ) -> tuple[int, int, str]:  # fmt: skip
-        """The number of the nearest page there is, of how many runs, and its runs as HTML."""
+        """Return the number of the nearest existing page, the number of runs, and the page's runs as HTML."""
         exact = {"pair": pair, "task": task, "acceptance": rule, "status": status}
         filters: dict[str, Any] = {name: value for name, value in exact.items() if value != _ALL}
         if search.strip():
@@ -193,7 +194,7 @@ class RunList:
         filtered = bool(filters)
         if not archived:
             filters["archived"] = False
-        if not turns and not search.strip():  # what is searched for is found wherever it is
+        if not turns and not search.strip():  # a search includes turns
             filters["turns"] = False
         _, column, descending = ORDERS[order]
         total = self.repository.count_runs(**filters)
@@ -212,7 +213,7 @@ def _choice(label: str, titles: Mapping[str, str]) -> gr.Dropdown:
 
 
 def _filter_value(field: Any, value: str, none: str) -> Any:
-    """What an address asks for; of a choice that is not offered, ``none``."""
+    """Return a filter's value in an address, or ``none`` for a choice that is not offered."""
     if isinstance(field, gr.Checkbox):
         return value == "true"
     if not isinstance(field, gr.Dropdown):

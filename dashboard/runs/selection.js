@@ -1,4 +1,4 @@
-// Which runs are ticked is known to the browser alone: it outlasts filtering and paging, and needs no round trip.
+// Only the browser knows which runs are ticked. The ticks survive filtering and paging and need no round trip.
 const chosen = new Set();
 const sync = () => {
   for (const box of element.querySelectorAll('input[data-run]')) {

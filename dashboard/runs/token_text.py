@@ -1,4 +1,4 @@
-"""Recorded rounds as the tokens a page shows: the texts come from the pair's tokenizer, read without any model."""
+"""Conversion of recorded rounds to displayed tokens by the pair's tokenizer, without loading a model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from fsd_core.worker.token_builder import TokenBuilder
 
 
 def shown_tokens(pair: str, records: Sequence[RoundRecord]) -> list[EmittedToken]:
-    """The written tokens; joined, their texts are the decoded text.
+    """Return the output tokens. Their joined texts are the decoded text.
 
-    Raises ``UnknownName`` or ``ModelUnavailable`` where the pair's tokenizer cannot be had.
+    Raises ``UnknownName`` or ``ModelUnavailable`` if the pair's tokenizer is unavailable.
     """
     builder = TokenBuilder(_tokenizer(pair))
     rounds = enumerate(records, 1)
@@ -30,8 +30,8 @@ def _tokenizer(pair: str) -> Tokenizer:
     spec = get_pair(pair)
     folders = [folder for folder in (obtained(spec.target), obtained(spec.draft)) if folder is not None]
     # A draft on its target's embedding has no tokenizer of its own.
-    whole = [folder for folder in folders if (folder / "tokenizer.json").is_file()]
-    folder = next(iter(whole or folders), None)
+    with_tokenizer = [folder for folder in folders if (folder / "tokenizer.json").is_file()]
+    folder = next(iter(with_tokenizer or folders), None)
     if folder is None:
         raise ModelUnavailable(f"The tokenizer of the pair '{pair}' is not on this machine: run the pair once.")
     path = folder / "tokenizer.json"

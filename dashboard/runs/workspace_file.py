@@ -1,4 +1,4 @@
-"""The whole workspace as a file, for admins: what ``python -m fsd_core export`` writes, on a host without a shell."""
+"""The whole workspace as a file, for admins: ``python -m fsd_core export`` for a host without a shell."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 def link_html(person: Person) -> str:
-    """The link to the file; nothing for those who would be refused."""
+    """Return the link to the file, or nothing for people who would be refused."""
     if not person.may("admin"):
         return ""
     return downloads([("/export/workspace.zip", "Export everything")], "run-export")
 
 
 def workspace_routes(settings: Settings) -> APIRouter:
-    """``GET /export/workspace.zip``, which needs the role admin: it holds what everybody wrote."""
+    """Return the route ``GET /export/workspace.zip``. It needs the role admin, because it holds what everybody
+    wrote."""
     router = APIRouter(prefix="/export", include_in_schema=False)
 
     @router.get("/workspace.zip")
@@ -37,7 +38,7 @@ def workspace_routes(settings: Settings) -> APIRouter:
         folder = None
         try:
             require(person_in(request.scope) or NOBODY, "admin", "Exporting the workspace")
-            # Kept while it is sent, and gone with it, whether it arrives or not.
+            # Deleted after it was sent, whether it arrives or not.
             folder = tempfile.TemporaryDirectory(prefix=".export-", dir=settings.home, ignore_cleanup_errors=True)
             path = Path(folder.name) / "workspace.zip"
             export(settings.resolved_database_url, path, settings.home)

@@ -1,4 +1,4 @@
-"""What programs ask: which setting is approved for a use. Answers can be kept, and asked for anew by their ETag."""
+"""API for programs: the setting that is approved for a use. Responses can be cached and revalidated by their ETag."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ API_PATHS = r"/api/v1/uses(/[a-z0-9-]{1,64}/approved)?"
 
 
 def api_routes(repository: Repository) -> APIRouter:
-    """``/api/v1/uses`` and ``/api/v1/uses/{use}/approved``."""
-    router, desk = APIRouter(prefix="/api/v1"), ReviewService(repository)
+    """Return the routes ``/api/v1/uses`` and ``/api/v1/uses/{use}/approved``."""
+    router, service = APIRouter(prefix="/api/v1"), ReviewService(repository)
 
     @router.get("/uses")
     def uses() -> Response:
-        """Every use with the settings that its aliases name."""
+        """Return every use with the settings that its aliases name."""
         try:
-            found = [
+            records = [
                 {
                     "use": use.id,
                     "name": use.name,
                     "approved": use.named("approved"),
                     "candidate": use.named("candidate"),
                 }
-                for use in desk.uses()
+                for use in service.uses()
             ]
         except FsdError as error:
             return PlainTextResponse(str(error), 503)
-        return JSONResponse({"uses": found})
+        return JSONResponse({"uses": records})
 
     @router.get("/uses/{use_id}/approved")
     def approved(use_id: str, form: str = "", if_none_match: str = Header("")) -> Response:
-        """The approved setting: as JSON with the act that approved it, or in a form of ``delivery.FORMS``."""
+        """Return the approved setting as JSON with its approval, or in a form of ``delivery.FORMS``."""
         try:
-            use = desk.use(use_id)
-            setting, weights = repository.setting(desk.approved(use)).config, desk.approved_weights(use)
+            use = service.use(use_id)
+            setting, weights = repository.setting(service.approved(use)).config, service.approved_weights(use)
             moved = use.aliases["approved"].moved
-            act: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
-            told = {"use": use.id, "approved": act} | described(setting, weights) | {"weights": weights}
-            answer = PlainTextResponse(deliver(setting, form, weights)) if form else JSONResponse(told)
+            approval: dict[str, Any] = {"by": moved.who, "at": moved.at.isoformat(), "sequence": moved.sequence}
+            body = {"use": use.id, "approved": approval} | described(setting, weights) | {"weights": weights}
+            answer = PlainTextResponse(deliver(setting, form, weights)) if form else JSONResponse(body)
             tag = f'"{hashlib.sha256(answer.body).hexdigest()[:16]}"'
             answer.headers.update({"ETag": tag, "Cache-Control": "no-cache"})
             if tag in (part.strip().removeprefix("W/") for part in if_none_match.split(",")):

@@ -1,4 +1,4 @@
-"""A plain page, for what stands outside of the application: signing in, and addresses that lead nowhere."""
+"""A plain page outside of the application: for signing in, and for addresses that lead nowhere."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _CSS = (Path(__file__).parent / "bare_page.css").read_text(encoding="utf-8")
 
 
 def bare_page(title: str, body: Html) -> str:
-    """The page around its body."""
+    """Return the page around its body."""
     return document("server/pages.html", "page", _CSS, title=title, body=body)
 
 
 def sign_in_page(way: Html, problem: str = "") -> str:
-    """The page with one way to sign in, and what was wrong with the last try."""
+    """Return the page with one method of signing in, and the problem of the last attempt."""
     return bare_page("Sign in", render("server/pages.html", "sign_in", problem, way))

@@ -1,7 +1,7 @@
-"""Signing in with Hugging Face: there and back by OpenID Connect, then a session of our own, as after a password.
+"""Sign-in with Hugging Face by OpenID Connect. It starts a session of this application, as a password does.
 
-On a Space the pages are shown in a frame of huggingface.co, where a browser may keep cookies from us. So the link opens
-a tab of the Space's own address, and whoever signs in goes on there.
+A Space is displayed in a frame of huggingface.co, where a browser may block the Space's cookies. So the link opens a
+tab at the Space's own address, and the person continues there.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 MINUTES = 10
-"""within which somebody has to come back"""
+"""time within which somebody has to return"""
 _AGAIN = "sign in again."
-CLAIMED_LONGEST = 200  # characters of what an address claims to be an error
+CLAIMED_LONGEST = 200  # characters of an error that an address claims
 
 
 def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthApp, space: Space | None) -> list[Route]:
-    """``/login``, ``/login/huggingface`` and ``/login/callback``."""
+    """Return the routes ``/login``, ``/login/huggingface`` and ``/login/callback``."""
     client: Any = OAuth().register(
         "huggingface",
         client_id=oauth.client_id,
@@ -84,7 +84,7 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
 
     session = Middleware(
         SessionMiddleware,
-        secret_key=secrets.token_urlsafe(32),  # of this process: nobody signs in for longer than minutes
+        secret_key=secrets.token_urlsafe(32),  # per process: a sign-in takes only minutes
         session_cookie="fsd_signing_in",
         max_age=MINUTES * 60,
         path="/login",
@@ -98,19 +98,19 @@ def huggingface_routes(repository: Repository, settings: Settings, oauth: OAuthA
 
 
 async def _profile(request: Request, client: Any, oauth: OAuthApp) -> Profile:
-    """Whom the provider names, after its signature, its name, ours and the nonce are checked.
+    """Return the profile that the provider names, after checking signature, issuer, audience and nonce.
 
-    Raises the library's errors, and ``ValueError`` for an answer that does not hold together.
+    Raises the library's errors, and ``ValueError`` for an inconsistent answer.
     """
     metadata = await client.load_server_metadata()
     claims = {"iss": {"essential": True, "values": [metadata["issuer"]]}, "aud": {"value": oauth.client_id}}
     token = await client.authorize_access_token(request, claims_options=claims)
     if "userinfo" not in token:
         raise ValueError("no id_token")
-    told = await client.userinfo(token=token)
-    if told.get("sub") != token["userinfo"]["sub"]:
+    userinfo = await client.userinfo(token=token)
+    if userinfo.get("sub") != token["userinfo"]["sub"]:
         raise ValueError("two people in one answer")
-    return Profile.read(told)
+    return Profile.read(userinfo)
 
 
 def _page(next: str, problem: str = "") -> str:

@@ -1,4 +1,4 @@
-"""The page on which people sign in with a password, and the way out of every sign-in: plain forms without scripts."""
+"""The page for signing in with a password, and signing out after every kind of sign-in. Plain forms without scripts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CookieOptions(TypedDict):
 
 
 def login_routes(repository: Repository) -> APIRouter:
-    """``/login``."""
+    """Return the routes of ``/login``."""
     router = APIRouter()
 
     @router.get("/login")
@@ -50,7 +50,7 @@ def login_routes(repository: Repository) -> APIRouter:
 
 
 def logout_routes(repository: Repository, then: str) -> APIRouter:
-    """``/logout``, and the page ``then``."""
+    """Return the route ``/logout``, which leads to the page ``then``."""
     router = APIRouter()
 
     @router.post("/logout")
@@ -58,22 +58,22 @@ def logout_routes(repository: Repository, then: str) -> APIRouter:
         if secret := request.cookies.get(COOKIE):
             repository.sign_out(credentials.digest(secret))
         response = RedirectResponse(then, 303)
-        response.delete_cookie(COOKIE, httponly=True, **_reach(request))
+        response.delete_cookie(COOKIE, httponly=True, **_cookie_options(request))
         return response
 
     return router
 
 
 def keep_signed_in(response: Response, request: Request, secret: str) -> None:
-    """Sets the cookie of a session."""
+    """Set the cookie of a session."""
     seconds = int(credentials.SESSION.total_seconds())
-    response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_reach(request))
+    response.set_cookie(COOKIE, secret, max_age=seconds, httponly=True, **_cookie_options(request))
 
 
-def _reach(request: Request) -> CookieOptions:
-    """Where a browser sends the cookie: to our own pages, and on a Space also where huggingface.co shows them framed.
+def _cookie_options(request: Request) -> CookieOptions:
+    """Return where a browser sends the cookie: to our own pages, and on a Space also in the frame of huggingface.co.
 
-    Not ``Partitioned``: a cookie of the tab in which somebody signs in would then be another one than the frame's.
+    It is not ``Partitioned``: the cookie of the tab in which somebody signs in would then not be the frame's.
     """
     if here() is not None:
         return {"samesite": "none", "secure": True}
@@ -81,7 +81,7 @@ def _reach(request: Request) -> CookieOptions:
 
 
 def inside(address: str) -> str:
-    """The address if it is one of ours, else the first page."""
+    """Return the address if it is one of ours, else the first page."""
     parts = urlsplit(address)
     plain = address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     return address if plain and not parts.netloc and not parts.scheme else "/"

@@ -1,4 +1,5 @@
-"""MLflow's pages under ``/mlflow``: asked of its server, for whoever is let in here. They are for reading."""
+"""MLflow's pages under ``/mlflow``, read-only: requests are forwarded to its server for everybody who may enter
+here."""
 
 from __future__ import annotations
 
@@ -30,8 +31,7 @@ _BUSY = "MLflow does not answer in time: try again in a moment."
 UNREADABLE = "The address is too long or not one: open MLflow's pages from the page of a run."
 TURNED_OFF = "MLflow's pages are turned off here: FSD_MLFLOW_UI is false."
 
-# MLflow's scripts are files of its own, so a script that somebody brings into a page does not run. Its charts are drawn
-# by functions that they write themselves (eval).
+# MLflow's scripts are files of its own, so a script that is injected into a page does not run. Its charts need eval.
 POLICY = "; ".join(
     (
         "default-src 'self'",
@@ -48,30 +48,30 @@ POLICY = "; ".join(
     )
 )
 ARTIFACT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-"""for a file of a run that is opened by itself: whatever it holds, it is no page of ours"""
+"""for a file of a run that is opened by itself: it must not act as one of our pages, whatever it holds"""
 
-# Who somebody is stays here, and so does what is between browser and web server alone.
-_ASKED = ("accept", "accept-encoding", "content-type", "if-none-match", "if-modified-since", "range")
-_ANSWERED = (
+# Headers that are forwarded. Credentials are not, nor what only concerns browser and web server.
+_REQUEST_HEADERS = ("accept", "accept-encoding", "content-type", "if-none-match", "if-modified-since", "range")
+_RESPONSE_HEADERS = (
     "content-type", "content-length", "content-encoding", "content-disposition", "content-range", "accept-ranges",
     "cache-control", "etag", "last-modified",
 )  # fmt: skip
-_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=0)  # a connection outlives no request
-_PATIENCE = httpx.Timeout(60.0, connect=5.0, pool=10.0)  # seconds
+_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=0)  # a connection serves one request
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0, pool=10.0)  # seconds
 
 
 class _Forwarded(StreamingResponse):
-    """MLflow's answer, handed on as it comes. Its connection is closed also when the browser has gone."""
+    """MLflow's response, streamed. Its connection is also closed when the browser has gone."""
 
     def __init__(self, answer: httpx.Response, policy: str) -> None:
-        headers = {name: answer.headers[name] for name in _ANSWERED if name in answer.headers}
+        headers = {name: answer.headers[name] for name in _RESPONSE_HEADERS if name in answer.headers}
         super().__init__(answer.aiter_raw(), answer.status_code, headers | {"Content-Security-Policy": policy})
         self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        except httpx.TransportError:  # what the browser has is cut off, and it is told so by the end of its connection
+        except httpx.TransportError:  # the browser learns it from the end of its connection
             logger.warning("MLflow ended while it answered.")
         finally:
             with anyio.CancelScope(shield=True):
@@ -79,64 +79,66 @@ class _Forwarded(StreamingResponse):
 
 
 class _Server:
-    """MLflow's server of a home, wherever it listens at the moment."""
+    """MLflow's server of a home folder, wherever it listens at the moment."""
 
     def __init__(self, settings: Settings) -> None:
         self._home = settings.home
         self._socket: str | None = None
 
     async def answer(self, request: Request, path: str) -> httpx.Response | None:
-        """``None`` while it is not up. Raises ``httpx.TimeoutException`` where it is too busy, and ``httpx.InvalidURL``
-        for an address that no browser sends.
+        """Forward a request and return the response, or ``None`` while the server is down.
+
+        Raises ``httpx.TimeoutException`` if it is too busy, and ``httpx.InvalidURL`` for an address that no browser
+        sends.
         """
         socket = await run_sync(mlflow_socket, self._home)
         if socket is None:
             return None
         if socket != self._socket:
             transport = httpx.AsyncHTTPTransport(uds=socket, limits=_LIMITS, verify=False)
-            self._client = httpx.AsyncClient(transport=transport, timeout=_PATIENCE, trust_env=False)
+            self._client = httpx.AsyncClient(transport=transport, timeout=_TIMEOUT, trust_env=False)
             self._client.headers.clear()
             self._socket = socket
         url = httpx.URL("http://localhost", path=f"/{path}", query=request.scope["query_string"] or None)
-        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
-        asked = self._client.build_request(request.method, url, headers=headers, content=await request.body())
+        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
+        forwarded = self._client.build_request(request.method, url, headers=headers, content=await request.body())
         try:
-            return await self._client.send(asked, stream=True)
+            return await self._client.send(forwarded, stream=True)
         except httpx.TimeoutException:
             raise
-        except httpx.TransportError:  # it ended a moment ago
+        except httpx.TransportError:  # it has just stopped
             return None
 
 
 def mlflow_routes(settings: Settings) -> APIRouter:
-    """``/mlflow`` and what lies below it."""
+    """Return the routes of ``/mlflow`` and everything below it."""
     router, server = APIRouter(), _Server(settings)
 
     @router.get(MLFLOW_PATH)
     def first_page() -> RedirectResponse:
-        return RedirectResponse(f"{MLFLOW_PATH}/", 308)  # its addresses are relative
+        return RedirectResponse(f"{MLFLOW_PATH}/", 308)  # its links are relative
 
     @router.api_route(f"{MLFLOW_PATH}/{{path:path}}", methods=["GET", "POST"])
     async def forward(request: Request, path: str) -> Response:
-        if settings.mlflow_is_server:  # it has pages of its own
+        if settings.mlflow_is_server:  # the server has its own pages
             return RedirectResponse(str(settings.mlflow_url))
         if not settings.mlflow_ui:
-            return _sentence(request, TURNED_OFF)
+            return _unavailable(request, TURNED_OFF)
         try:
             answer = await server.answer(request, path)
         except httpx.TimeoutException:
-            return _sentence(request, _BUSY)
+            return _unavailable(request, _BUSY)
         except httpx.InvalidURL:
             return PlainTextResponse(UNREADABLE, 400)
         if answer is None:
-            return _sentence(request, MLFLOW_STARTING, again=True)
+            return _unavailable(request, MLFLOW_STARTING, again=True)
         return _Forwarded(answer, ARTIFACT_POLICY if path == "get-artifact" else POLICY)
 
     return router
 
 
-def _sentence(request: Request, sentence: str, *, again: bool = False) -> Response:
-    """In place of what was asked for: a page for a person, and the bare words for a script or a program."""
+def _unavailable(request: Request, sentence: str, *, again: bool = False) -> Response:
+    """Return a sentence in place of a page: as a page for a person, as plain text for a script or a program."""
     if looks_for_page(request.scope):
         body = render("server/pages.html", "mlflow", sentence, again)
         return HTMLResponse(bare_page("MLflow", body), 503)

@@ -1,4 +1,4 @@
-"""What every answer tells the browser: load nothing from elsewhere, let no other site read this, what to keep."""
+"""Headers of every response: load nothing from other sites, let no other site read this, cache hashed files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 def content_policy(*frames: str) -> str:
-    """The Content-Security-Policy; ``frames`` are other sites that may show the pages inside their own.
+    """Return the Content-Security-Policy. ``frames`` are other sites that may embed the pages.
 
-    Gradio compiles its templates in the browser, which needs eval and inline scripts; everything else is ours alone.
+    Gradio compiles its templates in the browser, which needs eval and inline scripts. Everything else is ours alone.
     """
     return "; ".join(
         (
@@ -31,10 +31,10 @@ KEEP = "public, max-age=31536000, immutable"
 
 
 class ResponseHeaders:
-    """Sets the headers that protect the pages, and removes Gradio's, which let other origins read them.
+    """Middleware that sets protective headers, and removes Gradio's, which let other origins read the pages.
 
-    ``policy`` is the Content-Security-Policy of whatever brings none of its own.
-    Files whose address has a hash of their contents may be kept for good: a browser would ask for each of them again.
+    ``policy`` is the Content-Security-Policy of responses that have none of their own. Files with a hash of their
+    contents in the address may be cached for good, or else a browser would ask for each of them again.
     """
 
     def __init__(self, app: ASGIApp, policy: str) -> None:

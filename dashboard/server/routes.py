@@ -1,4 +1,4 @@
-"""The addresses that the pages need; every other one that Gradio offers is closed."""
+"""The addresses that the pages need. Every other address that Gradio offers is closed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _OPEN = {
         r"/",
         r"/favicon\.ico|/theme\.css|/manifest\.json|/pwa_icon",
         r"/assets/[\w.-]+|/static/fonts/\w+/[\w-]+\.woff2|/static/js/iframeResizer\.contentWindow\.min\.js",
-        r"/gradio_api/queue/data",  # the answers of the queue, through which Gradio's client asks
-        r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # tells that a page is open
-        r"/gradio_api/app_id",  # asked until the server answers again after it was gone
+        r"/gradio_api/queue/data",  # the responses of the queue that Gradio's client uses
+        r"/gradio_api/heartbeat/[0-9a-z]{1,64}",  # reports that a page is open
+        r"/gradio_api/app_id",  # polled until a lost server answers again
         r"/export/comparison\.(csv|html|tex|matched\.csv)",
-        r"/config|/gradio_api/info",  # what programs may call (dashboard/ui/endpoint.py)
+        r"/config|/gradio_api/info",  # the schema of the endpoints for programs (dashboard/ui/endpoint.py)
         r"/export/review\.(csv|jsonl)|/export/workspace\.zip|/export/task\.jsonl",
         API_PATHS,
         MLFLOW_PATH,
@@ -35,9 +35,9 @@ _OPEN = {
     ),
     "HEAD": (r"/",),
     "POST": (
-        *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # of programs, and of pages
+        *(r"/gradio_api/queue/join", r"/gradio_api/run/predict"),  # for programs and for pages
         r"/gradio_api/mcp/?",
-        *PATTERNS["POST"],  # what MLflow's pages ask
+        *PATTERNS["POST"],  # requests of MLflow's pages
     ),
 }
 
@@ -48,14 +48,14 @@ _SIGNING_IN = {
 
 
 class OpenRoutes(AllowList):
-    """Lets in what the pages need; ``pages`` are their paths below the root, and ``access`` how people sign in here."""
+    """Allow list for the pages. ``pages`` are their paths below the root, ``access`` is the kind of sign-in."""
 
     def __init__(self, app: ASGIApp, pages: Iterable[str], *, access: str = "none") -> None:
-        named = "|".join(re.escape(path) for path in pages)
-        opened = {**_OPEN, "GET": (rf"/({named})/?", *_OPEN["GET"])}
+        page_pattern = "|".join(re.escape(path) for path in pages)
+        allowed = {**_OPEN, "GET": (rf"/({page_pattern})/?", *_OPEN["GET"])}
         for method, paths in _SIGNING_IN.get(access, {}).items():
-            opened[method] = (*opened[method], *paths)
-        super().__init__(app, opened)
+            allowed[method] = (*allowed[method], *paths)
+        super().__init__(app, allowed)
 
     async def closed(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].startswith(f"{MLFLOW_PATH}/") and scope["method"] not in READING_METHODS:
@@ -66,6 +66,6 @@ class OpenRoutes(AllowList):
         return await HTMLResponse(bare_page("Nothing here", body), 404)(scope, receive, send)
 
     def is_open(self, scope: Scope) -> bool:
-        # Gradio takes ?page= at the root for the name of a page, and fails where it has none of that name.
+        # Gradio takes ?page= at the root as the name of a page, and fails if there is none of that name.
         names_page = scope["path"] == "/" and "page" in QueryParams(scope["query_string"])
         return super().is_open(scope) and not names_page

@@ -1,4 +1,4 @@
-"""What Gradio remembers of each open page, bounded: it would keep 0.6 MB of every visit for as long as it runs."""
+"""Gradio's state of each open page, bounded. Gradio would keep 0.6 MB of every visit for as long as it runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 HEARTBEAT = "/gradio_api/heartbeat/"
 MOST_CLOSED_SESSIONS = 100
-"""sessions without a heartbeat, such as those of a computer that sleeps"""
+"""sessions without a heartbeat, such as those of a sleeping computer"""
 
 
 class PageSession(SessionState):
-    """What one page has changed. Gradio's own also copies the configuration of every component, for its deep links."""
+    """The state that one page has changed. Gradio's own class also copies every component's configuration, for deep
+    links."""
 
     def __init__(self, blocks: Blocks) -> None:
         without_copies = SimpleNamespace(default_config=blocks.default_config, blocks={})
@@ -36,9 +37,9 @@ class PageSession(SessionState):
 
 
 class Sessions(StateHolder):
-    """Every session whose page is open, and the ``MOST_CLOSED_SESSIONS`` others that were used last.
+    """All sessions whose page is open, and the ``MOST_CLOSED_SESSIONS`` others that were used last.
 
-    A page is open while it holds its heartbeat connection. What is being computed is not forgotten either.
+    A page is open while it holds its heartbeat connection. Sessions with a running event are kept too.
     """
 
     def __init__(self) -> None:
@@ -57,11 +58,11 @@ class Sessions(StateHolder):
             self._forget_surplus()
 
     def began(self, session_id: str) -> None:
-        """The session's page holds a heartbeat connection from now on."""
+        """Count a heartbeat connection that a session's page has opened."""
         self.heartbeats[session_id] += 1
 
     def ended(self, session_id: str) -> None:
-        """The connection is gone."""
+        """Remove a heartbeat connection that has closed."""
         self.heartbeats[session_id] -= 1
         if not self.heartbeats[session_id]:
             del self.heartbeats[session_id]
@@ -71,22 +72,22 @@ class Sessions(StateHolder):
     def _forget_surplus(self) -> None:
         queue = self.blocks._queue
         busy = {event.session_hash for event in queue.event_ids_to_events.values()}
-        left = [id for id in self.session_data if id not in self.heartbeats and id not in busy]
-        for session_id in left[:-MOST_CLOSED_SESSIONS]:
+        closed = [id for id in self.session_data if id not in self.heartbeats and id not in busy]
+        for session_id in closed[:-MOST_CLOSED_SESSIONS]:
             del self.session_data[session_id]
             self.time_last_used.pop(session_id, None)
             queue.pending_event_ids_session.pop(session_id, None)
             queue.pending_messages_per_session.pop(session_id, None)
 
     def keep_those_of(self, app: FastAPI, pages: Blocks) -> None:
-        """Takes the place of Gradio's own memory in an application that has ``pages`` mounted."""
+        """Replace Gradio's own state holder in an application that has ``pages`` mounted."""
         self.set_blocks(pages)
         mounted = next(route.app for route in app.routes if isinstance(route, Mount))
         cast(Any, mounted).state_holder = self
 
 
 class Heartbeats:
-    """Tells the sessions which pages are open."""
+    """Middleware that tells the sessions which pages are open."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
         self.app, self.sessions = app, sessions

@@ -1,4 +1,4 @@
-"""What a setting was measured in, each measurement beside the baselines on the same prompts."""
+"""Measurements of a setting, each with the baselines on the same prompts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import Prompts, RunView
 
 _MOST_RUNS = 100
-"""of a setting, the newest, that its page shows; of a calibration that is among them, every turn"""
+"""newest runs on a setting's page; a calibration among them contributes every turn"""
 
 
 class MeasuredBaselines(NamedTuple):
-    """A measurement, and those of its experiment that it is held against: the target alone, and SD at its fastest."""
+    """A measurement and the baselines of its experiment: the target alone, and the fastest SD."""
 
     ours: Pool
     target: Pool | None
@@ -29,58 +29,59 @@ class MeasuredBaselines(NamedTuple):
 
 
 def runs_of(repository: Repository, setting_id: str) -> list[RunView]:
-    """The runs of a setting that its page shows, the newest first."""
+    """Return the runs on a setting's page, newest first."""
     newest = repository.runs(setting_id=setting_id, limit=_MOST_RUNS)
     if len(newest) < _MOST_RUNS:
         return newest
-    found = {run.id: run for run in newest}
+    by_id = {run.id: run for run in newest}
     for id in dict.fromkeys(run.experiment_id for run in newest if is_turn(run)):
         turns = repository.runs(experiment_id=id, setting_id=setting_id, limit=None)
-        found |= {run.id: run for run in turns}
-    return list(found.values())
+        by_id |= {run.id: run for run in turns}
+    return list(by_id.values())
 
 
 def measurements(repository: Repository, runs: Sequence[RunView]) -> list[MeasuredBaselines]:
-    """What runs of a setting measured, of the same weights. The turns of a calibration are one measurement."""
-    held: dict[str, list[RunView]] = {}
+    """Return what runs of a setting measured with the same weights. A calibration's turns are one measurement."""
+    baselines: dict[str, list[RunView]] = {}
     for id in dict.fromkeys(run.experiment_id for run in runs):
         if id is not None:
-            held[id] = [run for kind in USUAL_BASELINES for run in _measured(repository, id, kind)]
-    everything = {run.id for run in (*runs, *(run for found in held.values() for run in found)) if run.metrics}
-    prompts = repository.prompts(everything)
-    return [_beside(ours, held.get(ours.run.experiment_id or "", ()), prompts) for ours in _pools(runs, prompts)]
+            baselines[id] = [run for kind in USUAL_BASELINES for run in _measured(repository, id, kind)]
+    run_ids = {run.id for run in (*runs, *(run for group in baselines.values() for run in group)) if run.metrics}
+    prompts = repository.prompts(run_ids)
+    return [
+        _with_baselines(pool, baselines.get(pool.run.experiment_id or "", ()), prompts)
+        for pool in _pools(runs, prompts)
+    ]
 
 
 def _measured(repository: Repository, experiment: str, kind: str) -> list[RunView]:
-    found = repository.runs(
-        experiment_id=experiment, acceptance=kind, order_by="position", descending=False, limit=None
-    )
-    return [run for run in found if run.metrics]
+    runs = repository.runs(experiment_id=experiment, acceptance=kind, order_by="position", descending=False, limit=None)
+    return [run for run in runs if run.metrics]
 
 
 def _pools(runs: Iterable[RunView], prompts: Prompts) -> list[Pool]:
-    """The measurements with figures as they are computed now, which those of several runs are already."""
+    """Return the measurements with their metrics recomputed. Those of several runs are recomputed already."""
     return [
         pool if len(pool.runs) > 1 else pool._replace(run=refreshed(pool.run, pool.prompts))
         for pool in pooled(list(runs), prompts)
     ]
 
 
-def _beside(ours: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
-    pools = _pools(alike(ours.run, baselines), prompts)
+def _with_baselines(measured: Pool, baselines: Sequence[RunView], prompts: Prompts) -> MeasuredBaselines:
+    pools = _pools(alike(measured.run, baselines), prompts)
     target, exact = ([pool for pool in pools if pool.run.decoding.acceptance.kind == kind] for kind in USUAL_BASELINES)
     return MeasuredBaselines(
-        ours,
-        max(target, key=lambda other: _shared(ours, other), default=None),
-        max(exact, key=lambda other: (_shared(ours, other), _speed(ours, other)), default=None),
+        measured,
+        max(target, key=lambda baseline: _shared(measured, baseline), default=None),
+        max(exact, key=lambda baseline: (_shared(measured, baseline), _speed(measured, baseline)), default=None),
     )
 
 
-def _shared(ours: Pool, other: Pool) -> int:
-    return len(ours.prompts.keys() & other.prompts.keys())
+def _shared(measured: Pool, baseline: Pool) -> int:
+    return len(measured.prompts.keys() & baseline.prompts.keys())
 
 
-def _speed(ours: Pool, other: Pool) -> float:
-    """How much faster another one is on the prompts that both did."""
-    found = speedup(ours.run, other.run, {ours.run.id: ours.prompts, other.run.id: other.prompts})
-    return 1 / found.value if found and found.value else -math.inf
+def _speed(measured: Pool, baseline: Pool) -> float:
+    """Return how many times as fast the baseline is, on the prompts that both have done."""
+    ratio = speedup(measured.run, baseline.run, {measured.run.id: measured.prompts, baseline.run.id: baseline.prompts})
+    return 1 / ratio.value if ratio and ratio.value else -math.inf

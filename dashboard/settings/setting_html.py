@@ -1,4 +1,4 @@
-"""Settings as HTML: the list of those that were measured, and one with its runs and what was decided about it."""
+"""Settings as HTML: the list of measured settings, and one setting with its runs and its review history."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import LoggedEvent, RunView, SettingSummary, SettingView
 
 _COMPARED = 20
-"""runs of a setting, the newest, that its link to Compare takes"""
+"""newest runs of a setting that its link to Compare takes"""
 
 _LIST = (
     Column("Setting", "wide"), Column("Pair"), Column("Tasks", "wide"), Column("Runs", "num"), Column("Approved for"),
@@ -40,8 +40,11 @@ _RUNS = (
 def settings_html(
     settings: Sequence[SettingSummary], approved: Mapping[str, Sequence[Use]], filtered: bool, left_out: bool
 ) -> Html:
-    """A page of settings; ``approved``: the uses whose alias names a setting, by its id; ``left_out``: whether there
-    are others, which a calibration measured while it chose."""
+    """Return a page of settings.
+
+    ``approved`` has the uses that approved a setting, by its id. ``left_out`` says whether calibrations measured others
+    while they chose.
+    """
     if not settings and filtered:
         return empty_state("No setting matches", "Search for another pair, rule or task.", ("/settings", "Show all"))
     if not settings and left_out:
@@ -57,20 +60,20 @@ def settings_html(
         )
     rows = [
         (
-            render("settings/setting.html", "listed", one),
-            one.pair,
-            ", ".join(one.tasks),
-            f"{one.runs:,}",
-            render("settings/setting.html", "uses", approved.get(one.id, ())),
-            ago(one.last),
+            render("settings/setting.html", "listed", setting),
+            setting.pair,
+            ", ".join(setting.tasks),
+            f"{setting.runs:,}",
+            render("settings/setting.html", "uses", approved.get(setting.id, ())),
+            ago(setting.last),
         )
-        for one in settings
+        for setting in settings
     ]
     return table(_LIST, rows, "Settings")
 
 
 def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Use]) -> Html:
-    """The setting's name and address, what it is approved for, and what can be done with it."""
+    """Return the setting's name and address, its approvals, and what can be done with it."""
     aliases = [(alias, use) for use in uses for alias in ("approved", "candidate") if use.named(alias) == setting.id]
     measured = [run for run in runs if run.metrics]
     links = _runs_links(measured)
@@ -79,34 +82,37 @@ def header_html(setting: SettingView, runs: Sequence[RunView], uses: Sequence[Us
 
 
 def _runs_links(measured: Sequence[RunView]) -> list[Html]:
-    """To a comparison of its runs, and to its newest calibration: turns on prompts of their own cannot be compared."""
+    """Return links to a comparison of its runs and to its newest calibration.
+
+    Turns cannot be compared, because each has its own prompts.
+    """
     turns = [run for run in measured if is_turn(run)]
     runs = [run.id for run in measured if not is_turn(run)]
     links = []
     if runs:
-        words = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
-        links.append(link(f"/compare?runs={','.join(runs[:_COMPARED])}", words))
+        text = "Compare its runs" if len(runs) <= _COMPARED else f"Compare its newest {_COMPARED} runs"
+        links.append(link(f"/compare?runs={','.join(runs[:_COMPARED])}", text))
     if turns:
-        several = len({run.experiment_id for run in turns}) > 1
-        words = "Its newest calibration" if several else "Its calibration"
-        links.append(link(f"/runs?experiment={turns[0].experiment_id or ''}", words))
+        many = len({run.experiment_id for run in turns}) > 1
+        text = "Its newest calibration" if many else "Its calibration"
+        links.append(link(f"/runs?experiment={turns[0].experiment_id or ''}", text))
     return links
 
 
 def facts_html(values: Mapping[str, object]) -> Html:
-    """Every choice of the setting."""
+    """Return every option of the setting."""
     return joined([section("What it is"), facts(values)])
 
 
 def forms_html(forms: Mapping[str, str]) -> Html:
-    """The setting in the words of those who run models, folded away; ``forms`` by their names."""
+    """Return the setting in the formats of engines, folded. ``forms`` maps format names to texts."""
     titles = {"python": "Python, transformers", "json": "JSON", "yaml": "YAML", "vllm": "vLLM", "sglang": "SGLang"}
     titled = [(titles.get(name, name), text) for name, text in forms.items()]
     return render("settings/setting.html", "forms", titled)
 
 
 def apart_html(groups: int) -> Html:
-    """Why the runs are in several tables, where they are."""
+    """Return why the runs are in several tables, if they are."""
     if groups < 2:
         return Html()
     return notice(
@@ -117,8 +123,8 @@ def apart_html(groups: int) -> Html:
 
 
 def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) -> Html:
-    """What measured the setting with the same weights, beside the baselines of its experiment."""
-    runs = [run for one in found for run in one.ours.runs]
+    """Return what measured the setting with the same weights, with the baselines of its experiment."""
+    runs = [run for measurement in found for run in measurement.ours.runs]
     measured = [run.conditions for run in runs if run.metrics]
     differing = differences(measured) if len(measured) > 1 else ()
     return render(
@@ -127,16 +133,16 @@ def runs_html(found: Sequence[MeasuredBaselines], weights: Mapping[str, str]) ->
         title=f"Measured in {count(len(runs), 'run')}",
         weights=weights_html(weights) if weights or measured else "",
         differing=", ".join(difference.name for difference in differing),
-        of_turns=any(one.ours.calibration for one in found),
-        table=table(_RUNS, [_row(one) for one in found], "Runs of the setting"),
+        of_turns=any(measurement.ours.calibration for measurement in found),
+        table=table(_RUNS, [_row(measurement) for measurement in found], "Runs of the setting"),
     )
 
 
-def _row(one: MeasuredBaselines) -> tuple[str, ...]:
-    run = one.ours.run
+def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
+    run = measurement.ours.run
     m = run.metrics or {}
     return (
-        render("settings/setting.html", "task", one.ours),
+        render("settings/setting.html", "task", measurement.ours),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
         _with_interval(
@@ -148,22 +154,22 @@ def _row(one: MeasuredBaselines) -> tuple[str, ...]:
             interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
             mixed_mark(run.speed_mixed),
         ),
-        _ratio(one.ours, one.target),
-        _ratio(one.ours, one.speculative),
+        _ratio(measurement.ours, measurement.target),
+        _ratio(measurement.ours, measurement.speculative),
         machine(run) or DASH,
-        pill(next((turn.status for turn in one.ours.runs if turn.status != "finished"), "finished")),
+        pill(next((turn.status for turn in measurement.ours.runs if turn.status != "finished"), "finished")),
         ago(run.created_at),
     )
 
 
-def _ratio(ours: Pool, baseline: Pool | None) -> str:
-    if baseline is None or ours.run.id == baseline.run.id or not ours.run.metrics or not baseline.run.metrics:
+def _ratio(measured: Pool, baseline: Pool | None) -> str:
+    if baseline is None or measured.run.id == baseline.run.id or not measured.run.metrics or not baseline.run.metrics:
         return DASH
-    prompts = {ours.run.id: ours.prompts, baseline.run.id: baseline.prompts}
-    if (found := speedup(ours.run, baseline.run, prompts)) is None:
+    prompts = {measured.run.id: measured.prompts, baseline.run.id: baseline.prompts}
+    if (ratio := speedup(measured.run, baseline.run, prompts)) is None:
         return DASH
-    mark = mixed_mark(ratio_mixed(ours.run, baseline.run))
-    return _with_interval(quantity(*found, unit="×"), interval(found.low, found.high), mark)
+    mark = mixed_mark(ratio_mixed(measured.run, baseline.run))
+    return _with_interval(quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mark)
 
 
 def _with_interval(value: str, ends: str, mark: str = "") -> Html:
@@ -171,7 +177,8 @@ def _with_interval(value: str, ends: str, mark: str = "") -> Html:
 
 
 def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:
-    """What people decided about the setting, newest first; ``setting_id`` is empty where it cannot be proposed yet."""
+    """Return what people decided about the setting, newest first. ``setting_id`` is empty if it cannot be proposed
+    yet."""
     nobody = empty_state(
         "Nobody proposed this setting yet",
         "Propose it for a use, and reviewers see its evidence.",

@@ -1,4 +1,4 @@
-"""Settings: every one that was measured; one of them opened with ``?setting=``."""
+"""Settings page: all measured settings. ``?setting=`` opens one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     message = show()
     with gr.Column(visible=False) as list_part:
         listed = SettingList(repository)
@@ -52,7 +52,7 @@ def build(repository: Repository, settings: Settings) -> None:
         opened = show()
 
     def open_page(request: gr.Request) -> Updates:
-        """The setting that the address names, or the list."""
+        """Return the setting that the address names, or the list."""
         setting_id = request.query_params.get("setting")
         try:
             updates = {opened: setting_page(repository, setting_id)} if setting_id else listed.open()
@@ -67,7 +67,7 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 class SettingList:
-    """The components as attributes; a method per event, which returns what it changes."""
+    """The page's components as attributes, and one method per event that returns the components it changes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
@@ -79,7 +79,7 @@ class SettingList:
             )
         self.settings = show(elem_id="settings")
         self.pager = Pager(SETTINGS_PER_PAGE, "setting")
-        # Not its input event, which what is pasted with the mouse does not fire.
+        # Not its input event, which pasting with the mouse does not fire.
         fields = [self.search, self.dropped]
         self.search.change(self.filter, fields, self.outputs, **FOLLOWS)
         on_choice(self.dropped)(self.filter, fields, self.outputs, **FOLLOWS)
@@ -88,7 +88,7 @@ class SettingList:
 
     @property
     def outputs(self) -> list[Any]:
-        """What the events may change."""
+        """Components that the events may change."""
         return [self.settings, *self.pager.parts]
 
     def open(self) -> Updates:
@@ -104,22 +104,22 @@ class SettingList:
         return self.view(page + step, search, dropped)
 
     def view(self, page: int, search: str, dropped: bool) -> Updates:
-        """A page of the list. What is searched for is found among what calibrations dropped, too."""
-        every = dropped or bool(search.strip())
-        total = self.repository.count_settings(search, dropped=every)
+        """Return a page of the list. A search also matches settings that calibrations dropped."""
+        with_dropped = dropped or bool(search.strip())
+        total = self.repository.count_settings(search, dropped=with_dropped)
         page = self.pager.clamp(page, total)
-        found = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE, dropped=every)
+        summaries = self.repository.settings(search, SETTINGS_PER_PAGE, page * SETTINGS_PER_PAGE, dropped=with_dropped)
         approved: dict[str, list[Use]] = {}
         for use in history.uses(self.repository.review_log()):
             if (setting := use.named("approved")) is not None:
                 approved.setdefault(setting, []).append(use)
-        left_out = not every and not total and self.repository.count_settings() > 0
-        html = settings_html(found, approved, filtered=bool(search.strip()), left_out=left_out)
+        left_out = not with_dropped and not total and self.repository.count_settings() > 0
+        html = settings_html(summaries, approved, filtered=bool(search.strip()), left_out=left_out)
         return {self.settings: html} | self.pager.updates(page, total)
 
 
 def setting_page(repository: Repository, setting_id: str) -> Html:
-    """One setting with all there is of it. Raises ``UnknownName``."""
+    """Return the page of one setting. Raises ``UnknownName``."""
     setting = repository.setting(setting_id)
     runs = runs_of(repository, setting_id)
     uses = history.uses(repository.review_log())
@@ -129,20 +129,20 @@ def setting_page(repository: Repository, setting_id: str) -> Html:
     }
     groups = by_weights(runs)
     parts = [header_html(setting, runs, uses), facts_html(values), apart_html(len(groups))]
-    for weights, alike in groups:
+    for weights, same_weights in groups:
         parts.append(forms_html({form: deliver(setting.config, form, weights) for form in FORMS}))
-        parts.append(runs_html(measurements(repository, alike), weights))
+        parts.append(runs_html(measurements(repository, same_weights), weights))
     proposed = setting_id if any(run.metrics for run in runs) else ""
-    return joined([*parts, history_html(_acts(uses, setting_id), proposed)])
+    return joined([*parts, history_html(_events(uses, setting_id), proposed)])
 
 
-def _acts(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:
-    """What concerns a setting: its proposals, what was said of them, and aliases that named it."""
-    found = []
+def _events(uses: Sequence[Use], setting_id: str) -> list[tuple[Use, LoggedEvent]]:
+    """Return the events about a setting: its proposals, their discussion, and aliases that named it."""
+    events = []
     for use in uses:
-        own = {proposal.id for proposal in use.proposals.values() if proposal.setting == setting_id}
+        proposal_ids = {proposal.id for proposal in use.proposals.values() if proposal.setting == setting_id}
         for logged in use.log:
             named = {getattr(logged.act, "setting", None), getattr(logged.act, "former", None)}
-            if logged.act.about in own or setting_id in named:
-                found.append((use, logged))
-    return sorted(found, key=lambda pair: pair[1].id, reverse=True)
+            if logged.act.about in proposal_ids or setting_id in named:
+                events.append((use, logged))
+    return sorted(events, key=lambda pair: pair[1].id, reverse=True)

@@ -1,4 +1,4 @@
-"""A calibration as HTML: how far it is, or what it found."""
+"""A calibration as HTML: its progress or its result."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ _COLUMNS = (
 
 
 def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
-    """How far a calibration is, or what it found; ``None`` for another experiment."""
+    """Return the progress or the result of a calibration, or ``None`` for another experiment."""
     config = e.config
     if not isinstance(config, CalibrationConfig):
         return None
     spent = f"{e.decoding_seconds / 60:.1f} of {config.all_minutes:g} min of decoding"
     try:
-        seen = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
-        outcome = _standing(repository, e.id, seen, config.all_minutes)
+        run_states = tuple((run.status, (run.metrics or {}).get("accuracy")) for run in e.runs)
+        outcome = _cached_status(repository, e.id, run_states, config.all_minutes)
     except FsdError as error:
         return notice(str(error), "bad")
     if not isinstance(outcome, Outcome):
-        doing = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
+        activity = f"{len(outcome.decodings)} settings on prompts {outcome.start + 1} to {outcome.end}"
         if outcome.lengths_open:
-            doing = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
-        wanted = f"Wanted: {goal_words(config)}. {doing}; {spent}."
-        return render("tables/calibration.html", "under_way", wanted, so_far(config, outcome))
+            activity = f"Replay chooses the draft lengths from {outcome.end} prompts that are recorded"
+        goal = f"Wanted: {goal_words(config)}. {activity}; {spent}."
+        return render("tables/calibration.html", "under_way", goal, so_far(config, outcome))
     setting = SettingConfig(pair=config.pair, decoding=outcome.chosen.decoding).id
     links = [(f"settings?setting={setting}", "The setting, to take along")] if outcome.chosen.sure else []
     if outcome.chosen.sure and outcome.chosen.prompts:
-        chosen = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
-        links.insert(0, (f"review?propose={setting}&calibration={e.id}", f"Propose {chosen}"))
+        label = "exact SD" if outcome.chosen.decoding.acceptance.lossless else "this setting"
+        links.insert(0, (f"review?propose={setting}&calibration={e.id}", f"Propose {label}"))
     further = Html()
     if outcome.more and not e.under_way:
         further = button("go-on", "experiment", e.id, f"Continue for {whole_minutes(outcome.more.minutes)} min")
-    rows = [_row(one) for one in outcome.finalists]
+    rows = [_row(finalist) for finalist in outcome.finalists]
     return render(
         "tables/calibration.html",
         "found",
@@ -62,38 +62,43 @@ def calibration_html(repository: Repository, e: ExperimentView) -> Html | None:
         links=links,
         further=further,
         finalists=table(_COLUMNS, rows, "Finalists of the calibration") if rows else "",
-        foretold=_foretold(e),
+        foretold=_predicted_link(e),
         spent=spent,
     )
 
 
-def _foretold(e: ExperimentView) -> str:
-    """The address of the runs of which replay had predicted something, beside the target alone; empty without any."""
-    foretold = [run.id for run in e.runs if run.predicted]
-    if not foretold:
+def _predicted_link(e: ExperimentView) -> str:
+    """Return the address that compares the runs predicted by replay with the target alone, or an empty string."""
+    predicted = [run.id for run in e.runs if run.predicted]
+    if not predicted:
         return ""
-    return f"compare?runs={','.join([e.runs[0].id, *foretold])}&baseline={e.runs[0].id}#predicted"
+    return f"compare?runs={','.join([e.runs[0].id, *predicted])}&baseline={e.runs[0].id}#predicted"
 
 
-def _row(one: SettingResult) -> tuple[str, ...]:
-    ends = one.over_exact_interval
+def _row(result: SettingResult) -> tuple[str, ...]:
+    ends = result.over_exact_interval
     span = f"{ends.low:.2f} to {ends.high:.2f}" if ends else ""
-    least = DASH if one.at_least is None else number(100 * one.at_least, 1, signed=True)
-    seen = DASH if math.isnan(one.difference) else number(100 * one.difference, 1, signed=True)
+    least = DASH if result.at_least is None else number(100 * result.at_least, 1, signed=True)
+    difference = DASH if math.isnan(result.difference) else number(100 * result.difference, 1, signed=True)
     return (
-        render("tables/measured.html", "figure", one.decoding.label, "sure" if one.sure else "not sure"),
-        str(one.prompts),
-        seen,
+        render("tables/measured.html", "figure", result.decoding.label, "sure" if result.sure else "not sure"),
+        str(result.prompts),
+        difference,
         least,
-        f"{100 * one.acceptance:.0f}",
-        render("tables/calibration.html", "over_exact", f"{one.over_exact:.2f}", span),
+        f"{100 * result.acceptance:.0f}",
+        render("tables/calibration.html", "over_exact", f"{result.over_exact:.2f}", span),
     )
 
 
 @lru_cache(64)
-def _standing(repository: Repository, id: str, seen: tuple[tuple[str, float | None], ...], minutes: float) -> Any:
-    """Read anew when a run has ended, or was scored anew, which ``seen`` tells, and when there are other ``minutes``;
-    not at every prompt and every look."""
+def _cached_status(
+    repository: Repository, id: str, run_states: tuple[tuple[str, float | None], ...], minutes: float
+) -> Any:
+    """Return the calibration's status, cached until a run ends or is scored again (``run_states``) or ``minutes``
+    change.
+
+    It is too slow for every prompt and every poll.
+    """
     experiment = repository.experiment(id)
     assert isinstance(experiment.config, CalibrationConfig)
     return standing(repository, experiment.config, experiment.runs)

@@ -1,4 +1,4 @@
-"""The log of names, notes, tags, archiving and deletions as a table: who did what, when."""
+"""The log of names, notes, tags, archiving and deletions as a table: who did what and when."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from fsd_core.storage.records import LoggedChange
 
 _COLUMNS = (Column("When"), Column("Who"), Column("Which"), Column("What", "wide"))
-_LONGEST = 120  # characters of a note that are shown
+_LONGEST = 120  # displayed characters of a note
 
 
 def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
-    """A table that is folded away, the latest first; nothing where nothing was changed."""
+    """Return a folded table, the latest change first, or nothing without changes."""
     if not changes:
         return Html()
     rows = [
@@ -34,11 +34,11 @@ def changes_html(changes: Sequence[LoggedChange], title: str) -> Html:
 
 
 def sentence(change: LoggedChange) -> str:
-    """What was done."""
+    """Return what was done."""
     if change.act == "deleted":
-        gone = change.change
-        runs = f"{count(gone.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""
-        return f"deleted “{gone.get('name', '')}” with {runs}{count(gone.get('prompts', 0), 'prompt')}"
+        deletion = change.change
+        runs = f"{count(deletion.get('runs', 0), 'run')} and " if change.kind == "experiment" else ""
+        return f"deleted “{deletion.get('name', '')}” with {runs}{count(deletion.get('prompts', 0), 'prompt')}"
     return "; ".join(_part(name, *values) for name, values in change.change.items())
 
 

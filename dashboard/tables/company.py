@@ -1,4 +1,4 @@
-"""A run among others: those that were measured with it, on the same prompts, and on which machine."""
+"""Siblings of a run: those measured with it and on the same prompts. Also the machine of a run."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ if TYPE_CHECKING:
 
 
 def company(repository: Repository, run: RunView, acceptance: str | None = None) -> list[RunView]:
-    """The measured runs of a run's experiment with its pair and weights, task and seed, of one rule if it is named."""
+    """Return the measured runs with the same experiment, pair, weights, task and seed, and the rule if it is named."""
     if run.experiment_id is None:
         return []
-    found = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
-    return alike(run, (other for other in found if other.metrics))
+    runs = repository.runs(experiment_id=run.experiment_id, task=run.task, acceptance=acceptance, limit=None)
+    return alike(run, (other for other in runs if other.metrics))
 
 
 def alike(run: RunView, others: Iterable[RunView]) -> list[RunView]:
-    """Those of others that have a run's pair and weights, task and seed."""
+    """Return the ``others`` with the same pair, weights, task and seed."""
     same = run.pair, run.task, run.seed
-    found = [other for other in others if (other.pair, other.task, other.seed) == same]
-    return [other for other in found if same_weights(other.weights, run.weights)]
+    matches = [other for other in others if (other.pair, other.task, other.seed) == same]
+    return [other for other in matches if same_weights(other.weights, run.weights)]
 
 
 def on_same_prompts(run: RunView, others: Iterable[RunView]) -> list[RunView]:
-    """Those of others that were asked the same prompts of the task, as a calibration's turns are at one time."""
-    asked = run.config.first, run.config.limit
-    return [other for other in others if (other.config.first, other.config.limit) == asked]
+    """Return the ``others`` on the same prompts of the task, such as turns of a calibration at one time."""
+    prompt_range = run.config.first, run.config.limit
+    return [other for other in others if (other.config.first, other.config.limit) == prompt_range]
 
 
 def machine(run: RunView) -> str:
-    """What the run was measured on, such as ``AMD EPYC, cpu``; empty where that is not known."""
-    known = run.provenance or {}
-    return ", ".join(str(known[key]) for key in ("gpu", "cpu", "device") if known.get(key))
+    """Return the machine that measured the run, such as ``AMD EPYC, cpu``, or an empty string if it is unknown."""
+    provenance = run.provenance or {}
+    return ", ".join(str(provenance[key]) for key in ("gpu", "cpu", "device") if provenance.get(key))

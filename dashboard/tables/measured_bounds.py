@@ -1,4 +1,4 @@
-"""The bounds that were measured in a run, for the page."""
+"""Bounds that were measured in a run, for the page."""
 
 from __future__ import annotations
 
@@ -16,39 +16,41 @@ if TYPE_CHECKING:
 
 Rows = Mapping[int, Mapping[str, Any]]
 BOUNDS_PRIORITY = 5
-"""of its job: after the playground, before experiments"""
+"""priority of a bounds job: after the playground, before experiments"""
 _FILE = "tables/measured.html"
 
 
 def of_run(run: RunView) -> list[dict[str, Any]]:
-    """What was measured, one for each temperature."""
+    """Return the measured bounds of a run, one for each temperature."""
     return sorted((run.metrics or {}).get("bounds", []), key=lambda bounds: bounds["temperature"])
 
 
 def rates(bounds: Mapping[str, Any]) -> tuple[dict[str, list[float]], dict[str, tuple[str, str, dict[int, float]]]]:
-    """Optima and verifiers as ``figures.acceptance_by_drafts`` draws them."""
+    """Return optima and verifiers as ``plots.acceptance_by_drafts.draw`` takes them."""
     optima = {sampling: [row["rate"] for row in bounds["optima"][sampling]] for sampling in OPTIMA}
     verifiers = {
         kind: (VERIFIERS[kind].title, VERIFIERS[kind].sampling, {row["drafts"]: row["rate"] for row in rows})
-        for kind, rows in _known(bounds).items()
+        for kind, rows in _installed(bounds).items()
     }
     return optima, verifiers
 
 
 def by_sampling(bounds: Mapping[str, Any]) -> Iterator[tuple[str, Rows, list[tuple[str, Rows]]]]:
-    """For each way to draft: the optimum's title and rows, and titles and rows of its verifiers. Rows by the number of
-    drafts."""
+    """Yield for each sampling of drafts the optimum's title and rows, and the titles and rows of its verifiers.
+
+    Rows are by the number of drafts.
+    """
     for sampling, (title, _) in OPTIMA.items():
-        own = [
+        verifiers = [
             (VERIFIERS[kind].title, _rows(rows))
-            for kind, rows in _known(bounds).items()
+            for kind, rows in _installed(bounds).items()
             if VERIFIERS[kind].sampling == sampling
         ]
-        yield title, _rows(bounds["optima"][sampling]), own
+        yield title, _rows(bounds["optima"][sampling]), verifiers
 
 
-def _known(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured of the verifiers that are installed; only they say how their drafts are drawn."""
+def _installed(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bounds of installed verifiers. Only these declare how their drafts are sampled."""
     return {kind: rows for kind, rows in bounds["verifiers"].items() if kind in VERIFIERS}
 
 
@@ -57,20 +59,22 @@ def _rows(rows: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def gaps_html(bounds: Mapping[str, Any]) -> Html:
-    """Acceptance in percent of each optimum and each verifier, and how many points a verifier lies below the optimum
-    of its drafts."""
+    """Return the acceptance of each optimum and verifier in percent, and each verifier's gap to its optimum in
+    points."""
     columns = [Column("Percent accepted, by drafts"), *(Column(str(n), "num") for n in range(1, MOST_DRAFTS + 1))]
     rows = []
     for title, best, verifiers in by_sampling(bounds):
         rows.append([render(_FILE, "optimum", title, ""), *map(_best, best.values())])
-        rows += [[name, *(_cell(own.get(n), row["rate"]) for n, row in best.items())] for name, own in verifiers]
+        rows += [
+            [name, *(_cell(by_drafts.get(n), row["rate"]) for n, row in best.items())] for name, by_drafts in verifiers
+        ]
     return table(columns, rows, "Acceptance by the number of drafts")
 
 
 def _best(row: Mapping[str, Any]) -> Html:
     ends = (None, None) if row["low"] is None else (100 * row["low"], 100 * row["high"])
-    told = written(100 * row["rate"], *ends, points=True, digits=1)
-    return render(_FILE, "optimum", told.value, f"{told.low} to {told.high}" if told.low else "")
+    formatted = written(100 * row["rate"], *ends, points=True, digits=1)
+    return render(_FILE, "optimum", formatted.value, f"{formatted.low} to {formatted.high}" if formatted.low else "")
 
 
 def _cell(row: Mapping[str, Any] | None, best: float) -> Html:

@@ -1,5 +1,5 @@
-// Reading prompts by key, and marking outputs. What the server is told is which output and which mark; a note is typed
-// into a dialog of the browser. After an answer the output that was in focus is in focus again.
+// Reading prompts by key, and marking outputs. The server gets the output and the mark. A note is typed into a dialog
+// of the browser. After an answer, the output that had the focus gets it back.
 let place = null;
 let turned = 0;
 
@@ -87,8 +87,8 @@ const keys = (event) => {
 };
 document.addEventListener('keydown', keys);
 
-// The prompt that an address names is brought into view, and again when figures above it have taken their room, until
-// the person moves.
+// Scrolls to the prompt that an address names, and again when figures above it have changed the layout, until the
+// person moves.
 let waiting = true;
 for (const moved of ['wheel', 'touchmove', 'keydown', 'pointerdown']) {
   window.addEventListener(moved, () => { waiting = false; }, { once: true, passive: true });

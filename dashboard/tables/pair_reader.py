@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
 
 PAGE_SIZES = (5, 20, 50)
-"""prompts a page"""
+"""prompts per page"""
 SCRIPT = script("tables/pair_reader.js", LONGEST=LONGEST_WORDS)
 
 Updates = dict[Any, Any]
@@ -30,7 +30,7 @@ Order = Callable[[Sequence[Pair]], Sequence[Pair]]
 
 
 class RunPair(NamedTuple):
-    """The two runs that are read, and what they are called."""
+    """Two runs and their names."""
 
     a: Ids
     b: Ids
@@ -39,9 +39,9 @@ class RunPair(NamedTuple):
 
 
 class PairReader:
-    """The components as attributes. ``order`` puts the prompts of a filter in order, ``which`` is the first filter.
+    """The reader's components as attributes. ``order`` sorts the prompts of a filter, ``which`` is the first filter.
 
-    ``links``: each prompt has a button that copies its address, which the page must then understand.
+    With ``links``, each prompt has a button that copies its address, which the page must then understand.
     """
 
     def __init__(
@@ -66,51 +66,52 @@ class PairReader:
 
     @property
     def chosen(self) -> list[Any]:
-        """What is read: the first arguments of :meth:`read`."""
+        """Fields whose values are the first arguments of :meth:`read`."""
         return [self.runs, self.filter, self.size]
 
     @property
     def outputs(self) -> list[Any]:
-        """What :meth:`read` may change."""
+        """Components that :meth:`read` may change."""
         return [self.runs, self.told, self.pairs, self.page, self.back, self.forward]
 
     def read(
         self, runs: RunPair | None, which: Show, size: int, page: int, person: Person, pairing: Pairing | None = None,
         linked: int | None = None,
     ) -> Updates:  # fmt: skip
-        """One page of prompts, as ``person`` sees them; the one with the position ``linked``, if that is given.
+        """Return one page of prompts as ``person`` sees them: ``page``, or that of the position ``linked`` if it is
+        given.
 
-        ``pairing`` spares reading it again. Raises ``FsdError``.
+        A given ``pairing`` is not read again. Raises ``FsdError``.
         """
         if runs is None:
             return {self.runs: None, self.told: "", self.pairs: "", self.page: 0} | self._turnable(0, 1, 0)
         size = size if size in PAGE_SIZES else PAGE_SIZES[0]
         pairing = pairing or pair_up(self.repository, runs.a, runs.b)
-        found = self.order(pairing.filtered(which))
-        page = next((i // size for i, pair in enumerate(found) if pair.a.position == linked), page)
-        page = max(0, min(page, (len(found) - 1) // size))
-        shown = found[page * size : (page + 1) * size]
-        words = f"{count(len(found), 'prompt')} of {len(pairing.pairs):,}"
-        if len(found) > size:
-            words += f", {page * size + 1:,} to {page * size + len(shown):,} shown"
-        nothing = notice("No prompt of this kind: choose another filter, or other runs.")
+        pairs = self.order(pairing.filtered(which))
+        page = next((i // size for i, pair in enumerate(pairs) if pair.a.position == linked), page)
+        page = max(0, min(page, (len(pairs) - 1) // size))
+        page_pairs = pairs[page * size : (page + 1) * size]
+        summary = f"{count(len(pairs), 'prompt')} of {len(pairing.pairs):,}"
+        if len(pairs) > size:
+            summary += f", {page * size + 1:,} to {page * size + len(page_pairs):,} shown"
+        no_match = notice("No prompt of this kind: choose another filter, or other runs.")
         return {
             self.runs: runs,
-            self.told: render("tables/pairs.html", "shown", words) if found else nothing,
+            self.told: render("tables/pairs.html", "shown", summary) if pairs else no_match,
             self.pairs: pairs_html(
-                shown, runs.name_a, runs.name_b, pairing.marks, person.name, linked, links=self.links
+                page_pairs, runs.name_a, runs.name_b, pairing.marks, person.name, linked, links=self.links
             ),
             self.page: page,
-        } | self._turnable(page, size, len(found))
+        } | self._turnable(page, size, len(pairs))
 
     def begin(self, runs: RunPair | None, which: Show, size: int, request: gr.Request) -> Updates:
-        """The first page of another filter."""
+        """Return the first page of another filter."""
         return self._guarded(runs, which, size, 0, person_of(request))
 
     def act(
         self, runs: RunPair | None, which: Show, size: int, page: int, event: gr.EventData, request: gr.Request
     ) -> Updates:
-        """What a key or a button of an output asks for."""
+        """Run the action of a key or a button of an output."""
         person, kind = person_of(request), str(event.act)
         if kind in ("next", "back"):
             return self._guarded(runs, which, size, page + (1 if kind == "next" else -1), person)
@@ -121,13 +122,13 @@ class PairReader:
             return {self.told: notice(str(error), "bad")}
         return self._guarded(runs, which, size, page, person)
 
-    def _mark(self, person: Person, kind: str, run: str, position: int, words: str) -> None:
-        """A verdict that is given again is taken back; a note stays, and so does the verdict beside a note."""
+    def _mark(self, person: Person, kind: str, run: str, position: int, text: str) -> None:
+        """Store a verdict or a note and keep the other one. A repeated verdict is removed."""
         marks = self.repository.marks([run])
-        own = next((mark for mark in marks if (mark.position, mark.who) == (position, person.name)), None)
-        verdict, note = (own.verdict, own.note) if own else (None, "")
+        previous = next((mark for mark in marks if (mark.position, mark.who) == (position, person.name)), None)
+        verdict, note = (previous.verdict, previous.note) if previous else (None, "")
         if kind == "note":
-            note = words.strip()
+            note = text.strip()
         else:
             verdict = None if verdict == kind else kind
         self.repository.mark(run, position, person.name, verdict, note)

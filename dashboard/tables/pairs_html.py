@@ -1,4 +1,4 @@
-"""Prompts as two runs answered them, side by side, with the words marked in which they differ, and people's marks."""
+"""Prompts with the answers of two runs side by side, differing words marked, and people's marks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def pairs_html(
     *,
     links: bool = False,
 ) -> Html:
-    """Prompts with both texts side by side, differing words marked; that at the position ``linked`` stands out.
+    """Return prompts with both texts side by side and differing words marked. The one at position ``linked`` stands
+    out.
 
-    With ``marks`` each output has the buttons with which ``me`` marks it. ``links``: each prompt has a button that
-    copies an address of the page, which opens it.
+    With ``marks``, each output has the buttons by which ``me`` marks it. With ``links``, each prompt has a button that
+    copies the address that opens it.
     """
     return joined(_pair(pair, (name_a, name_b), marks, me, pair.a.position == linked, links) for pair in pairs)
 
@@ -35,8 +36,8 @@ def pairs_html(
 def _pair(pair: Pair, names: tuple[str, str], marks: Marks | None, me: str, linked: bool, links: bool) -> Html:
     left, right = difference(pair.a.text, pair.b.text)
     sides = [_side(pair.a, names[0], left, marks, me), _side(pair.b, names[1], right, marks, me)]
-    place = {"a": pair.a.run_id, "b": pair.b.run_id, "prompt": str(pair.a.position + 1)}
-    link = copy_link(query=place) if links else ""
+    query = {"a": pair.a.run_id, "b": pair.b.run_id, "prompt": str(pair.a.position + 1)}
+    link = copy_link(query=query) if links else ""
     return render("tables/pairs.html", "pair", pair.a, sides=sides, linked=linked, link=link)
 
 
@@ -46,6 +47,6 @@ def _side(generation: GenerationView, name: str, pieces: Sequence[DiffPiece], ma
 
 
 def _marking(marks: Sequence[MarkView], me: str) -> Html:
-    """The buttons, pressed where they say what ``me`` thinks, and what everybody has said."""
-    own = next((mark for mark in marks if mark.who == me), None)
-    return render("tables/pairs.html", "marking", VERDICTS, marks=marks, own=own)
+    """Return the buttons, with the marks of ``me`` pressed, and everybody's marks."""
+    previous = next((mark for mark in marks if mark.who == me), None)
+    return render("tables/pairs.html", "marking", VERDICTS, marks=marks, own=previous)

@@ -21,14 +21,14 @@ SHOWS: tuple[tuple[str, Show], ...] = (
     ("All", "all"),
 )
 Ids = str | tuple[str, ...]
-"""of a run, or of the turns that are read as one; of a prompt that several did, the last counts"""
+"""id of a run, or of the turns that are read as one: for a prompt in several turns, the last one counts"""
 Marks = Mapping[tuple[str, int], "Sequence[MarkView]"]
 """by run and position of the prompt"""
-LONGEST_DIFF = 4000  # words; beyond it a difference is neither readable nor quick to find
+LONGEST_DIFF = 4000  # words; longer differences are neither readable nor quick to compute
 
 
 class DiffPiece(NamedTuple):
-    """Part of a text; ``changed`` where the other text has something else."""
+    """Part of a text. ``changed`` is true if the other text has something else there."""
 
     text: str
     changed: bool
@@ -50,12 +50,12 @@ class Pair(NamedTuple):
 
     @property
     def unsolved(self) -> bool:
-        """Whether one of the two did not solve it."""
+        """Whether at least one of the two did not solve it."""
         return "correct" not in (self.a.outcome, self.b.outcome) or self.outcome_differs
 
     @property
     def gain(self) -> int:
-        """1 if the first alone solved it, -1 if the second alone did, else 0."""
+        """1 if only the first solved it, -1 if only the second did, else 0."""
         return (self.a.outcome == "correct") - (self.b.outcome == "correct")
 
 
@@ -66,14 +66,14 @@ class Pairing(NamedTuple):
     marks: Marks = MappingProxyType({})
 
     def count(self, a_solved: bool, b_solved: bool) -> int:
-        """Prompts of one cell of the two-by-two table."""
+        """Return the number of prompts in one cell of the two-by-two table."""
         return sum(
             (pair.a.outcome == "correct") == a_solved and (pair.b.outcome == "correct") == b_solved
             for pair in self.pairs
         )
 
     def filtered(self, show: Show) -> list[Pair]:
-        """The prompts that a view asks for."""
+        """Return the prompts that a view asks for."""
         if show == "outcome":
             return [pair for pair in self.pairs if pair.outcome_differs]
         if show == "text":
@@ -86,18 +86,18 @@ class Pairing(NamedTuple):
 
 
 def pair_up(repository: Repository, run_a: Ids, run_b: Ids) -> Pairing:
-    """The prompts that both have done."""
+    """Return the prompts that both have done."""
     ids_a, ids_b = ((ids,) if isinstance(ids, str) else ids for ids in (run_a, run_b))
-    ours, theirs = ({g.position: g for id in ids for g in repository.generations(id)} for ids in (ids_a, ids_b))
+    answers_a, answers_b = ({g.position: g for id in ids for g in repository.generations(id)} for ids in (ids_a, ids_b))
     marks: dict[tuple[str, int], list[MarkView]] = {}
     for mark in repository.marks([*ids_a, *ids_b]):
         marks.setdefault((mark.run_id, mark.position), []).append(mark)
-    both = sorted(ours.keys() & theirs.keys())
-    return Pairing([Pair(ours[position], theirs[position]) for position in both], marks)
+    positions = sorted(answers_a.keys() & answers_b.keys())
+    return Pairing([Pair(answers_a[position], answers_b[position]) for position in positions], marks)
 
 
 def difference(a: str, b: str) -> tuple[list[DiffPiece], list[DiffPiece]]:
-    """Both texts in pieces, word by word; their concatenations are the texts."""
+    """Return both texts in pieces, word by word. The pieces concatenate to the texts."""
     words_a, words_b = _words(a), _words(b)
     if max(len(words_a), len(words_b)) > LONGEST_DIFF:
         return [DiffPiece(a, a != b)], [DiffPiece(b, a != b)]
@@ -105,12 +105,12 @@ def difference(a: str, b: str) -> tuple[list[DiffPiece], list[DiffPiece]]:
     for tag, a0, a1, b0, b1 in SequenceMatcher(None, words_a, words_b, autojunk=False).get_opcodes():
         left.append(DiffPiece("".join(words_a[a0:a1]), tag != "equal"))
         right.append(DiffPiece("".join(words_b[b0:b1]), tag != "equal"))
-    return _kept(left), _kept(right)
+    return _nonempty(left), _nonempty(right)
 
 
 def _words(text: str) -> list[str]:
     return re.findall(r"\s+|[^\s]+", text)
 
 
-def _kept(pieces: Sequence[DiffPiece]) -> list[DiffPiece]:
+def _nonempty(pieces: Sequence[DiffPiece]) -> list[DiffPiece]:
     return [piece for piece in pieces if piece.text]

@@ -1,4 +1,4 @@
-"""The review log as a table: who did what, when, and in which words."""
+"""The review log as a table: who did what and when, and in which words."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _VERDICTS = {"approve": "approved", "request changes": "asked for changes", "dec
 
 
 def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> Html:
-    """Acts, each with its use, in the order given."""
+    """Return events, each with its use, in the order given."""
     rows = [
         (
             moment(logged.at),
             render("tables/logs.html", "who", logged),
             link(f"/review?use={use.id}", use.name),
-            _what(logged.act),
+            _event_text(logged.act),
             words(logged.act),
         )
         for use, logged in acts
@@ -45,7 +45,7 @@ def acts_html(acts: Sequence[tuple[Use, LoggedEvent]]) -> Html:
 
 
 def words(act: Act) -> str:
-    """What a person wrote with an act; empty where nothing."""
+    """Return what a person wrote with an event, or an empty string."""
     if isinstance(act, Proposed):
         return act.rationale
     if isinstance(act, UseDescribed):
@@ -56,29 +56,29 @@ def words(act: Act) -> str:
 
 
 def setting_link(setting: str | None) -> Html:
-    """A link to a setting's page."""
+    """Return a link to a setting's page."""
     return render("tables/logs.html", "setting", setting)
 
 
-def _what(act: Act) -> str:
-    """An act in words, as a text or as HTML."""
-    if isinstance(act, UseDescribed):
-        return f"described the use “{act.name}”"
-    if isinstance(act, AliasMoved):
-        return render("tables/logs.html", "moved", act)
-    if isinstance(act, Proposed):
-        return render("tables/logs.html", "proposed", act)
-    return render("tables/logs.html", "of_proposal", act.proposal, _done(act))
+def _event_text(event: Act) -> str:
+    """Return an event in words, as a text or as HTML."""
+    if isinstance(event, UseDescribed):
+        return f"described the use “{event.name}”"
+    if isinstance(event, AliasMoved):
+        return render("tables/logs.html", "moved", event)
+    if isinstance(event, Proposed):
+        return render("tables/logs.html", "proposed", event)
+    return render("tables/logs.html", "of_proposal", event.proposal, _proposal_event(event))
 
 
-def _done(act: Judged | Waived | Remarked | Voted | Withdrawn) -> str:
-    """What was done with a proposal."""
-    if isinstance(act, Judged):
-        return _VERDICTS[act.verdict]
-    if isinstance(act, Waived):
-        return f"answers for {REQUIREMENT_TITLES.get(act.requirement, act.requirement).lower()}"
-    if isinstance(act, Remarked):
-        return f"commented on prompt {act.position + 1}" if act.position is not None else "commented"
-    if isinstance(act, Voted):
-        return f"voted blind on prompt {act.position + 1}: {act.choice}"
+def _proposal_event(event: Judged | Waived | Remarked | Voted | Withdrawn) -> str:
+    """Return what was done with a proposal."""
+    if isinstance(event, Judged):
+        return _VERDICTS[event.verdict]
+    if isinstance(event, Waived):
+        return f"answers for {REQUIREMENT_TITLES.get(event.requirement, event.requirement).lower()}"
+    if isinstance(event, Remarked):
+        return f"commented on prompt {event.position + 1}" if event.position is not None else "commented"
+    if isinstance(event, Voted):
+        return f"voted blind on prompt {event.position + 1}: {event.choice}"
     return "withdrew it"

@@ -1,4 +1,4 @@
-"""A run and an experiment as plain data, for programs."""
+"""Runs and experiments as plain data, for programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def run_record(run: RunView) -> dict[str, Any]:
-    """The run, its setting's options by name, and its metrics."""
+    """Return the run, its setting's options by name, and its metrics."""
     return {
         "run": run.id,
         "label": run.label,
@@ -30,22 +30,22 @@ def run_record(run: RunView) -> dict[str, Any]:
         "prompts_done": run.prompts_done,
         "prompts_total": run.prompts_total,
         "created_at": run.created_at.isoformat(),
-        **_said(run),
+        **_annotations(run),
         "metrics": metrics_record(run),
         "speed_mixed": list(run.speed_mixed),
     }
 
 
 def metrics_record(run: RunView) -> dict[str, dict[str, Any]]:
-    """Each metric that is known by its key: value and 95 % interval (``None`` where there is none) in its unit."""
-    found = {metric: estimate(run, metric) for metric in compared()} if run.metrics else {}
+    """Return each known metric by its key: value and 95 % interval in its unit, with ``None`` for missing ends."""
+    estimates = {metric: estimate(run, metric) for metric in compared()} if run.metrics else {}
     return {
-        metric.key: {**value._asdict(), "unit": metric.unit} for metric, value in found.items() if value is not None
+        metric.key: {**value._asdict(), "unit": metric.unit} for metric, value in estimates.items() if value is not None
     }
 
 
 def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> dict[str, Any]:
-    """The experiment and how far it is; its runs where they are asked for, else their number."""
+    """Return the experiment with its progress, and with its runs if requested, else their number."""
     return {
         "experiment": experiment.id,
         "name": experiment.name,
@@ -56,10 +56,10 @@ def experiment_record(experiment: ExperimentView, *, runs: bool = False) -> dict
         "prompts_done": experiment.prompts_done,
         "prompts_total": experiment.prompts_total,
         "created_at": experiment.created_at.isoformat(),
-        **_said(experiment),
+        **_annotations(experiment),
         "runs": [run_record(run) for run in experiment.runs] if runs else len(experiment.runs),
     }
 
 
-def _said(thing: RunView | ExperimentView) -> dict[str, Any]:
-    return {"note": thing.note, "tags": list(thing.tags), "archived": thing.archived}
+def _annotations(view: RunView | ExperimentView) -> dict[str, Any]:
+    return {"note": view.note, "tags": list(view.tags), "archived": view.archived}

@@ -16,7 +16,7 @@ NOT_SET = "–"
 
 
 class SettingsTable(NamedTuple):
-    """``rows`` has one list per run, one text per column; ``hidden`` counts columns that are equal throughout."""
+    """``rows`` has one list per run, one text per column. ``hidden`` counts columns that are equal throughout."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -24,7 +24,7 @@ class SettingsTable(NamedTuple):
 
 
 def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsTable:
-    """Every setting of the runs, or only those in which they differ."""
+    """Return every setting of the runs, or only those in which they differ."""
     flat = [settings_read(run.config) for run in runs]
     keys = [key for key in OPTION_TITLES if any(key in values for values in flat)]
     keys += sorted({key for values in flat for key in values} - set(keys))
@@ -37,7 +37,7 @@ def settings_table(runs: Sequence[RunView], differences_only: bool) -> SettingsT
 
 
 def value_text(value: Any) -> str:
-    """A setting's value as text."""
+    """Return a setting's value as text."""
     if value is None:
         return NOT_SET
     if isinstance(value, bool):

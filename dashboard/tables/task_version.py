@@ -1,4 +1,4 @@
-"""The version of a task of one's own that a run was measured on, and the link to its lines."""
+"""The version of a custom task that a run was measured on, and the link to its lines."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ if TYPE_CHECKING:
 
 
 def lines_link(task: str, words: str) -> Html:
-    """A link to the lines of a version, which ``dashboard/experiments/task_file.py`` serves; nothing for a task of the
-    program."""
+    """Return a link to the lines of a version, which ``dashboard/experiments/task_file.py`` serves.
+
+    It is empty for a built-in task.
+    """
     return render("tables/measured.html", "lines", task, words) if "@" in task else Html()
 
 
 def version_facts(repository: Repository, task: str) -> dict[str, str]:
-    """What is known of a version; nothing for a task of the program."""
-    name, own, version = task.partition("@")
-    if not own:
+    """Return the facts of a custom task's version, or nothing for a built-in task."""
+    name, separator, version = task.partition("@")
+    if not separator:
         return {}
     views = repository.task_versions(name)
-    view = next((one for one in views if one.version == version), None)
+    view = next((candidate for candidate in views if candidate.version == version), None)
     if view is None:
         return {"Version of the task": f"{version}, whose lines are not here: they were not imported with the run"}
     newer = "" if view == views[0] else f"; the latest is {views[0].version}"

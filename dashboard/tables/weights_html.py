@@ -1,4 +1,4 @@
-"""What runs were measured with, in one line."""
+"""The weights of a measurement in one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from dashboard.ui.templates import Html, render
 
 
 def weights_html(weights: Mapping[str, str]) -> Html:
-    """Of each model the fingerprint of its weights, and where it came from."""
-    models = [(role, *told.partition(" ")[::2]) for role, told in weights.items()]
+    """Return the fingerprint of each model's weights, and where it came from."""
+    models = [(role, *fingerprint_origin.partition(" ")[::2]) for role, fingerprint_origin in weights.items()]
     return render("tables/measured.html", "weights", models)

@@ -1,4 +1,4 @@
-"""The best coupling of what is drafted with what is written, cell by cell."""
+"""Figure of the optimal coupling of drafts and output token, cell by cell."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ ACCEPTED = "#0d9488"
 
 
 def draw(names: Sequence[str], coupling: Mapping[tuple[int, ...], Sequence[float]]) -> go.Figure:
-    """``names``: of the tokens. ``coupling``: the drafts, in any order, → the weight of every token with them.
+    """Return a figure with a column for each set of drafts and a row for each possible output token.
 
-    A column for each set of drafts, a row for each token that may be written: teal where it is one of the drafts.
+    ``names`` are those of the tokens. ``coupling`` maps drafts, in any order, to the weight of every token with them. A
+    cell is teal if its token is one of the drafts.
     """
     merged: dict[tuple[int, ...], list[float]] = {}
     for drafts, weights in coupling.items():
@@ -23,14 +24,14 @@ def draw(names: Sequence[str], coupling: Mapping[tuple[int, ...], Sequence[float
         merged[tuple(sorted(drafts))] = [a + float(b) for a, b in zip(row, weights, strict=True)]
     columns = sorted(merged, key=lambda drafts: -sum(merged[drafts]))
     labels = [" ".join(names[x] for x in drafts) for drafts in columns]
-    drawn = figure("The best coupling", "What was drafted, most often first", "Token written", height=430)
+    chart = figure("The best coupling", "What was drafted, most often first", "Token written", height=430)
     top = max((max(weights) for weights in merged.values()), default=1.0) or 1.0
     for accepted, colour in ((True, ACCEPTED), (False, MUTED)):
         cells = [
             [merged[drafts][x] if (x in drafts) == accepted and merged[drafts][x] > 0 else None for drafts in columns]
             for x in range(len(names))
         ]
-        drawn.add_heatmap(
+        chart.add_heatmap(
             x=labels, y=list(names), z=cells, zmin=0, zmax=top, xgap=1, ygap=1, showscale=False, hoverinfo="text",
             hoverongaps=False, colorscale=[[0, faint(colour, 0.08)], [1, colour]],
             hovertext=[
@@ -42,5 +43,5 @@ def draw(names: Sequence[str], coupling: Mapping[tuple[int, ...], Sequence[float
                 for name, row in zip(names, cells, strict=True)
             ],
         )  # fmt: skip
-    drawn.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    return drawn.update_xaxes(type="category", showgrid=False)
+    chart.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    return chart.update_xaxes(type="category", showgrid=False)

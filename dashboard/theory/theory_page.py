@@ -1,4 +1,4 @@
-"""Theory: what several drafts per position can gain at most, for two distributions that are typed in."""
+"""Theory page: the most that several drafts per position can gain, for two distributions that are typed in."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Updates = dict[Any, Any]
 
 
 def build(repository: Repository, settings: Settings) -> None:
-    """The page's components and events, inside the Blocks context of the caller."""
+    """Add the page's components and events to the caller's Blocks context."""
     show(heading("Theory", _LEAD))
     with gr.Row(equal_height=False):
         target = gr.Textbox(
@@ -64,9 +64,9 @@ def build(repository: Repository, settings: Settings) -> None:
             joint = gr.Plot(show_label=False)
             note_on_coupling = show()
 
-    def draw(target_text: str, draft_text: str, number: str, way: str) -> Updates:
+    def draw(target_text: str, draft_text: str, number: str, sampling_name: str) -> Updates:
         try:
-            html, rates, pairs, note = _drawn(target_text or "", draft_text or "", int(number), way)
+            html, rates, pairs, note = _results(target_text or "", draft_text or "", int(number), sampling_name)
         except FsdError as error:
             return {
                 numbers: notice(str(error), "bad"),
@@ -89,10 +89,10 @@ def build(repository: Repository, settings: Settings) -> None:
 
 
 @lru_cache(maxsize=64)  # the same for everyone who opens the page
-def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[Html, Figure, Figure | None, Html]:
-    """Tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
+def _results(target: str, draft: str, drafts: int, sampling: str) -> tuple[Html, Figure, Figure | None, Html]:
+    """Return tiles, curves, the coupling if it can be drawn, and a note on it. Raises ``InvalidSetting``."""
     p, q = read_pair(target, draft)
-    rates, pairs = curves(p, q), coupling(p, q, drafts, way)
+    rates, pairs = curves(p, q), coupling(p, q, drafts, sampling)
     return (
         _tiles(rates.optima, drafts),
         acceptance_by_drafts.draw(rates.optima, rates.verifiers),
@@ -103,8 +103,8 @@ def _drawn(target: str, draft: str, drafts: int, way: str) -> tuple[Html, Figure
 
 def _tiles(optima: dict[str, list[float]], drafts: int) -> Html:
     single = next(iter(optima.values()))[0]
-    named = [Tile("One draft", percent(single, digits=2), "speculative decoding, Σ min(p, q)")]
+    entries = [Tile("One draft", percent(single, digits=2), "speculative decoding, Σ min(p, q)")]
     for sampling, title in SAMPLING_TITLES.items():
         rate = optima[sampling][drafts - 1]
-        named.append(Tile(title.capitalize(), percent(rate, digits=2), f"at best, with {count(drafts, 'draft')}"))
-    return tiles(named)
+        entries.append(Tile(title.capitalize(), percent(rate, digits=2), f"at best, with {count(drafts, 'draft')}"))
+    return tiles(entries)

@@ -1,4 +1,4 @@
-"""The part of the theory page that looks at runs: their bounds, and the speed-up that theory predicts."""
+"""The part of the theory page on runs: their bounds, and their predicted speed-up."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fsd_core.storage.database.repository import Repository
     from fsd_core.storage.records import RunView
 
-_SHOWN = 100  # runs to choose from
+_MOST_LISTED = 100  # runs to choose from
 PLOTS = 4
-"""of bounds: one for each chosen run and temperature"""
+"""plots of bounds: one for each chosen run and temperature"""
 _POLL_SECONDS = 1.0
 _LEAD = (
     "What several drafts could have gained in your runs. The worker asks a run's two models again at 48 positions of "
@@ -42,7 +42,7 @@ Updates = dict[Any, Any]
 
 
 class RunTheory:
-    """The components as attributes; a method per event."""
+    """The components as attributes, and one method per event."""
 
     def __init__(self, repository: Repository, executor: Executor) -> None:
         self.repository = repository
@@ -64,60 +64,62 @@ class RunTheory:
         self.gaps = show()
         self.speedup = gr.Plot(show_label=False, visible=False)
         self.jobs, self.clock = gr.State([]), gr.Timer(_POLL_SECONDS, active=False)
-        shown = [self.said, *self.plots, self.gaps, self.speedup]
-        on_load(self.fill, None, [self.runs, *shown])
-        on_choice(self.runs)(self.look, self.runs, shown, **FOLLOWS)
-        begun = [self.jobs, self.clock, self.measure, self.said]
-        self.measure.click(self.start, [self.runs, self.temperature], begun, **PRIVATE_EVENT)
-        self.clock.tick(self.poll, [self.jobs, self.runs], [*begun[:-1], *shown], trigger_mode="once", **PRIVATE_EVENT)
+        results = [self.said, *self.plots, self.gaps, self.speedup]
+        on_load(self.fill, None, [self.runs, *results])
+        on_choice(self.runs)(self.look, self.runs, results, **FOLLOWS)
+        started = [self.jobs, self.clock, self.measure, self.said]
+        self.measure.click(self.start, [self.runs, self.temperature], started, **PRIVATE_EVENT)
+        self.clock.tick(
+            self.poll, [self.jobs, self.runs], [*started[:-1], *results], trigger_mode="once", **PRIVATE_EVENT
+        )
 
     def fill(self) -> Updates:
-        """The runs to choose from, newest first."""
+        """Return the runs to choose from, newest first."""
         try:
-            runs = [run for run in self.repository.runs(limit=_SHOWN, archived=False) if run.metrics]
+            runs = [run for run in self.repository.runs(limit=_MOST_LISTED, archived=False) if run.metrics]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
         names = [(_name(run), run.id) for run in runs]
         drafted = (run for run in runs if run.decoding.drafter is not None)
         first = next((run for run in runs if of_run(run)), None) or next(drafted, None) or next(iter(runs), None)
-        chosen = [first.id] if first else []
-        seen = self.look(chosen) if chosen else {self.said: notice(_NONE)}
-        return {self.runs: gr.Dropdown(names, value=chosen)} | seen
+        selected = [first.id] if first else []
+        updates = self.look(selected) if selected else {self.said: notice(_NONE)}
+        return {self.runs: gr.Dropdown(names, value=selected)} | updates
 
     def look(self, ids: list[str]) -> Updates:
-        """What is known of runs."""
+        """Return the bounds and speed-ups of runs."""
         try:
             runs = [self.repository.run(id) for id in ids]
             experiments = dict.fromkeys(run.experiment_id for run in runs)
-            company = [run for run in runs if run.experiment_id is None]
-            company += [run for id in experiments if id for run in self.repository.experiment(id).runs]
+            siblings = [run for run in runs if run.experiment_id is None]
+            siblings += [run for id in experiments if id for run in self.repository.experiment(id).runs]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        return self._shown(runs, company)
+        return self._results(runs, siblings)
 
-    def _shown(self, runs: list[RunView], company: list[RunView]) -> Updates:
-        measured = [(run, one) for run in runs for one in of_run(run)][:PLOTS]
-        unknown = [_name(run) for run in runs if not of_run(run)]
+    def _results(self, runs: list[RunView], siblings: list[RunView]) -> Updates:
+        measured = [(run, bounds) for run in runs for bounds in of_run(run)][:PLOTS]
+        unmeasured = [_name(run) for run in runs if not of_run(run)]
         figures = [
-            acceptance_by_drafts.draw(*rates(one), _title(run, one) if len(runs) > 1 else _where(one))
-            for run, one in measured
+            acceptance_by_drafts.draw(*rates(bounds), _title(run, bounds) if len(runs) > 1 else _where(bounds))
+            for run, bounds in measured
         ]
-        points = speedup_figure.measured(company)
-        lacking = NOT_YET.format(", ".join(unknown)) if unknown else "" if runs else CHOOSE
+        points = speedup_figure.measured(siblings)
+        message = NOT_YET.format(", ".join(unmeasured)) if unmeasured else "" if runs else CHOOSE
         return {
-            self.said: notice(lacking) if lacking else "",
+            self.said: notice(message) if message else "",
             **{
                 plot: gr.Plot(figures[i] if i < len(figures) else None, visible=i < len(figures))
                 for i, plot in enumerate(self.plots)
             },
             self.gaps: render(
-                "theory/runs.html", "gaps", [(_title(run, one), gaps_html(one)) for run, one in measured]
+                "theory/runs.html", "gaps", [(_title(run, bounds), gaps_html(bounds)) for run, bounds in measured]
             ),
             self.speedup: gr.Plot(speedup_figure.draw(points) if points else None, visible=bool(points)),
         }
 
     def start(self, ids: list[str], temperature: float | None, request: gr.Request) -> Updates:
-        """Writes the jobs, and begins to follow them."""
+        """Queue the jobs and follow them."""
         try:
             require(person_of(request), "author", "Measuring bounds")
             if not ids:
@@ -131,16 +133,16 @@ class RunTheory:
                 gpu_billing.note(job)
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        said = absence_notice(self.repository.worker(), self.executor) or notice("Measuring.")
+        message = absence_notice(self.repository.worker(), self.executor) or notice("Measuring.")
         return {
             self.jobs: jobs,
             self.clock: gr.Timer(active=True),
             self.measure: gr.Button(interactive=False),
-            self.said: said,
+            self.said: message,
         }
 
     def poll(self, jobs: list[str], ids: list[str]) -> Any:
-        """Whether the jobs have ended."""
+        """Return the progress of the jobs, or the results when they have ended."""
         ended = {self.jobs: [], self.clock: gr.Timer(active=False), self.measure: gr.Button(interactive=True)}
         if not jobs:
             return ended
@@ -148,16 +150,16 @@ class RunTheory:
             states = [self.repository.job(job) for job in jobs]
         except FsdError as error:
             return {self.said: notice(str(error), "bad")}
-        if left := sum(state.status in ("queued", "running") for state in states):
+        if remaining := sum(state.status in ("queued", "running") for state in states):
             worker = self.repository.worker()
             if not (worker and worker.alive):
                 return {self.said: absence_notice(worker, self.executor)}
-            began = any(state.status == "running" for state in states)
-            doing = worker.activity if began else "The worker will begin shortly."
-            return {self.said: notice(f"Measuring, {left} of {len(states)} to do. {doing}")}
-        faults = [state.error or "It was stopped." for state in states if state.status != "finished"]
-        said = {self.said: notice(" ".join(dict.fromkeys(faults)), "bad")} if faults else {}
-        return ended | self.look(ids) | said
+            is_running = any(state.status == "running" for state in states)
+            activity = worker.activity if is_running else "The worker will begin shortly."
+            return {self.said: notice(f"Measuring, {remaining} of {len(states)} to do. {activity}")}
+        errors = [state.error or "It was stopped." for state in states if state.status != "finished"]
+        message = {self.said: notice(" ".join(dict.fromkeys(errors)), "bad")} if errors else {}
+        return ended | self.look(ids) | message
 
 
 def _name(run: RunView) -> str:

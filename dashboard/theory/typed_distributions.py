@@ -1,5 +1,7 @@
-"""What the theory page computes of two typed-in distributions. Imports what it needs when asked: the page is to open
-at once."""
+"""Computations of the theory page on two typed-in distributions.
+
+Heavy imports are deferred until they are needed, so that the page opens at once.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,14 @@ class AcceptanceCurves:
     """Acceptance by the number of drafts, from one on."""
 
     optima: dict[str, list[float]]
-    """by the way to draft"""
+    """by the sampling of drafts"""
     verifiers: dict[str, tuple[str, str, Mapping[int, float]]]
-    """title, way to draft, and rates by the number of drafts"""
+    """title, sampling of drafts, and rates by the number of drafts"""
 
 
 def read_weights(text: str, name: str) -> list[float]:
-    """Numbers between spaces or commas as shares of their sum. Raises ``InvalidSetting`` for anything else."""
+    """Return numbers separated by spaces or commas as shares of their sum. Raises ``InvalidSetting`` for anything
+    else."""
     parts = [part for part in _BETWEEN.split(text.strip()) if part]
     try:
         weights = [float(part) for part in parts]
@@ -57,7 +60,7 @@ def _is_number(part: str) -> bool:
 
 
 def read_pair(target: str, draft: str) -> tuple[list[float], list[float]]:
-    """p and q of one vocabulary. Raises ``InvalidSetting``."""
+    """Return p and q of one vocabulary. Raises ``InvalidSetting``."""
     p, q = read_weights(target, "the target's distribution"), read_weights(draft, "the draft's distribution")
     if len(p) != len(q):
         raise InvalidSetting(
@@ -67,12 +70,12 @@ def read_pair(target: str, draft: str) -> tuple[list[float], list[float]]:
 
 
 def token_names(count: int) -> list[str]:
-    """A, B, … as far as they go, then numbers."""
+    """Return A, B, … for up to 26 tokens, and numbers for more."""
     return list(ascii_uppercase[:count]) if count <= len(ascii_uppercase) else [str(i + 1) for i in range(count)]
 
 
 def curves(p: list[float], q: list[float]) -> AcceptanceCurves:
-    """All optima and all verifiers, of 1 to ``MOST_DRAFTS`` drafts."""
+    """Return all optima and all verifiers, for 1 to ``MOST_DRAFTS`` drafts."""
     from fsd_core.rules.rates import acceptance_rate
     from fsd_core.theory import optimal_acceptance
 
@@ -80,15 +83,15 @@ def curves(p: list[float], q: list[float]) -> AcceptanceCurves:
     optima = {sampling: [optimal_acceptance(p, q, n, sampling) for n in counts] for sampling in OPTIMA}
     verifiers = {}
     for name, verifier in VERIFIERS.items():
-        if verifier.optimal:  # is the optimum of its drafts
+        if verifier.optimal:  # equals the optimum of its drafts
             continue
-        known = counts if verifier.drafts is None else (verifier.drafts,)
-        verifiers[name] = (verifier.title, verifier.sampling, {n: acceptance_rate(name, p, q, n) for n in known})
+        supported = counts if verifier.drafts is None else (verifier.drafts,)
+        verifiers[name] = (verifier.title, verifier.sampling, {n: acceptance_rate(name, p, q, n) for n in supported})
     return AcceptanceCurves(optima, verifiers)
 
 
 def coupling(p: list[float], q: list[float], drafts: int, sampling: str) -> dict[tuple[int, ...], list[float]] | None:
-    """The best coupling of the drafts with the token written, or ``None`` where its picture would be too large."""
+    """Return the optimal coupling of drafts and output token, or ``None`` if its picture would be too large."""
     import numpy as np
 
     from fsd_core.theory.transport import joint_distribution, optimal_coupling

@@ -1,4 +1,4 @@
-"""Buttons in HTML that do something on the server, and ask first where it cannot be undone."""
+"""HTML buttons that do something on the server, and ask first if it cannot be undone."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ CLICKS = script("ui/clicks.js")
 
 
 def button(act: str, kind: str, id: str, words: str, question: str = "", *, disabled: bool = False) -> Html:
-    """A button that does ``act`` with the run or experiment (``kind``) of an id, after a question if there is one."""
+    """Return a button that does ``act`` with the run or experiment (``kind``) of an id, after ``question`` if it is
+    given."""
     return render("ui/links.html", "button", act, kind, id, words, question, disabled)
 
 
 def work_button(e: ExperimentView) -> Html:
-    """Stops an experiment that is under way, or continues one with more to do; nothing where neither can be."""
+    """Return a button that stops an unfinished experiment or continues one with more to do, or nothing if neither is
+    possible."""
     if e.under_way:
-        words = "Cancelling" if e.cancel_requested else "Cancel"
-        return button("cancel", "experiment", e.id, words, disabled=e.cancel_requested) if e.job_id else Html()
+        label = "Cancelling" if e.cancel_requested else "Cancel"
+        return button("cancel", "experiment", e.id, label, disabled=e.cancel_requested) if e.job_id else Html()
     return button("resume", "experiment", e.id, "Resume") if any(run.has_more_to_do for run in e.runs) else Html()
 
 
 def delete_button(kind: str, id: str, gone: Deletion) -> Html:
-    """Deletes after a question that names what goes."""
+    """Return a button that deletes, after a question that names what is lost."""
     runs = f"its {count(gone.runs, 'run')}, " if kind == "experiment" else ""
     question = (
         f"Delete the {kind} “{gone.name}” with {runs}{count(gone.prompts, 'prompt')} and their traces, here and in "
@@ -44,7 +46,7 @@ def delete_button(kind: str, id: str, gone: Deletion) -> Html:
     return button("delete", kind, id, "Delete", question)
 
 
-# What each button does, in words, and the role that it needs.
+# The action of each button in words, and the role that it needs.
 _NEEDED = {
     "cancel": ("Cancelling work", "author"), "resume": ("Resuming work", "author"), "delete": ("Deleting", "admin"),
     "go-on": ("Giving a calibration time", "author"),
@@ -53,8 +55,8 @@ _NEEDED = {
 
 
 def perform(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> str:
-    """Does what a button asks for; the sentence that says so. Raises ``FsdError``."""
-    doings: dict[str, Callable[[], str]] = {
+    """Do what a button asks for and return a sentence on it. Raises ``FsdError``."""
+    handlers: dict[str, Callable[[], str]] = {
         "cancel": lambda: _cancelled(repository, kind, id),
         "resume": lambda: f"{run_actions.resume(repository, home, kind, id)} continues at its next prompt.",
         "go-on": lambda: f"{_name(repository, kind, id)} continues for {_more_time(repository, home, kind, id)} min.",
@@ -62,15 +64,15 @@ def perform(repository: Repository, home: Path, person: Person, act: str, kind: 
         "archive": lambda: f"{_archived(repository, person, kind, id, True)} is archived: lists no longer show it.",
         "unarchive": lambda: f"{_archived(repository, person, kind, id, False)} is in the lists again.",
     }
-    if act not in doings or kind not in ("run", "experiment"):
+    if act not in handlers or kind not in ("run", "experiment"):
         raise InvalidSetting("This page has no such button: reload it.")
-    what, role = _NEEDED[act]
-    require(person, role, what)
-    return doings[act]()
+    label, role = _NEEDED[act]
+    require(person, role, label)
+    return handlers[act]()
 
 
 def answered(repository: Repository, home: Path, person: Person, act: str, kind: str, id: str) -> Html:
-    """As :func:`perform`, as a notice of the page."""
+    """Do as :func:`perform` and return its sentence or its error as a notice."""
     try:
         return notice(perform(repository, home, person, act, kind, id))
     except FsdError as error:
@@ -84,7 +86,7 @@ def _more_time(repository: Repository, home: Path, kind: str, id: str) -> str:
 
 
 def _archived(repository: Repository, person: Person, kind: str, id: str, archived: bool) -> str:
-    """Archives it or takes it out of the archive; its name."""
+    """Archive or unarchive a run or an experiment and return its name."""
     repository.annotate("run" if kind == "run" else "experiment", id, Edit(archived=archived), person)
     return _name(repository, kind, id)
 

@@ -1,4 +1,4 @@
-"""The algorithms in words: what each does, what it costs, and what must be known to set it."""
+"""The algorithms in words: what each does, what it costs, and what is needed to set its knob."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fsd_core.config import DRAFTERS, RULES, TOPOLOGIES, VERIFIERS, divergence_u
 from fsd_core.config.options import Option
 from fsd_core.rules.divergence_choice import divergence_fact, divergence_title, divergence_unit
 
-# Those without a knob are compared with, those with one are tuned.
+# Rules without a knob are baselines, those with one are tuned.
 TUNED = tuple(kind for kind, rule in RULES.items() if rule.knob is not None)
 SEVERAL = tuple(VERIFIERS)
 PLAIN_RULES = tuple(kind for kind in RULES if kind not in (*TUNED, *SEVERAL))
@@ -18,7 +18,7 @@ RULE_CHOICES = [(rule.long_title or rule.title, kind) for kind, rule in RULES.it
 
 
 def choices(option: Option) -> list[tuple[str, str]]:
-    """What can be chosen, each with its name in words."""
+    """Return an option's choices with their titles."""
     titles = {kind: part.title for parts in (DRAFTERS, TOPOLOGIES) for kind, part in parts.items()}
     if option.name == "divergence":
         titles = {name: divergence_title(name) for name in option.choices}
@@ -26,16 +26,16 @@ def choices(option: Option) -> list[tuple[str, str]]:
 
 
 def cost(kind: str) -> str:
-    """``lossless`` or ``lossy``"""
+    """Return ``lossless`` or ``lossy``."""
     return "lossless" if RULES[kind].lossless else "lossy"
 
 
 def knob_range(kind: str, option: Option, divergence: str) -> str:
-    """The values that a rule's knob can take, such as ``0 to 0.693 nats``."""
+    """Return the range of a rule's knob, such as ``0 to 0.693 nats``."""
     low, high, unit = option.low, option.high, option.unit
-    chosen = divergence if "divergence" in RULES[kind].model_fields else None
-    if own := getattr(RULES[kind], "divergence", chosen):  # a rule may have one of its own, which nobody chooses
-        bound, unit = divergence_upper_bound(own), divergence_unit(own)
+    selected = divergence if "divergence" in RULES[kind].model_fields else None
+    if measure := getattr(RULES[kind], "divergence", selected):  # a rule may have a fixed one
+        bound, unit = divergence_upper_bound(measure), divergence_unit(measure)
         low, high = 0, bound if math.isfinite(bound) else None
     if low is None:
         return "any number"
@@ -44,7 +44,7 @@ def knob_range(kind: str, option: Option, divergence: str) -> str:
 
 
 def about(kind: str, divergence: str) -> Html:
-    """What a chosen algorithm does and costs, as HTML, with the facts that its knob asks for."""
+    """Return what an algorithm does and costs, as HTML, with the facts for its knob."""
     rule, facts = RULES[kind], []
     if "divergence" in rule.model_fields:
         facts.append(divergence_fact(divergence))

@@ -1,4 +1,4 @@
-"""What people say of a run or an experiment, as HTML: tags, whether it is archived, and the button that archives."""
+"""Annotations of a run or an experiment as HTML: its tags, whether it is archived, and the archive button."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 def tags_html(view: RunView | ExperimentView) -> Html:
-    """Its tags, and a mark where it is archived; nothing where there is neither."""
+    """Return the tags and a mark if it is archived, or nothing without either."""
     return render("ui/links.html", "tags", view.tags, view.archived) if view.archived or view.tags else Html()
 
 
 def archive_button(kind: str, view: RunView | ExperimentView) -> Html:
-    """Hides it from lists, or shows it there again."""
+    """Return a button that hides it from lists or lists it again."""
     return button(
         *(("unarchive", kind, view.id, "Unarchive") if view.archived else ("archive", kind, view.id, "Archive"))
     )

@@ -1,4 +1,4 @@
-"""What the forms of a pair begin with: values that its calibration chose, or the usual ones where it has none."""
+"""Defaults of the forms for a pair: values that its calibration chose, or the usual ones without a calibration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Beginning(NamedTuple):
     """The values that a form's fields have before anybody changes them."""
 
     thresholds: str
-    """of an experiment"""
+    """thresholds of an experiment"""
     limit: int
     """prompts of an experiment"""
     lengths: str
@@ -24,19 +24,19 @@ class Beginning(NamedTuple):
     exact_length: int
     """draft length of the Playground's exact setting"""
     threshold: float
-    """of the Playground's lenient setting"""
+    """threshold of the Playground's lenient setting"""
     draft_length: int
-    """of that setting"""
+    """draft length of the Playground's lenient setting"""
     example: str | None
     """id of the prompt that the Playground shows first"""
     sentence: str
-    """where the values are from"""
+    """the source of the values"""
 
 
 def beginning(pair: str) -> Beginning:
-    """What the forms begin with when a pair is chosen. Raises what ``calibration_of`` raises."""
-    told = calibration_of(pair)
-    if told is None:
+    """Return the defaults of the forms for a pair. Raises what ``calibration_of`` raises."""
+    calibration = calibration_of(pair)
+    if calibration is None:
         knob = RULES[METHOD_OPTIONS["acceptance"].default].knob
         assert knob is not None
         length = METHOD_OPTIONS["draft_length"].default
@@ -45,15 +45,15 @@ def beginning(pair: str) -> Beginning:
             threshold=METHOD_OPTIONS["threshold"].default, draft_length=length, example=None, sentence=UNCALIBRATED,
         )  # fmt: skip
     return Beginning(
-        thresholds=_listed(told.thresholds), limit=USUAL_PROMPTS,
-        lengths=_listed((told.exact_length, told.draft_length)), exact_length=told.exact_length,
-        threshold=told.threshold, draft_length=told.draft_length,
-        example=told.example, sentence=told.sentence(),
+        thresholds=_listed(calibration.thresholds), limit=USUAL_PROMPTS,
+        lengths=_listed((calibration.exact_length, calibration.draft_length)), exact_length=calibration.exact_length,
+        threshold=calibration.threshold, draft_length=calibration.draft_length,
+        example=calibration.example, sentence=calibration.sentence(),
     )  # fmt: skip
 
 
 def untouched(field: str, value: object) -> bool:
-    """Whether a field, named as in ``Beginning``, still has what the form of some pair began with."""
+    """Return whether a field, named as in ``Beginning``, still has the default of some pair."""
     return any(value == getattr(beginning(pair), field) for pair in MODEL_PAIRS)
 
 

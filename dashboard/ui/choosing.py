@@ -1,4 +1,4 @@
-"""What a page does when something is chosen in its fields."""
+"""Events of a page for choices in its fields."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dashboard.ui.components import PRIVATE_EVENT
 from dashboard.ui.templates import script
 
 FOLLOWS: dict[str, Any] = PRIVATE_EVENT | {"trigger_mode": "always_last"}
-"""Options of an event that shows what has been chosen: while the answer to one choice is on its way, the last of the
-choices after it is kept and asked for next. Gradio's own way would be to drop them."""
+"""Options of an event that displays a choice. While one choice is being answered, the last one after it is queued.
+Gradio's default would drop it."""
 
 
 def on_choice(*fields: Any) -> Any:
-    """The event of something else being chosen in one of ``fields``; to be called as Gradio's own are.
+    """Return the event that another value is chosen in one of ``fields``. It is called like Gradio's own events.
 
-    A dropdown's ``input`` comes twice for one choice, and also where its list is merely left, and an answer to it that
-    fills in another field would then overwrite what was typed there meanwhile. So the choices are counted in the
-    browser, where a field holds something else than when it was entered, and the event is that the count has changed.
+    A dropdown's ``input`` fires twice for one choice, and also when its list is closed without a choice. An answer to
+    it that fills in another field would then overwrite what was typed there meanwhile. So the browser counts choices: a
+    field counts if it holds another value than when it was entered. The event is a change of this count.
     """
     count = gr.Textbox("0", visible="hidden")
     entered = [field.focus for field in fields if hasattr(field, "focus")]
     if entered:
-        hold = script("ui/entered.js", ID=count._id)
-        gr.on(entered, None, [*fields], None, js=hold, trigger_mode="multiple", **PRIVATE_EVENT)
-    settle, tell = script("ui/settle.js"), script("ui/chosen.js", ID=count._id)
-    settled = gr.on([field.input for field in fields], None, js=settle, trigger_mode="multiple", **PRIVATE_EVENT)
-    settled.then(None, [*fields], count, js=tell, trigger_mode="multiple", **PRIVATE_EVENT)
+        on_entry = script("ui/entered.js", ID=count._id)
+        gr.on(entered, None, [*fields], None, js=on_entry, trigger_mode="multiple", **PRIVATE_EVENT)
+    on_input, on_settled = script("ui/settle.js"), script("ui/chosen.js", ID=count._id)
+    settled = gr.on([field.input for field in fields], None, js=on_input, trigger_mode="multiple", **PRIVATE_EVENT)
+    settled.then(None, [*fields], count, js=on_settled, trigger_mode="multiple", **PRIVATE_EVENT)
     return count.change

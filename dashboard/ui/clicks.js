@@ -1,5 +1,5 @@
-// A click tells the server what is to be done with which thing; the HTML comes from data and cannot script. A question
-// opens in a dialog of the browser, whose text is set as text.
+// A click sends an action and its object to the server. The HTML comes from data and cannot script. A question opens in
+// a dialog of the browser and is set as text.
 element.addEventListener('click', (event) => {
   const button = event.target.closest('button[data-act]');
   if (!button) return;

@@ -1,4 +1,4 @@
-"""What programs may call: typed functions as endpoints of Gradio's API and as tools of its MCP server."""
+"""Typed functions as endpoints of Gradio's API and as tools of its MCP server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Endpoint = Callable[..., Any]
 
 
 class CallerError(gr.Error):
-    """A sentence for the program's person; not an event for the log."""
+    """API error for the caller. It is not logged."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, print_exception=False)
@@ -29,19 +29,19 @@ class CallerError(gr.Error):
 
 
 def offer(endpoints: Iterable[Endpoint]) -> None:
-    """Adds functions to the Blocks context of the caller, by their names, past the queue.
+    """Add functions as endpoints to the caller's Blocks context, by their names and past the queue.
 
-    Their type hints make the schema and their docstrings (Google's style) the words. A parameter ``request`` is not
-    part of it: it tells whose request it is.
+    Their type hints make the schema, and their docstrings (Google style) the descriptions. A parameter ``request`` is
+    not part of the schema. It identifies the caller.
     """
     for function in endpoints:
-        gr.api(_answering(function), queue=False)
+        gr.api(_validating(function), queue=False)
 
 
 def answer_in_json(pages: gr.Blocks) -> None:
-    """Has the tools of a mounted application answer with JSON.
+    """Make the tools of a mounted application answer in JSON.
 
-    Gradio would give Python's ``repr``, and read the files and drawings that an answer seems to name.
+    Gradio would answer with Python's ``repr``, and read the files and drawings that an answer seems to name.
     """
 
     def as_json(data: list[Any], root_url: str) -> list[TextContent]:
@@ -52,8 +52,8 @@ def answer_in_json(pages: gr.Blocks) -> None:
     pages.mcp_server_obj.postprocess_output_data = as_json  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _answering(function: Endpoint) -> Endpoint:
-    """The function, with what it is given checked, and with its errors as sentences that reach the caller."""
+def _validating(function: Endpoint) -> Endpoint:
+    """Wrap a function so that its arguments are validated and its errors reach the caller as sentences."""
     signature = inspect.signature(function)
     kinds = {name: kind for name, kind in get_type_hints(function).items() if name not in ("return", "request")}
     fields: Any = {name: (kind, None) for name, kind in kinds.items()}
@@ -63,8 +63,8 @@ def _answering(function: Endpoint) -> Endpoint:
     def answering(*args: Any, **named: Any) -> Any:
         bound = signature.bind(*args, **named)
         try:
-            given = model.model_validate({name: bound.arguments[name] for name in kinds if name in bound.arguments})
-            return function(**bound.arguments | {name: getattr(given, name) for name in given.model_fields_set})
+            arguments = model.model_validate({name: bound.arguments[name] for name in kinds if name in bound.arguments})
+            return function(**bound.arguments | {name: getattr(arguments, name) for name in arguments.model_fields_set})
         except ValidationError as error:
             raise CallerError(sentence(error, lambda path: " ".join(map(str, path)))) from None
         except FsdError as error:

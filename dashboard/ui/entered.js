@@ -1,4 +1,4 @@
-// Keeps in the page, by the id of the event, what the fields held when one was entered.
+// Stores in the page, by the event's id, the values of the fields when one was entered.
 (...held) => {
   const kept = (window.fsdChoices ??= {})[$ID$] ??= {count: 0};
   kept.held = JSON.stringify(held);

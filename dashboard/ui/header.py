@@ -1,4 +1,4 @@
-"""The head of every page: the name, the way to the other pages, and how the worker is."""
+"""The header of every page: name, navigation and worker status."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATUS_SECONDS = 2.0
 
 
 class Page(NamedTuple):
-    """A page's title, its path below the root (empty: the root itself), and what builds it."""
+    """A page's title, its path below the root (empty for the root itself), and its builder."""
 
     title: str
     path: str
@@ -31,9 +31,9 @@ class Page(NamedTuple):
 def build_header(
     status_now: Callable[[], str], pages: Sequence[Page], current: Page, way_in: str = "", note: str = ""
 ) -> None:
-    """Adds the header to the page that is being built; ``status_now`` says how the worker is.
+    """Add the header to the page that is being built. ``status_now`` returns the worker's status.
 
-    ``way_in`` is the link, as HTML, by which visitors sign in; ``note`` a sentence for every page.
+    ``way_in`` is the link, as HTML, by which visitors sign in. ``note`` is a sentence for every page.
     """
     gr.Navbar(visible=False)
     with gr.Row(elem_classes=["fsd-head"]):
@@ -43,7 +43,7 @@ def build_header(
             status = show(elem_classes=["fsd-status"])
     if note:
         show(kept(note))
-    shown = gr.State("")
+    displayed = gr.State("")
 
     def refresh(last: str) -> tuple[object, object]:
         now = status_now()
@@ -52,18 +52,18 @@ def build_header(
     def opened(last: str, request: gr.Request) -> tuple[object, object, str]:
         return (*refresh(last), person_html(person_of(request), way_in))
 
-    gr.Timer(STATUS_SECONDS).tick(refresh, shown, [status, shown], **PRIVATE_EVENT)
-    on_load(opened, shown, [status, shown, person])
+    gr.Timer(STATUS_SECONDS).tick(refresh, displayed, [status, displayed], **PRIVATE_EVENT)
+    on_load(opened, displayed, [status, displayed, person])
 
 
 def person_html(person: Person, way_in: str = "") -> str:
-    """Who is signed in, and the way out; for somebody who is not, the way in."""
+    """Return who is signed in with a button to sign out, or ``way_in`` if nobody is."""
     if not person.known:
         return way_in
     return render("ui/page.html", "person", person)
 
 
 def navigation(pages: Sequence[Page], current: Page) -> Html:
-    """The bar with the product's name and the pages; the current one is marked."""
+    """Return the bar with the product's name and the pages, the current one marked."""
     mark = FAVICON.read_text(encoding="utf-8").replace("<svg ", '<svg aria-hidden="true" ')
     return render("ui/page.html", "navigation", Html(mark), pages, current)

@@ -1,4 +1,4 @@
-"""Fields of forms, made from the table of options; and what a person has set in them."""
+"""Form fields made from the table of options, and the values that a person sets in them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fsd_core.errors import InvalidSetting
 
 
 def field(option: Option, **more: Any) -> Any:
-    """The component for one value of an option; ``more`` is what this page says of it besides."""
-    usual = {"value": option.default, "label": option.title, "min_width": 110} | more
+    """Return the component for one value of an option. ``more`` adds to or overrides its properties."""
+    properties = {"value": option.default, "label": option.title, "min_width": 110} | more
     if option.choices:
-        return gr.Dropdown(choices(option), **usual)
+        return gr.Dropdown(choices(option), **properties)
     if option.type is bool:
-        return gr.Checkbox(**usual)
-    # Without a precision, which would round what was typed and say nothing: `number` refuses part of a whole.
-    return gr.Number(step=_step(option), **usual)
+        return gr.Checkbox(**properties)
+    # Without a precision, which would silently round what was typed: `number` rejects fractions instead.
+    return gr.Number(step=_step(option), **properties)
 
 
 def several(option: Option, **more: Any) -> gr.Dropdown:
-    """The component for several of an option's choices, the usual one chosen."""
-    usual = {"label": option.plural or option.label, "min_width": 160} | more
-    return gr.Dropdown(choices(option), value=[option.default], multiselect=True, **usual)
+    """Return the component for several of an option's choices, with the default selected."""
+    properties = {"label": option.plural or option.label, "min_width": 160} | more
+    return gr.Dropdown(choices(option), value=[option.default], multiselect=True, **properties)
 
 
 def _step(option: Option) -> float:
@@ -39,33 +39,34 @@ def _step(option: Option) -> float:
 
 
 def label(option: Option, value: Any = None) -> str:
-    """What a page calls an option."""
+    """Return the label of an option on a page."""
     return option.label
 
 
 def chosen(values: Mapping[str, Any]) -> DecodingConfig:
-    """The decoding method of a setting's fields, by the options' names; fields that nothing reads are left aside.
+    """Return the decoding method of a setting's fields, given by option name. Fields that nothing reads are ignored.
 
-    An empty knob is off. Raises ``InvalidSetting`` with one sentence, also for another field that is empty.
+    An empty knob is off. Raises ``InvalidSetting`` with one sentence, also for any other empty field.
     """
-    given, rule = _read(values), RULES[values["acceptance"]]
-    for name, value in given.items():
+    options, rule = _read(values), RULES[values["acceptance"]]
+    for name, value in options.items():
         option = METHOD_OPTIONS[name]
         if rule.knob is not None and option.field == rule.knob.field and value is None:
-            given[name] = OFF if rule.can_be_off() else None
+            options[name] = OFF if rule.can_be_off() else None
         elif not option.choices:
-            given[name] = number(option, value)
-    return method(given, label)
+            options[name] = number(option, value)
+    return method(options, label)
 
 
 def _read(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options that something of what is chosen in them reads."""
+    """Return the options that the chosen ones read."""
     visible = visible_fields(values, values)
     return {name: value for name, value in values.items() if visible[name]}
 
 
 def number(option: Option, value: Any) -> Any:
-    """A field's value as its option takes it. Raises ``InvalidSetting`` for an empty field and for part of a whole."""
+    """Return a field's value in its option's type. Raises ``InvalidSetting`` for an empty field or a fraction of a
+    whole."""
     if option.type not in (int, float):
         return value
     if value is None or not math.isfinite(value):
@@ -80,11 +81,11 @@ def _kind(option: Option) -> str:
 
 
 def visible_fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, bool]:
-    """Which of the fields of these names leave something to choose, for what has been chosen in the others."""
+    """Return for each name whether its field leaves something to choose, given the choices in the others."""
     choices = {name: value for name, value in values.items() if METHOD_OPTIONS[name].choices}
     return {name: reads(METHOD_OPTIONS[name], choices) for name in names}
 
 
 def settings_of(decoding: DecodingConfig) -> dict[str, Any]:
-    """The options of a decoding method with their values, by name; those that it does not read are left out."""
+    """Return the options of a decoding method with their values, by name, except those that it does not read."""
     return _read(options_of(decoding))

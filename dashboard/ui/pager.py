@@ -1,4 +1,4 @@
-"""Earlier, later, and where one is: for lists that are longer than a page."""
+"""Previous and next, with the position between them, for lists that are longer than a page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsd_core.formatting import count
 
 
 class Pager:
-    """Two buttons and a line between them; ``page`` is the number of the page shown, from 0."""
+    """Two buttons and a line between them. ``page`` is the number of the displayed page, from 0."""
 
     def __init__(self, size: int, noun: str) -> None:
         self.size = size
@@ -25,20 +25,20 @@ class Pager:
 
     @property
     def parts(self) -> list[Any]:
-        """What :meth:`updates` may change."""
+        """Components that :meth:`updates` may change."""
         return [self.page, self.row, self.back, self.where, self.forward]
 
     @property
     def steps(self) -> tuple[tuple[gr.Button, int], ...]:
-        """The buttons, and how far each goes."""
+        """The buttons with the step of each."""
         return (self.back, -1), (self.forward, 1)
 
     def clamp(self, page: int, total: int) -> int:
-        """The nearest page there is, of ``total`` items."""
+        """Return the nearest existing page for ``total`` items."""
         return max(0, min(page, (total - 1) // self.size))
 
     def updates(self, page: int, total: int) -> dict[Any, Any]:
-        """The parts for ``page`` (clamped) of ``total`` items."""
+        """Return the components for ``page`` (clamped) of ``total`` items."""
         first, last = page * self.size + 1, min(total, (page + 1) * self.size)
         return {
             self.page: page,

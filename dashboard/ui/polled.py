@@ -1,4 +1,4 @@
-"""What many open pages ask for again and again: the database is asked once for all of them."""
+"""Cache for what many open pages poll: the database is queried once for all of them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cachetools import TTLCache
 
 _T = TypeVar("_T")
 _MOST = 256
-"""answers that are kept at once, each for other arguments"""
+"""cached answers, each for other arguments"""
 
 
 class Polled(Generic[_T]):
-    """The answers of a function of hashable arguments, each kept for so many seconds.
+    """The cached answers of a function of hashable arguments, each kept for ``seconds``.
 
-    Whoever asks while the answer is being found waits for it; an error is nobody's answer, and is raised for each.
+    Callers wait while the answer is being computed. Errors are not cached and are raised for each caller.
     """
 
     def __init__(self, ask: Callable[..., _T], seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,6 +33,6 @@ class Polled(Generic[_T]):
                 return answer
 
     def forget(self) -> None:
-        """After a change that is to be seen at once."""
+        """Clear the cache, after a change that must be visible at once."""
         with self._lock:
             self._answers.clear()

@@ -1,2 +1,2 @@
-// An input event may come before the value that it tells of has reached the other side of the page.
+// An input event may fire before its value has reached the other side of the page.
 () => new Promise((done) => setTimeout(() => done([]), 40))

@@ -1,15 +1,15 @@
-// Links to copy, and figures as files. Listens on the document: pages draw their parts anew.
+// Links to copy, and figures as files. Listens on the document, because pages redraw their parts.
 (() => {
   const address = (query) => {
     const url = new URL(window.location.href);
     url.hash = '';
-    // What a Space's frame adds for itself: its theme, and a signature that is nobody else's.
+    // Parameters that a Space's frame adds for itself: its theme, and a personal signature.
     for (const name of [...url.searchParams.keys()]) if (name.startsWith('__')) url.searchParams.delete(name);
     for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
     return url.href.replaceAll('%2C', ',');
   };
 
-  // Where a browser gives a page no clipboard (an address without TLS), the text is shown, chosen, to be copied by hand.
+  // Without a clipboard (an address without TLS), the text is displayed and selected, to be copied by hand.
   const offer = (button, text) => {
     const field = document.createElement('input');
     field.readOnly = true;
@@ -39,7 +39,7 @@
     if (button && button.textContent !== 'Copied') copy(button);
   });
 
-  // What a figure shows, and of which run or comparison: accuracy-against-throughput-run-3f9c1a2b.png
+  // The title of a figure, and its run or comparison: accuracy-against-throughput-run-3f9c1a2b.png
   const fileName = (plot) => {
     const title = new DOMParser().parseFromString(plot.layout?.title?.text || 'figure', 'text/html').body.textContent;
     const query = new URLSearchParams(window.location.search);
@@ -47,7 +47,7 @@
     return `${title} ${of}`.normalize('NFKD').toLowerCase().replace(/[^a-z0-9]+/g, '-').replace(/^-|-$/g, '').slice(0, 100);
   };
 
-  // Plotly's own tool bar makes the file, in the browser.
+  // Plotly's own tool bar makes the file in the browser.
   const save = (plot, format) => {
     plot._context.toImageButtonOptions = {format, filename: fileName(plot), scale: format === 'png' ? 2 : 1};
     plot.querySelector('.modebar-btn[data-title^="Download plot"]')?.click();

@@ -1,4 +1,4 @@
-"""Whose request an event's handler serves, and the way to say who one is."""
+"""The person behind an event's request, and the link to sign in."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from fsd_core.space import here
 
 
 def person_of(request: gr.Request) -> Person:
-    """Who asks. Somebody of whom nothing is known may look, and no more.
+    """Return the person behind a request. An unknown person may look, and no more.
 
-    A tool of the MCP server is given Starlette's request, an event's handler Gradio's around it.
+    A tool of the MCP server gets Starlette's request, and an event's handler gets Gradio's wrapper of it.
     """
-    asked = request if isinstance(request, Request) else getattr(request, "request", None)
-    return (person_in(asked.scope) if asked is not None else None) or NOBODY
+    http_request = request if isinstance(request, Request) else getattr(request, "request", None)
+    return (person_in(http_request.scope) if http_request is not None else None) or NOBODY
 
 
 def sign_in_link(words: str, next: str = "/", style: str = "") -> Html:
-    """A link to Hugging Face's own form, and back to the page ``next``; on a Space in a tab of its own, because a frame
-    may keep no cookies."""
+    """Return a link to Hugging Face's own form, which leads back to the page ``next``.
+
+    On a Space it opens a tab of its own, because a frame may keep no cookies.
+    """
     space = here()
     address = f"{space.url if space else ''}/login/huggingface?next={quote(next)}"
     return render("ui/links.html", "sign_in", address, words, style, tab=space is not None)

@@ -1,4 +1,4 @@
-"""HTML from templates and scripts from files; every value that a template is given is escaped."""
+"""HTML from templates, and scripts from files. Every value that a template gets is escaped."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from markupsafe import Markup
 from dashboard.ui import quantities
 from fsd_core.formatting import DASH, count
 
-_ROOMS = Path(__file__).parent.parent
-# Beyond HTML's own characters, those that begin an expression in a template of the browser's side.
+_DASHBOARD = Path(__file__).parent.parent
+# Besides HTML's own special characters, those that begin an expression in a browser-side template.
 _TEMPLATE_CHARACTERS = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
 
 
 class Html(str):
-    """HTML in which every text that comes from data has been escaped.
+    """HTML in which every text from data has been escaped.
 
-    Joined to other text it is a plain ``str`` again, and a template that is given that shows it literally.
+    Joined to other text it becomes a plain ``str`` again, which a template escapes.
     """
 
     __slots__ = ()
@@ -33,41 +33,43 @@ class Html(str):
 
 
 def escape(text: object) -> Html:
-    """``text`` as HTML that shows it literally, in an element or in a quoted attribute; what is HTML stays."""
+    """Return ``text`` escaped for an element or a quoted attribute. What is HTML already stays."""
     if isinstance(text, Html):
         return text
-    if isinstance(text, Markup):  # what a macro has made
+    if isinstance(text, Markup):  # the output of a macro
         return Html(text)
     return Html(html.escape(str(text), quote=True).translate(_TEMPLATE_CHARACTERS))
 
 
 def joined(parts: Iterable[object]) -> Html:
-    """Parts one after the other, each escaped where it is not HTML already."""
+    """Join parts, and escape each unless it is HTML already."""
     return Html("".join(map(escape, parts)))
 
 
 def render(file: str, macro: str, *values: object, **named: object) -> Html:
-    """What the macro of a file makes of values. ``file`` is ``room/name.html``, in ``dashboard/room/templates``."""
-    made = str(getattr(_PAGES.get_template(file).module, macro)(*values, **named))
-    # Seldom there, for values are escaped already; to translate a long text takes milliseconds.
-    return Html(made.translate(_TEMPLATE_CHARACTERS) if any(chr(c) in made for c in _TEMPLATE_CHARACTERS) else made)
+    """Return the output of a file's macro. ``file`` is ``room/name.html``, in ``dashboard/room/templates``."""
+    output = str(getattr(_PAGES.get_template(file).module, macro)(*values, **named))
+    # Seldom needed, because values are escaped already, and translating a long text takes milliseconds.
+    return Html(
+        output.translate(_TEMPLATE_CHARACTERS) if any(chr(c) in output for c in _TEMPLATE_CHARACTERS) else output
+    )
 
 
 def document(file: str, macro: str, styles: str, **named: object) -> str:
-    """A page of its own, with style sheets in its head."""
+    """Return a page of its own, with style sheets in its head."""
     return render(file, macro, **named).replace("</head>", f"<style>{styles}</style></head>", 1)
 
 
 def script(file: str, **values: object) -> str:
-    """The script ``room/name.js``, with each ``$NAME$`` of ``values`` replaced by its value as JSON."""
-    text = (_ROOMS / file).read_text(encoding="utf-8")
+    """Return the script ``room/name.js``, with each ``$NAME$`` of ``values`` replaced by its value as JSON."""
+    text = (_DASHBOARD / file).read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"${name}$", json.dumps(value))
     return text
 
 
 class _Lines(Extension):
-    """Lines are joined without their indentation: with a space between words, without one beside a tag."""
+    """Joins lines without their indentation: with a space between words, without one beside a tag."""
 
     def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
         lines = [line.strip() for line in source.splitlines()]
@@ -76,12 +78,12 @@ class _Lines(Extension):
 
 def _source(name: str) -> tuple[str, str, Callable[[], bool]]:
     room, _, file = name.partition("/")
-    path = _ROOMS / room / "templates" / file
+    path = _DASHBOARD / room / "templates" / file
     return path.read_text(encoding="utf-8"), str(path), lambda: True
 
 
 def _attributes(values: Mapping[str, object]) -> Html:
-    """Attributes of an element, without those whose value is ``None``; each begins with a space."""
+    """Return the attributes of an element, each after a space, without those whose value is ``None``."""
     return Html("".join(f' {name}="{escape(value)}"' for name, value in values.items() if value is not None))
 
 

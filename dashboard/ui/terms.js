@@ -1,5 +1,5 @@
-// Hints of words and marks: what their title says, shown by hovering, by focus and by touch, where the browser's own hint
-// needs a mouse. It is set as text, never as HTML.
+// Hints of words and marks: their title, displayed on hover, focus and touch, because the browser's own needs a mouse.
+// It is set as text, never as HTML.
 (() => {
   const SELECTOR = ".fsd-term, .fsd-mark";
   let panel = null;
@@ -44,7 +44,7 @@
   document.addEventListener("pointerover", (event) => {
     const word = event.pointerType === "mouse" ? wordOf(event.target) : null;
     if (word) show(word);
-    else if (shown && !shown.isConnected) hide(); // what it was in was drawn anew
+    else if (shown && !shown.isConnected) hide(); // its element was redrawn
   });
   document.addEventListener("pointerout", (event) => {
     const word = event.pointerType === "mouse" ? wordOf(event.target) : null;

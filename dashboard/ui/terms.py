@@ -1,4 +1,4 @@
-"""Words of the pages that need explaining: what each means, as a hint that hovering, focus and touch show."""
+"""Terms of the pages that need explaining. Each meaning is a hint on hover, focus and touch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from fsd_core.config.options import OPTIONS
 from fsd_core.metrics import METRICS
 
-# What neither the table of metrics nor that of options explains. docs/terms.md says more; a test holds them together.
+# What neither the metrics nor the options explain. docs/terms.md says more, and a test compares the two.
 WORDS = {
     "Setting": "A pair and a way to decode: drafter, topology, rule and threshold, sampling, longest text",
     "Experiment": "Several runs on the same prompts, queued as one job",
@@ -33,12 +33,12 @@ WORDS = {
 
 
 def explained(word: str) -> str:
-    """What a word of the pages means; empty where nothing is known of it."""
-    return _known().get(word.casefold(), "")
+    """Return the meaning of a term, or an empty string if it has no explanation."""
+    return _explanations().get(word.casefold(), "")
 
 
 @cache
-def _known() -> dict[str, str]:
+def _explanations() -> dict[str, str]:
     options = {name: option.help for option in OPTIONS.values() for name in (option.title, option.label, option.plural)}
     metrics = {name: metric.explanation for metric in METRICS.values() for name in (metric.title, metric.listed)}
     return {name.casefold(): about for name, about in (options | metrics | WORDS).items() if name}

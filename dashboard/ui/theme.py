@@ -1,7 +1,6 @@
-"""The look of the pages: paper and ink, one accent, light and dark. Nothing is fetched from elsewhere.
+"""The theme of the pages: paper and ink, one accent, light and dark. Nothing is loaded from other sites.
 
-The colours live in ``theme.css`` as ``--fsd-…`` variables; Gradio's own parts are pointed at them here,
-so that a colour is written once per theme.
+``theme.css`` has the colours as ``--fsd-…`` variables, each once per theme. Gradio's own variables refer to them here.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ _SHEETS = (
     "settings/settings.css",
     "review/review.css",
 )
-# Given to Gradio as a whole: it puts its own class before every rule, without which its resets would win.
+# Given to Gradio as a whole: it prefixes every rule with its own class, without which its resets would win.
 STYLE_SHEETS = "".join((_FOLDER.parent / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
 _SCRIPTS = ("tokens.js", "sharing.js", "terms.js")
 HEAD = "".join(f"<script>{(_FOLDER / script).read_text(encoding='utf-8')}</script>" for script in _SCRIPTS)
 FAVICON = _FOLDER / "favicon.svg"
 
-# Gradio's semi-bold files lack most letters. Without them a browser that is asked for 600 takes the whole bold ones.
+# Gradio's semi-bold files lack most letters. Without them, a browser uses the complete bold ones for weight 600.
 _FULL_WEIGHTS = (400, 700)
 
 _TEAL = gr.themes.colors.Color(
@@ -110,7 +109,7 @@ _SAME_IN_BOTH: dict[str, str] = {
 
 
 def build_theme() -> gr.themes.Base:
-    """Gradio's theme. Its font files are the ones that Gradio itself carries and serves."""
+    """Return Gradio's theme. Its font files are those that Gradio itself serves."""
     theme = gr.themes.Base(
         primary_hue=_TEAL,
         secondary_hue=_TEAL,
@@ -121,9 +120,9 @@ def build_theme() -> gr.themes.Base:
         font=[fonts.LocalFont("IBM Plex Sans", _FULL_WEIGHTS), "system-ui", "sans-serif"],
         font_mono=[fonts.LocalFont("IBM Plex Mono", _FULL_WEIGHTS), "ui-monospace", "monospace"],
     )
-    known = set(theme.set.__code__.co_varnames)
+    parameters = set(theme.set.__code__.co_varnames)
     values: dict[str, Any] = dict(_SAME_IN_BOTH)
-    values |= {f"{key}_dark": value for key, value in _SAME_IN_BOTH.items() if f"{key}_dark" in known}
+    values |= {f"{key}_dark": value for key, value in _SAME_IN_BOTH.items() if f"{key}_dark" in parameters}
     return theme.set(
         **values,
         block_title_text_weight="600",

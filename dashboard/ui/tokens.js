@@ -1,4 +1,4 @@
-// Selecting a token, by click or by keyboard, says why it was written. Everything shown is set as text, never as HTML.
+// Selecting a token by click or by keyboard displays why it was written. All of it is set as text, never as HTML.
 (() => {
   const REASONS = {
     strict: "Drafted, and accepted by the strict test.",

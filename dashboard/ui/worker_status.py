@@ -1,4 +1,4 @@
-"""How what computes is: in the head of every page, and where nothing moves without it."""
+"""The worker's status: in the header of every page, and as a notice on pages that need it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WorkerAbsence(NamedTuple):
-    """What is said where nothing computes."""
+    """The texts for a missing worker."""
 
     missing: str
     remedy: str
@@ -32,7 +32,7 @@ _ABSENCES: dict[Executor, WorkerAbsence] = {
 
 
 def worker_status(repository: Repository, executor: Executor) -> str:
-    """How what computes is, in a few words; what is wrong with the database, where it cannot be asked."""
+    """Return the worker's status in a few words, or the database's error if it cannot be read."""
     try:
         worker = repository.worker()
         waiting = repository.queue_length()
@@ -51,7 +51,8 @@ def _status(state: str, word: str, more: str, hint: str = "") -> Html:
 
 
 def absence_notice(worker: WorkerView | None, executor: Executor, waiting: bool = False) -> Html:
-    """Says that nothing will move, where nothing computes; empty otherwise. ``waiting``: experiments are."""
+    """Return a notice that nothing is generated without a worker, or nothing if it is alive. ``waiting`` is true if
+    experiments wait."""
     if worker is not None and worker.alive:
         return Html()
     absent = _ABSENCES[executor]

@@ -77,7 +77,7 @@ def measure(
 
     ``pair``: the run's pair, or a function that evaluates it elsewhere. ``temperature``: the run's by default, or 1 for
     a greedy run, whose bounds are trivial. ``on_position`` is called with the number done and the total. Raises what
-    :func:`check` raises, and ``InvalidSetting`` for a temperature of 0.
+    :func:`check` raises, and ``InvalidSetting`` for a temperature of 0 or less.
     """
     check(repository, run_id)
     run = repository.run(run_id)

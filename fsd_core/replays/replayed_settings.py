@@ -11,9 +11,6 @@ from fsd_core.config.sweeps import methods
 from fsd_core.replays.costs import replayable
 from fsd_core.replays.replay_trace import TraceInfo
 
-_SHARED = ("temperature", "top_k", "top_p", "min_p", "max_new_tokens", "drafter", "topology")
-"""options that the trace fixes"""
-
 
 def settings_of(info: TraceInfo, chosen: Mapping[str, Any], named: Named = in_python) -> list[DecodingConfig]:
     """Return every rule with every knob value at every draft length, unless ``chosen`` names others.

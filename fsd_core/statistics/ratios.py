@@ -57,7 +57,10 @@ def quotient_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
 
 
 def difference_interval(ours: Pairs, theirs: Pairs) -> Interval | None:
-    """Return the 95 % interval of one ratio of sums less another, like :func:`quotient_interval`."""
+    """Return the 95 % interval of one ratio of sums less another, of the same prompts in the same order.
+
+    ``None`` if fewer than three prompts differ. Raises ``ValueError`` like :func:`ratio_interval`.
+    """
     return _interval(difference_ends(np.hstack([_table(ours), _table(theirs)])))
 
 

@@ -7,7 +7,7 @@ the same in every version. Newer fields are left out if empty.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -19,7 +19,6 @@ LONGEST_USE_TITLE = 120
 _MOST_RUNS = 400
 """that one proposal is based on; rounds of a calibration are runs"""
 
-_T = TypeVar("_T")
 Words = Annotated[str, Field(max_length=LONGEST_WORDS)]
 RunId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 SettingId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]

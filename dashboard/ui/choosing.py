@@ -26,7 +26,7 @@ def on_choice(*fields: Any) -> Any:
     if entered:
         on_entry = script("ui/entered.js", ID=count._id)
         gr.on(entered, None, [*fields], None, js=on_entry, trigger_mode="multiple", **PRIVATE_EVENT)
-    on_input, on_settled = script("ui/settle.js"), script("ui/chosen.js", ID=count._id)
+    on_input, on_settled = script("ui/settle.js", ID=count._id), script("ui/chosen.js", ID=count._id)
     settled = gr.on([field.input for field in fields], None, js=on_input, trigger_mode="multiple", **PRIVATE_EVENT)
     settled.then(None, [*fields], count, js=on_settled, trigger_mode="multiple", **PRIVATE_EVENT)
     return count.change

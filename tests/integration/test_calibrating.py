@@ -22,6 +22,7 @@ from fsd_core.config.sweeps import methods
 from fsd_core.decoding import batch, decoder
 from fsd_core.errors import InvalidSetting
 from fsd_core.evaluation import harness, roofline
+from fsd_core.evaluation.observer import RunObserver
 from fsd_core.models.language_model import LanguageModel
 from fsd_core.models.loading import LoadedPair, load_pair
 from fsd_core.replays import costs
@@ -92,7 +93,7 @@ def test_cut_off_anywhere_it_goes_on_and_no_prompt_is_done_twice(repository: Rep
     assert repository.experiment(id).config == config == read_sweep(config.as_json())
     for prompts in (3, 40, 10):
         with pytest.raises(KeyboardInterrupt):
-            calibrate(repository, id, config, lambda *_: pair, Stops(prompts))
+            calibrate(repository, id, config, lambda *_: pair, RunObserver(Stops(prompts)))
     outcome = calibrate(repository, id, config, lambda *_: pair)
     assert outcome.reason == "sure"
     assert outcome.chosen.decoding.acceptance.kind == "fsd-reducible"
@@ -118,7 +119,7 @@ def test_replay_proposes_the_draft_length_of_every_rule_once(repository: Reposit
     config = CalibrationConfig.model_validate({"decodings": tuple(found), "lengths": (1, 2, 16)} | SMALL)
     id = repository.create_experiment(config, enqueue=False)
     with pytest.raises(KeyboardInterrupt):
-        calibrate(repository, id, config, lambda *_: pair, Stops(3))
+        calibrate(repository, id, config, lambda *_: pair, RunObserver(Stops(3)))
     begun = repository.experiment(id).runs
     lengths = Counter[tuple]()
     for run in begun:

@@ -16,7 +16,7 @@ from fsd_core.config import RunConfig
 from fsd_core.storage.database.tables import GenerationRow, SittingRow
 from tests.tools import plausible
 from tests.tools.real_tokens import HOSTILE, TEXTS, add_run
-from tests.tools.settled import acts
+from tests.tools.settled import acts, go, settled
 from tests.tools.site import Site
 from tests.tools.tracking_examples import generation
 
@@ -127,6 +127,23 @@ def test_the_address_keeps_the_filters_for_a_link_and_for_the_way_back(page: Pag
     expect(rows(page)).to_have_count(1)
     expect(page.get_by_label("Status", exact=True)).to_have_value("Failed")
     expect(page.get_by_label("Task", exact=True)).to_have_value("All")
+
+
+def test_a_choice_counts_although_the_next_field_is_entered_at_once(page: Page, filled: Site) -> None:
+    go(page, f"{filled.url}/runs")
+    page.evaluate("""() => {
+      const later = window.setTimeout;
+      window.held = [];
+      window.setTimeout = (act, ms, ...more) => ms === 40 ? window.held.push(act) : later(act, ms, ...more);
+    }""")
+    choose(page, "Status", "Failed")
+    page.wait_for_function("() => window.held.length")
+    page.get_by_label("Search").first.focus()
+    settled(page)
+    expect(rows(page)).to_have_count(50)
+    page.evaluate("() => { const all = window.held.splice(0); all.forEach((act) => act()); }")
+    expect(rows(page)).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"/runs\?status=failed$"))
 
 
 def test_ticked_runs_outlast_paging_and_go_to_compare(page: Page, filled: Site) -> None:

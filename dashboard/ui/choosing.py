@@ -26,7 +26,13 @@ def on_choice(*fields: Any) -> Any:
     if entered:
         on_entry = script("ui/entered.js", ID=count._id)
         gr.on(entered, None, [*fields], None, js=on_entry, trigger_mode="multiple", **PRIVATE_EVENT)
+    texts = [field for field in fields if isinstance(field, gr.Textbox)]
+    if texts:  # their input event fires for keys that write a character, and not where text is pasted or deleted
+        on_change = script("ui/typed.js", ID=count._id)
+        changes = [field.change for field in texts]
+        gr.on(changes, None, [*fields], count, js=on_change, trigger_mode="multiple", **PRIVATE_EVENT)
     on_input, on_settled = script("ui/settle.js", ID=count._id), script("ui/chosen.js", ID=count._id)
-    settled = gr.on([field.input for field in fields], None, js=on_input, trigger_mode="multiple", **PRIVATE_EVENT)
+    inputs = [field.input for field in fields if field not in texts]
+    settled = gr.on(inputs, None, js=on_input, trigger_mode="multiple", **PRIVATE_EVENT)
     settled.then(None, [*fields], count, js=on_settled, trigger_mode="multiple", **PRIVATE_EVENT)
     return count.change

@@ -146,6 +146,18 @@ def test_a_choice_counts_although_the_next_field_is_entered_at_once(page: Page, 
     expect(page).to_have_url(re.compile(r"/runs\?status=failed$"))
 
 
+def test_a_text_that_is_pasted_or_deleted_filters_as_one_that_is_typed(page: Page, filled: Site) -> None:
+    go(page, f"{filled.url}/runs")
+    search = page.get_by_label("Search").first
+    search.fill("Series-3 <img")  # without a key, as the mouse pastes
+    expect(page).to_have_url(re.compile(r"/runs\?search=Series-3\+%3Cimg$"))
+    expect(rows(page)).to_have_count(7)
+    search.press("ControlOrMeta+a")
+    search.press("Delete")
+    expect(page).to_have_url(re.compile("/runs$"))
+    expect(rows(page)).to_have_count(50)
+
+
 def test_ticked_runs_outlast_paging_and_go_to_compare(page: Page, filled: Site) -> None:
     page.goto(f"{filled.url}/runs")
     expect(rows(page)).to_have_count(50)

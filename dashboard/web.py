@@ -92,9 +92,8 @@ def build_app(repository: Repository, settings: Settings) -> FastAPI:
     if settings.access == "password":
         app.include_router(login_routes(repository))
     if settings.access == "huggingface":
-        from dashboard.server.huggingface_login import (
-            huggingface_routes,
-        )  # a library that no other kind of access needs
+        # Imports a library that no other kind of access needs.
+        from dashboard.server.huggingface_login import huggingface_routes
 
         app.router.routes.extend(huggingface_routes(repository, settings, OAuthApp.of(), here()))
     if login:
@@ -139,6 +138,8 @@ def build_pages(repository: Repository, settings: Settings) -> gr.Blocks:
         with blocks if not page.path else blocks.route(page.title, page.path):
             build_header(status, PAGES, page, way_in(settings, f"/{page.path}"), note)
             page.build(repository, settings)
+    # Gradio's client sends the calls of programs through the queue, although no event of a page uses it.
+    blocks.queue(max_size=64, default_concurrency_limit=8, api_open=False)
     return blocks
 
 

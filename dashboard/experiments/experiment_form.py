@@ -14,7 +14,7 @@ from dashboard.ui.beginnings import beginning, untouched
 from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import on_load, show
 from dashboard.ui.option_fields import field, several
-from dashboard.ui.templates import Html, render
+from dashboard.ui.templates import escape
 from fsd_core.config import RULES, SweepConfig
 from fsd_core.config.options import METHOD_OPTIONS, OPTIONS
 from fsd_core.config.sweeps import LENGTH_OPTIONS, LISTED, knob_of, readable
@@ -75,11 +75,6 @@ def task_names(own: Iterable[Task] = ()) -> tuple[str, ...]:
     return tuple(task.name for task in (*TASKS.values(), *own) if task.available)
 
 
-def words(text: str) -> Html:
-    """Return a text beside the fields."""
-    return render("experiments/form.html", "words", text)
-
-
 def _titles(kinds: Iterable[str]) -> list[tuple[str, str]]:
     return [(RULES[kind].title, kind) for kind in kinds]
 
@@ -128,7 +123,7 @@ class ExperimentForm:
                 fields["limit"] = field(OPTIONS["limit"], value=defaults.limit)
                 fields["seeds"] = gr.Textbox("0", label=OPTIONS["seed"].plural, min_width=110)
                 fields["max_new_tokens"] = field(METHOD_OPTIONS["max_new_tokens"])
-        self.measured = show(words(defaults.sentence), elem_classes=["exp-measured"])
+        self.measured = show(escape(defaults.sentence), elem_classes=["exp-measured"])
         with gr.Accordion("Drafting and sampling", open=False):
             with gr.Row():
                 fields["drafter"] = several(METHOD_OPTIONS["drafter"])
@@ -204,4 +199,4 @@ class ExperimentForm:
         suitable = kept_or_first(values[task], get_pair(pair), custom_tasks)
         selection: dict[str, Any] = {} if suitable == values[task] else {"value": suitable}
         tasks = gr.Dropdown(task_choices(pair, custom_tasks), **selection)
-        return {task: tasks, self.measured: words(defaults.sentence), **resets}
+        return {task: tasks, self.measured: escape(defaults.sentence), **resets}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dashboard.ui.actions import delete_button, work_button
 from dashboard.ui.annotations import archive_button, tags_html
-from dashboard.ui.components import Column, empty_state, mixed_mark, notice, pill, table
+from dashboard.ui.components import Column, empty_state, link, mixed_mark, notice, pill, table, with_interval
 from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.config.calibration_config import CalibrationConfig
@@ -68,7 +68,9 @@ def _actions(e: ExperimentView, is_calibration: bool) -> list[Html]:
     """Return the card's buttons. A calibration cannot be compared: its runs are parts of settings."""
     if e.under_way:
         return [work_button(e)]
-    compare = [] if is_calibration else [render("experiments/list.html", "compare", e)]
+    compare = (
+        [] if is_calibration else [link(f"compare?experiment={e.id}", f"Compare these {count(len(e.runs), 'run')}")]
+    )
     deletion = Deletion(e.name, len(e.runs), e.prompts_done)
     return [*compare, work_button(e), archive_button("experiment", e), delete_button("experiment", e.id, deletion)]
 
@@ -130,7 +132,7 @@ def _accuracy(metrics: Mapping[str, Any], score: tuple[int, int] | None) -> str:
     else:
         return DASH
     ends = interval(low, high, 100)
-    return render("experiments/list.html", "accuracy", percent(value, low, high), ends)
+    return with_interval(percent(value, low, high), ends)
 
 
 def _failures(runs: Sequence[RunView]) -> Html:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gradio as gr
 
 from dashboard.experiments import more_tasks
-from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names, words
+from dashboard.experiments.experiment_form import ExperimentForm, task_choices, task_names
 from dashboard.experiments.experiment_list import OPEN_STATUSES, PER_PAGE, experiments_html
 from dashboard.experiments.find_setting import FindPanel
 from dashboard.experiments.own_tasks import OwnTasksPanel
@@ -19,7 +19,7 @@ from dashboard.ui.choosing import FOLLOWS, on_choice
 from dashboard.ui.components import KEEP_PLACE, PRIVATE_EVENT, heading, notice, on_load, section, show
 from dashboard.ui.polled import Polled
 from dashboard.ui.signed_in import person_of
-from dashboard.ui.templates import Html
+from dashboard.ui.templates import Html, escape
 from dashboard.ui.worker_status import absence_notice
 from fsd_core.errors import FsdError
 from fsd_core.models.model_pairs import get_pair
@@ -120,7 +120,7 @@ class ExperimentsPage:
             sweep = self.form.sweep(values)
         except FsdError as error:
             return notice(str(error), "warn"), gr.Button(interactive=False)
-        return words(size_line(sweep)), gr.Button(interactive=True)
+        return escape(size_line(sweep)), gr.Button(interactive=True)
 
     def begin(self, values: dict[Any, Any], request: gr.Request) -> tuple[Html, str]:
         """Store the experiment and its job for the worker, and clear the name for the next one."""

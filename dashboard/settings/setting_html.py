@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 from dashboard.tables.company import machine
 from dashboard.tables.review_log import acts_html
 from dashboard.tables.weights_html import weights_html
-from dashboard.ui.components import Column, empty_state, facts, link, mixed_mark, notice, pill, section, table
+from dashboard.ui.components import (
+    Column,
+    empty_state,
+    facts,
+    link,
+    mixed_mark,
+    notice,
+    pill,
+    section,
+    table,
+    with_interval,
+)
 from dashboard.ui.quantities import DASH, ago, interval, percent, quantity
 from dashboard.ui.templates import Html, joined, render
 from fsd_core.analysis.cells import ratio_mixed, speedup
@@ -145,11 +156,11 @@ def _row(measurement: MeasuredBaselines) -> tuple[str, ...]:
         render("settings/setting.html", "task", measurement.ours),
         f"{run.prompts_done:,}/{run.prompts_total:,}",
         str(run.seed),
-        _with_interval(
+        with_interval(
             percent(m.get("accuracy"), m.get("accuracy_low"), m.get("accuracy_high")),
             interval(m.get("accuracy_low"), m.get("accuracy_high"), METRICS["accuracy"].scale),
         ),
-        _with_interval(
+        with_interval(
             quantity(m.get("tokens_per_second"), m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
             interval(m.get("tokens_per_second_low"), m.get("tokens_per_second_high")),
             mixed_mark(run.speed_mixed),
@@ -169,11 +180,7 @@ def _ratio(measured: Pool, baseline: Pool | None) -> str:
     if (ratio := speedup(measured.run, baseline.run, prompts)) is None:
         return DASH
     mark = mixed_mark(ratio_mixed(measured.run, baseline.run))
-    return _with_interval(quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mark)
-
-
-def _with_interval(value: str, ends: str, mark: str = "") -> Html:
-    return render("settings/setting.html", "with_interval", value, ends, mark)
+    return with_interval(quantity(*ratio, unit="×"), interval(ratio.low, ratio.high), mark)
 
 
 def history_html(acts: Sequence[tuple[Use, LoggedEvent]], setting_id: str) -> Html:

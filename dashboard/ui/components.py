@@ -85,6 +85,11 @@ def mixed_mark(names: Sequence[str]) -> Html:
     return render(_PIECES, "mixed_mark", MIXED_MARK, mixed_sentence(names)) if names else Html()
 
 
+def with_interval(value: str, ends: str, mark: str = "") -> Html:
+    """Return a value with the ends of its interval, if any, and a mark behind them."""
+    return render(_PIECES, "with_interval", value, ends, mark)
+
+
 class Tile(NamedTuple):
     """A named number with a note below it."""
 

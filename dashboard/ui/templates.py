@@ -12,7 +12,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
-from dashboard.ui import quantities
+from dashboard.ui.quantities import ago, duration
 from fsd_core.formatting import DASH, count
 
 _DASHBOARD = Path(__file__).parent.parent
@@ -96,9 +96,7 @@ def _environment() -> Environment:
         autoescape=True,
         auto_reload=False,
     )
-    formats = ("quantity", "interval", "duration", "moment", "ago", "percent")
-    pages.globals |= {name: getattr(quantities, name) for name in formats}
-    pages.globals |= {"count": count, "DASH": DASH, "attributes": _attributes}
+    pages.globals |= {"ago": ago, "duration": duration, "count": count, "DASH": DASH, "attributes": _attributes}
     return pages
 
 
